@@ -1,0 +1,63 @@
+// Package builtin names the Kubernetes types that every logical cluster serves from compiled code, and nothing more.
+package builtin
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/client-go/discovery"
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install" // the installs register the types with the scheme
+	_ "k8s.io/kubernetes/pkg/apis/authentication/install"
+	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
+	_ "k8s.io/kubernetes/pkg/apis/certificates/install"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/events/install"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	admissionregistrationrest "k8s.io/kubernetes/pkg/registry/admissionregistration/rest"
+	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
+	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
+	certificatesrest "k8s.io/kubernetes/pkg/registry/certificates/rest"
+	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
+	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
+)
+
+// Resources returns the API resource configuration: one stable version of each group (../spec section 2.1).
+func Resources() *serverstorage.ResourceConfig {
+	config := serverstorage.NewResourceConfig()
+	config.EnableVersions(
+		corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion,
+		admissionregistrationv1.SchemeGroupVersion, certificatesv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
+		eventsv1.SchemeGroupVersion, schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
+	)
+	return config
+}
+
+// Providers returns what installs the built-in types of config, in the order of discovery. Rules resolves roles for the
+// checks against privilege escalation; reviews authenticates the tokens of TokenReviews.
+func Providers(
+	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface,
+) []controlplaneapiserver.RESTStorageProvider {
+	generic := config.Generic
+	var az authorizer.Authorizer = generic.Authorization.Authorizer
+	return []controlplaneapiserver.RESTStorageProvider{
+		config.NewCoreGenericConfig(),
+		authenticationrest.RESTStorageProvider{Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences},
+		authorizationrest.RESTStorageProvider{Authorizer: az, RuleResolver: generic.RuleResolver},
+		certificatesrest.RESTStorageProvider{Authorizer: az, Generic: true},
+		coordinationrest.RESTStorageProvider{},
+		rbacProvider{authorizer: az, rules: rules},
+		admissionregistrationrest.RESTStorageProvider{Authorizer: az, DiscoveryClient: client},
+		eventsrest.RESTStorageProvider{TTL: config.EventTTL},
+	}
+}

@@ -1,0 +1,59 @@
+package builtin
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	clusterrolepolicybased "k8s.io/kubernetes/pkg/registry/rbac/clusterrole/policybased"
+	clusterrolestore "k8s.io/kubernetes/pkg/registry/rbac/clusterrole/storage"
+	clusterrolebindingpolicybased "k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding/policybased"
+	clusterrolebindingstore "k8s.io/kubernetes/pkg/registry/rbac/clusterrolebinding/storage"
+	rolepolicybased "k8s.io/kubernetes/pkg/registry/rbac/role/policybased"
+	rolestore "k8s.io/kubernetes/pkg/registry/rbac/role/storage"
+	rolebindingpolicybased "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/policybased"
+	rolebindingstore "k8s.io/kubernetes/pkg/registry/rbac/rolebinding/storage"
+	rbacregistryvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
+)
+
+// Rules resolves the rules of roles and users in the logical cluster of a context.
+type Rules = rbacregistryvalidation.AuthorizationRuleResolver
+
+// rbacProvider installs RBAC without upstream's bootstrap hook, which would store the default roles in one cluster, and
+// with a resolver that knows the bootstrap policy, so that its roles can be referred to although nobody stored them.
+type rbacProvider struct {
+	authorizer authorizer.Authorizer
+	rules      Rules
+}
+
+func (rbacProvider) GroupName() string { return rbacv1.GroupName }
+
+func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource, getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info := genericapiserver.NewDefaultAPIGroupInfo(rbacv1.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
+	roles, err := rolestore.NewREST(getter)
+	if err != nil {
+		return info, err
+	}
+	roleBindings, err := rolebindingstore.NewREST(getter)
+	if err != nil {
+		return info, err
+	}
+	clusterRoles, err := clusterrolestore.NewREST(getter)
+	if err != nil {
+		return info, err
+	}
+	clusterRoleBindings, err := clusterrolebindingstore.NewREST(getter)
+	if err != nil {
+		return info, err
+	}
+	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"roles":               rolepolicybased.NewStorage(roles, p.authorizer, p.rules),
+		"rolebindings":        rolebindingpolicybased.NewStorage(roleBindings, p.authorizer, p.rules),
+		"clusterroles":        clusterrolepolicybased.NewStorage(clusterRoles, p.authorizer, p.rules),
+		"clusterrolebindings": clusterrolebindingpolicybased.NewStorage(clusterRoleBindings, p.authorizer, p.rules),
+	}
+	return info, nil
+}

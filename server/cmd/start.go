@@ -1,0 +1,115 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server"
+	"github.com/kcplane/kcp/server/options"
+)
+
+func newStart() *cobra.Command {
+	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
+	opts := options.New()
+	command := &cobra.Command{
+		Use:   "start",
+		Short: "Start the server",
+		Long: `Start the server. Without flags it keeps everything in .kcp, with an etcd of its own, and serves on port 6443.
+The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
+		Example: `  # everything below .kcp, on port 6443
+  kcp start
+
+  # an etcd cluster of yours
+  kcp start --etcd-servers=https://etcd:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`,
+		Args: cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // the server's own clients have nobody to warn
+			return opts.Generic.GenericServerRunOptions.ComponentGlobalsRegistry.Set()
+		},
+		RunE: func(command *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			return start(command, opts)
+		},
+	}
+	var flags cliflag.NamedFlagSets
+	opts.AddFlags(&flags)
+	verflag.AddFlags(flags.FlagSet("global"))
+	globalflag.AddGlobalFlags(flags.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, fs := range flags.FlagSets {
+		command.Flags().AddFlagSet(fs)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(command, flags, columns)
+	return command
+}
+
+func start(command *cobra.Command, opts *options.Options) error {
+	began := time.Now()
+	if err := logsapi.ValidateAndApply(opts.Generic.Logs, utilfeature.DefaultFeatureGate); err != nil {
+		return err
+	}
+	ctx := genericapiserver.SetupSignalContext()
+	completed, err := opts.Complete(ctx)
+	if err != nil {
+		return err
+	}
+	if errs := completed.Generic.Validate(); len(errs) > 0 {
+		return utilerrors.NewAggregate(errs)
+	}
+	if opts.ProfilerAddress != "" {
+		listener, err := net.Listen("tcp", opts.ProfilerAddress)
+		if err != nil {
+			return fmt.Errorf("--profiler-address: %w", err)
+		}
+		go serveProfiles(listener)
+	}
+	return server.Run(ctx, completed, func() { greet(command.ErrOrStderr(), completed, time.Since(began)) })
+}
+
+func serveProfiles(listener net.Listener) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	klog.ErrorS(s.Serve(listener), "profiles are not served any more")
+}
+
+// greet tells a person what to type next.
+func greet(out io.Writer, opts options.Completed, took time.Duration) {
+	file := opts.KubeconfigPath
+	if relative, err := filepath.Rel(".", file); err == nil && len(relative) < len(file) {
+		file = relative
+	}
+	fmt.Fprintf(out, `
+kcp is ready at %s (%.1f s). In another terminal:
+
+  export KUBECONFIG=%s
+  kubectl get namespaces        # in the logical cluster "root"
+  kubectl api-resources
+
+Press Ctrl+C to stop.
+
+`, opts.ShardExternalURL, took.Seconds(), file)
+}

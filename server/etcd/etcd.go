@@ -1,0 +1,142 @@
+// Package etcd runs an etcd server inside the process, for installations that name no etcd of their own.
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/wal"
+	"golang.org/x/sys/unix"
+)
+
+// Config of an embedded etcd.
+type Config struct {
+	// Directory holds the data; it is created if need be, readable by its owner only.
+	Directory string
+	// ClientPort and PeerPort are TCP ports on the loopback address, without encryption. Zero, the default, means none:
+	// the server then listens on Unix sockets that only its own user can open.
+	ClientPort, PeerPort int
+	// WALSizeBytes is the size that a segment of the write-ahead log is preallocated to; zero is etcd's default.
+	WALSizeBytes int64
+	// QuotaBackendBytes is the size at which the database refuses writes; zero is 64 GiB.
+	QuotaBackendBytes int64
+}
+
+const (
+	defaultQuota    = 64 << 30
+	maxRequestBytes = 16 << 20
+	startTimeout    = time.Minute
+	// A watch that saw no event for this long is told the current revision. Bookmarks of idle watches come from it.
+	progressInterval = 5 * time.Second
+)
+
+// ErrInUse says that another process has the data directory open.
+var ErrInUse = errors.New("another server runs on this directory")
+
+// Server is a running embedded etcd.
+type Server struct {
+	etcd    *embed.Etcd
+	lock    *os.File
+	sockets string
+}
+
+// Start runs etcd on a directory and returns when it serves. It fails with ErrInUse if another process does already.
+func Start(ctx context.Context, config Config) (*Server, error) {
+	if err := os.MkdirAll(config.Directory, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory of etcd: %w", err)
+	}
+	lock, err := lockDirectory(config.Directory)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{lock: lock}
+	if err := s.start(ctx, config); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("embedded etcd in %s: %w", config.Directory, err)
+	}
+	return s, nil
+}
+
+func lockDirectory(directory string) (*os.File, error) {
+	lock, err := os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock of etcd's data directory: %w", err)
+	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return lock, nil
+	}
+	_ = lock.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("%s: %w; stop it, or choose another --root-directory", directory, ErrInUse)
+	}
+	return nil, fmt.Errorf("lock of etcd's data directory: %w", err)
+}
+
+func (s *Server) start(ctx context.Context, config Config) error {
+	var err error
+	if s.sockets, err = os.MkdirTemp("", "kcp-etcd-"); err != nil {
+		return err
+	}
+	cfg := embed.NewConfig()
+	cfg.Dir = filepath.Join(config.Directory, "data")
+	cfg.LogLevel = "panic" // its errors reach us as errors of requests, or end it
+	client, peer := listenURL(s.sockets, "client", config.ClientPort), listenURL(s.sockets, "peer", config.PeerPort)
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	cfg.MaxRequestBytes = maxRequestBytes
+	cfg.WatchProgressNotifyInterval = progressInterval
+	cfg.QuotaBackendBytes = defaultQuota
+	if config.QuotaBackendBytes > 0 {
+		cfg.QuotaBackendBytes = config.QuotaBackendBytes
+	}
+	if config.WALSizeBytes > 0 {
+		wal.SegmentSizeBytes = config.WALSizeBytes
+	}
+	if s.etcd, err = embed.StartEtcd(cfg); err != nil {
+		return err
+	}
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+		return nil
+	case err := <-s.etcd.Err():
+		return err
+	case <-time.After(startTimeout):
+		return fmt.Errorf("not ready within %s", startTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func listenURL(sockets, name string, port int) url.URL {
+	if port == 0 {
+		return url.URL{Scheme: "unix", Path: filepath.Join(sockets, name)}
+	}
+	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}
+}
+
+// Client returns a client that calls the server without a connection.
+func (s *Server) Client() *clientv3.Client { return v3client.New(s.etcd.Server) }
+
+// Err delivers the error that ends the server, if one does.
+func (s *Server) Err() <-chan error { return s.etcd.Err() }
+
+// Stop ends the server and gives the directory free.
+func (s *Server) Stop() {
+	if s.etcd != nil {
+		s.etcd.Close()
+	}
+	if s.sockets != "" {
+		_ = os.RemoveAll(s.sockets)
+	}
+	_ = s.lock.Close()
+}

@@ -1,0 +1,102 @@
+package informers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Factory hands out one informer per resource, shared by everything in the process.
+type Factory struct {
+	config *rest.Config
+	scheme *runtime.Scheme
+	codecs serializer.CodecFactory
+
+	mu        sync.Mutex
+	informers map[schema.GroupVersionResource]*Informer
+	started   map[schema.GroupVersionResource]bool
+	running   sync.WaitGroup
+}
+
+// NewFactory returns a factory whose informers read from base, the bare server as a privileged user, and decode the
+// types of scheme.
+func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
+	return &Factory{
+		config:    clients.ForCluster(base, logicalcluster.Cluster{Wildcard: true}),
+		scheme:    scheme,
+		codecs:    serializer.NewCodecFactory(scheme),
+		informers: map[schema.GroupVersionResource]*Informer{},
+		started:   map[schema.GroupVersionResource]bool{},
+	}
+}
+
+// For returns the informer of a resource; example is an empty object of its type. It runs from the next Start on.
+func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Object) (*Informer, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i, ok := f.informers[resource]; ok {
+		return i, nil
+	}
+	cfg := rest.CopyConfig(f.config)
+	gv := resource.GroupVersion()
+	cfg.GroupVersion = &gv
+	cfg.NegotiatedSerializer = f.codecs.WithoutConversion()
+	cfg.APIPath = "/apis"
+	if resource.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	cfg.QPS = -1
+	client, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", resource, err)
+	}
+	lw := cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything())
+	i := New(resource, example, lw, nil)
+	f.informers[resource] = i
+	return i, nil
+}
+
+// Start runs every informer that does not run yet, until ctx ends.
+func (f *Factory) Start(ctx context.Context) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r, i := range f.informers {
+		if f.started[r] {
+			continue
+		}
+		f.started[r] = true
+		f.running.Go(func() { i.Run(ctx) })
+	}
+}
+
+// WaitForSync returns when every informer handed out so far is filled, or with the error of ctx.
+func (f *Factory) WaitForSync(ctx context.Context) error {
+	f.mu.Lock()
+	all := make([]*Informer, 0, len(f.informers))
+	for _, i := range f.informers {
+		all = append(all, i)
+	}
+	f.mu.Unlock()
+	for _, i := range all {
+		select {
+		case <-i.Synced():
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s of all clusters: %w", i.resource.GroupResource(), ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Wait returns when the informers have ended after their context did.
+func (f *Factory) Wait() { f.running.Wait() }

@@ -1,0 +1,107 @@
+package logicalcluster
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AnnotationKey holds the logical cluster of every object. Storage sets it; clients can neither forge nor remove it.
+const AnnotationKey = "kcp.io/cluster"
+
+// Name identifies one logical cluster: 16 characters of base36 for a workspace, or one of the names below.
+type Name string
+
+// Clusters that exist in every installation.
+const (
+	// Root is the top of the tree of workspaces.
+	Root Name = "root"
+	// SystemAdmin holds the bootstrap policy and the leases of controllers. Requests of shard administrators land here.
+	SystemAdmin Name = "system:admin"
+	// SystemCRDs is where the definitions live that every cluster serves.
+	SystemCRDs Name = "system:system-crds"
+	// SystemBoundCRDs is where the definitions of bound APIs live.
+	SystemBoundCRDs Name = "system:bound-crds"
+	// SystemShard belongs to the shard itself.
+	SystemShard Name = "system:shard"
+)
+
+// SystemPrefix starts the names that no workspace can have.
+const SystemPrefix = "system:"
+
+// MaxPathLength bounds a path or name in a URL, in bytes.
+const MaxPathLength = 512
+
+// IsSystem tells whether n is one of the server's own clusters.
+func (n Name) IsSystem() bool { return strings.HasPrefix(string(n), SystemPrefix) }
+
+func (n Name) String() string { return string(n) }
+
+// Cluster is what a request addresses: one logical cluster, or all of them.
+type Cluster struct {
+	// Name is empty for a wildcard.
+	Name Name
+	// Wildcard stands for every logical cluster of the shard. It is granted to privileged identities only, for reads.
+	Wildcard bool
+}
+
+func (c Cluster) String() string {
+	if c.Wildcard {
+		return "*"
+	}
+	return string(c.Name)
+}
+
+// Errors of reading the cluster from a context. Both are programming errors of the server, never a client's fault.
+var (
+	ErrMissing  = errors.New("no logical cluster in context")
+	ErrWildcard = errors.New("one logical cluster is needed, the context addresses all of them")
+)
+
+type contextKey struct{}
+
+// WithCluster returns a context that addresses c.
+func WithCluster(ctx context.Context, c Cluster) context.Context {
+	return context.WithValue(ctx, contextKey{}, c)
+}
+
+// WithName returns a context that addresses the one cluster n.
+func WithName(ctx context.Context, n Name) context.Context {
+	return WithCluster(ctx, Cluster{Name: n})
+}
+
+// WithWildcard returns a context that addresses every cluster of the shard.
+func WithWildcard(ctx context.Context) context.Context {
+	return WithCluster(ctx, Cluster{Wildcard: true})
+}
+
+// From returns what ctx addresses; ok is false when nothing was set.
+func From(ctx context.Context) (c Cluster, ok bool) {
+	c, ok = ctx.Value(contextKey{}).(Cluster)
+	return c, ok && (c.Wildcard || c.Name != "")
+}
+
+// NameFrom returns the one cluster that ctx addresses, or ErrMissing or ErrWildcard.
+func NameFrom(ctx context.Context) (Name, error) {
+	c, ok := From(ctx)
+	switch {
+	case !ok:
+		return "", ErrMissing
+	case c.Wildcard:
+		return "", ErrWildcard
+	}
+	return c.Name, nil
+}
+
+// Of returns the cluster that obj was read from, empty if it did not come out of storage.
+func Of(obj metav1.Object) Name { return Name(obj.GetAnnotations()[AnnotationKey]) }
+
+var (
+	namePattern = regexp.MustCompile(`^(system:)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
+
+// ValidPath tells whether s may stand behind /clusters/ in a URL: lower case DNS labels joined by colons.
+func ValidPath(s string) bool { return len(s) <= MaxPathLength && namePattern.MatchString(s) }

@@ -1,0 +1,223 @@
+// Package options turns command line flags into the configuration of a server: upstream's groups of flags, less those
+// that would take the server's own choices away, and kcp's.
+package options
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+
+	"github.com/kcplane/kcp/server/etcd"
+)
+
+// DefaultIssuer is in the iss claim of service account tokens.
+const DefaultIssuer = "https://kcp.default.svc"
+
+// Options of kcp start.
+type Options struct {
+	// Generic are upstream's.
+	Generic *controlplaneoptions.Options
+	// EmbeddedEtcd is used unless Generic.Etcd names servers.
+	EmbeddedEtcd etcd.Config
+	// Authorization chooses and configures the steps of authorization.
+	Authorization Authorization
+
+	// RootDirectory holds every file that the server makes.
+	RootDirectory string
+	// KubeconfigPath and AdminTokenPath are relative to RootDirectory unless absolute.
+	KubeconfigPath, AdminTokenPath string
+	// ShardName is the name of this server among those that share a tree of workspaces.
+	ShardName string
+	// ShardBaseURL is how other shards and the front proxy reach this server, ShardExternalURL how users do.
+	ShardBaseURL, ShardExternalURL string
+	// ProfilerAddress, host:port, serves pprof without authentication. Empty means none.
+	ProfilerAddress string
+	// RunControllers tells whether this process runs the controllers.
+	RunControllers bool
+}
+
+// Authorization are the options of the chain of authorizers.
+type Authorization struct {
+	AlwaysAllowPaths       []string
+	Order                  []string
+	WebhookConfigFile      string
+	WebhookVersion         string
+	WebhookAuthorizedTTL   time.Duration
+	WebhookUnauthorizedTTL time.Duration
+}
+
+// withheld are upstream's flags that would change what a logical cluster is, or that have no meaning here.
+var withheld = sets.New(
+	"max-requests-inflight", "max-mutating-requests-inflight", "enable-priority-and-fairness",
+	"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "storage-backend", "storage-media-type",
+	"delete-collection-workers", "etcd-count-metric-poll-period", "etcd-servers-overrides", "lease-reuse-duration-seconds",
+	"service-account-signing-endpoint",
+)
+
+// New returns the defaults.
+func New() *Options {
+	generic := controlplaneoptions.NewOptions()
+	generic.SystemNamespaces = nil
+	generic.SecureServing.BindPort = 6443
+	generic.SecureServing.ServerCert.PairName = "apiserver"
+	generic.Etcd.StorageConfig.Transport.ServerList = nil
+	generic.Etcd.EnableWatchCache = false
+	generic.Etcd.SkipHealthEndpoints = true
+	generic.Features.EnablePriorityAndFairness = false
+	generic.GenericServerRunOptions.MaxRequestsInFlight = 3000
+	generic.GenericServerRunOptions.MaxMutatingRequestsInFlight = 1500
+	generic.Authorization.Modes = []string{"AlwaysDeny"} // replaced by our own chain
+	generic.Authentication.ServiceAccounts.Issuers = []string{DefaultIssuer}
+	generic.Authentication.Anonymous.Allow = true
+	generic.Admission.GenericAdmission.DefaultOffPlugins = sets.New(kubeoptions.AllOrderedPlugins...)
+	return &Options{
+		Generic:        generic,
+		RootDirectory:  ".kcp",
+		KubeconfigPath: "admin.kubeconfig",
+		AdminTokenPath: ".admin-token-store",
+		ShardName:      "root",
+		RunControllers: true,
+		Authorization: Authorization{
+			AlwaysAllowPaths:       []string{"/healthz", "/readyz", "/livez"},
+			Order:                  []string{"AlwaysAllowGroups", "AlwaysAllowPaths", "RBAC", "Webhook"},
+			WebhookVersion:         "v1",
+			WebhookAuthorizedTTL:   5 * time.Minute,
+			WebhookUnauthorizedTTL: 30 * time.Second,
+		},
+	}
+}
+
+// AddFlags registers every flag, by group.
+func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
+	o.addKCPFlags(sets)
+	add := func(group string, register func(*pflag.FlagSet)) {
+		all := pflag.NewFlagSet(group, pflag.ContinueOnError)
+		register(all)
+		all.VisitAll(func(f *pflag.Flag) {
+			if !withheld.Has(f.Name) {
+				sets.FlagSet(group).AddFlag(f)
+			}
+		})
+	}
+	g := o.Generic
+	add("generic", g.GenericServerRunOptions.AddUniversalFlags)
+	add("etcd", g.Etcd.AddFlags)
+	add("secure serving", g.SecureServing.AddFlags)
+	add("auditing", g.Audit.AddFlags)
+	add("features", g.Features.AddFlags)
+	add("authentication", g.Authentication.AddFlags)
+	add("metrics", g.Metrics.AddFlags)
+	add("logs", func(fs *pflag.FlagSet) { logsapi.AddFlags(g.Logs, fs) })
+	add("traces", g.Traces.AddFlags)
+	misc := sets.FlagSet("misc")
+	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "How long events are kept.")
+	misc.StringVar(&g.ServiceAccountSigningKeyFile, "service-account-signing-key-file", g.ServiceAccountSigningKeyFile,
+		"File with the private key that signs service account tokens; sa.key in the root directory by default.")
+}
+
+func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
+	fs := sets.FlagSet("kcp")
+	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for everything that the server stores.")
+	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard.")
+	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL at which other shards and the front proxy reach this one.")
+	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
+	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
+
+	fs = sets.FlagSet("kcp authentication")
+	fs.StringVar(&o.KubeconfigPath, "kubeconfig-path", o.KubeconfigPath, "Where the administrators' kubeconfig is written, relative to the root directory.")
+	fs.StringVar(&o.AdminTokenPath, "authentication-admin-token-path", o.AdminTokenPath, "Where the hash of the shard administrator's token is kept, relative to the root directory.")
+
+	fs = sets.FlagSet("kcp authorization")
+	a := &o.Authorization
+	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths, "Paths of the server that everybody may read.")
+	fs.StringSliceVar(&a.Order, "authorization-order", a.Order, "Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "Kubeconfig of a webhook that authorizes what the authorizers before it have no opinion on.")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "API version of the SubjectAccessReviews that the webhook gets.")
+	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL, "How long an approval of the webhook is remembered.")
+	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL, "How long a refusal of the webhook is remembered.")
+
+	fs = sets.FlagSet("kcp controllers")
+	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
+
+	fs = sets.FlagSet("embedded etcd")
+	e := &o.EmbeddedEtcd
+	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory, "Directory of the embedded etcd; etcd-server in the root directory by default.")
+	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort, "Loopback TCP port, without encryption, for clients of the embedded etcd. 0: none, only the server reaches it.")
+	fs.IntVar(&e.PeerPort, "embedded-etcd-peer-port", e.PeerPort, "Loopback TCP port, without encryption, for peers of the embedded etcd. 0: none.")
+	fs.Int64Var(&e.WALSizeBytes, "embedded-etcd-wal-size-bytes", e.WALSizeBytes, "Size that a segment of the write-ahead log is preallocated to. 0: etcd's default.")
+	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes, "Size at which the embedded etcd refuses writes. 0: 64 GiB.")
+}
+
+// Completed are options with every default resolved, ready to run.
+type Completed struct {
+	*Options
+	Generic controlplaneoptions.CompletedOptions
+	// Embedded tells whether the etcd is the server's own.
+	Embedded bool
+}
+
+// Complete resolves what depends on other options, and makes the root directory and the signing key.
+func (o *Options) Complete(ctx context.Context) (Completed, error) {
+	root, err := filepath.Abs(o.RootDirectory)
+	if err != nil {
+		return Completed{}, err
+	}
+	o.RootDirectory = root
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return Completed{}, fmt.Errorf("--root-directory: %w", err)
+	}
+	below := func(path *string, standard string) {
+		if *path == "" {
+			*path = standard
+		}
+		if !filepath.IsAbs(*path) {
+			*path = filepath.Join(root, *path)
+		}
+	}
+	below(&o.KubeconfigPath, "admin.kubeconfig")
+	below(&o.AdminTokenPath, ".admin-token-store")
+	below(&o.EmbeddedEtcd.Directory, "etcd-server")
+	g := o.Generic
+	if g.SecureServing.ServerCert.CertKey.CertFile == "" {
+		g.SecureServing.ServerCert.CertDirectory = root
+	}
+	if g.ServiceAccountSigningKeyFile == "" {
+		g.ServiceAccountSigningKeyFile = filepath.Join(root, "sa.key")
+		if err := ensureSigningKey(g.ServiceAccountSigningKeyFile); err != nil {
+			return Completed{}, fmt.Errorf("key of service account tokens: %w", err)
+		}
+	}
+	if len(g.Authentication.ServiceAccounts.KeyFiles) == 0 {
+		g.Authentication.ServiceAccounts.KeyFiles = []string{g.ServiceAccountSigningKeyFile}
+	}
+	embedded := len(g.Etcd.StorageConfig.Transport.ServerList) == 0
+	if embedded {
+		// Satisfies upstream's validation. The storage backend has its own client and dials nothing of this list.
+		g.Etcd.StorageConfig.Transport.ServerList = []string{"embedded"}
+	}
+	if bind := g.SecureServing.BindAddress; g.GenericServerRunOptions.ExternalHost == "" && (bind.IsUnspecified() || bind.IsLoopback()) {
+		g.GenericServerRunOptions.ExternalHost = "localhost"
+	}
+	loopback := net.ParseIP("127.0.0.1")
+	generic, err := g.Complete(ctx, []string{"localhost"}, []net.IP{loopback})
+	if err != nil {
+		return Completed{}, err
+	}
+	if o.ShardBaseURL == "" {
+		o.ShardBaseURL = fmt.Sprintf("https://%s", net.JoinHostPort(generic.GenericServerRunOptions.ExternalHost, fmt.Sprint(g.SecureServing.BindPort)))
+	}
+	if o.ShardExternalURL == "" {
+		o.ShardExternalURL = o.ShardBaseURL
+	}
+	return Completed{Options: o, Generic: generic, Embedded: embedded}, nil
+}

@@ -1,0 +1,153 @@
+package storage
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+// Backend stores every resource of the server in one etcd, over one client.
+type Backend struct {
+	client    *etcdkubernetes.Client
+	compactor interface {
+		etcd3.Compactor
+		Stop()
+	}
+}
+
+// NewBackend returns a backend on client, which it does not own. History is compacted away after compactInterval; zero
+// leaves that to etcd.
+func NewBackend(client *clientv3.Client, compactInterval time.Duration) *Backend {
+	wrapped := &etcdkubernetes.Client{Client: client}
+	wrapped.Kubernetes = wrapped
+	return &Backend{client: wrapped, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+}
+
+// Close stops the compaction of history.
+func (b *Backend) Close() { b.compactor.Stop() }
+
+// Dial connects to the etcd servers of a storage configuration.
+func Dial(config storagebackend.TransportConfig) (*clientv3.Client, error) {
+	var tlsConfig *tls.Config
+	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
+		var err error
+		tlsConfig, err = transport.TLSInfo{CertFile: config.CertFile, KeyFile: config.KeyFile, TrustedCAFile: config.TrustedCAFile}.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("TLS of etcd client: %w", err)
+		}
+	}
+	return clientv3.New(clientv3.Config{
+		Endpoints:            config.ServerList,
+		TLS:                  tlsConfig,
+		DialTimeout:          20 * time.Second,
+		DialKeepAliveTime:    30 * time.Second,
+		DialKeepAliveTimeout: 10 * time.Second,
+		DialOptions:          []grpc.DialOption{grpc.WithDisableServiceConfig()},
+	})
+}
+
+// Ping tells whether etcd answers.
+func (b *Backend) Ping(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := b.client.Client.Get(ctx, "health"); err != nil {
+		return fmt.Errorf("etcd does not answer: %w", err)
+	}
+	return nil
+}
+
+// BuiltIn returns base for built-in types, with their objects stored below the cluster of each request's context.
+func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+		options, err := base.GetRESTOptions(resource, example)
+		if err != nil {
+			return options, err
+		}
+		return b.place(options, resource, ""), nil
+	})
+}
+
+// Custom returns base for custom resources. Its codec does no more than parse: conversion, pruning and defaulting belong
+// to the handler of the resource's definition.
+func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+		options, err := base.GetRESTOptions(resource, example)
+		if err != nil {
+			return options, err
+		}
+		options = b.place(options, resource, "/customresources")
+		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
+		return options, nil
+	})
+}
+
+type optionsGetter func(schema.GroupResource, runtime.Object) (generic.RESTOptions, error)
+
+func (g optionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	return g(resource, example)
+}
+
+func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string) generic.RESTOptions {
+	group := resource.Group
+	if group == "" {
+		group = "core"
+	}
+	config := *options.StorageConfig
+	config.GroupResource = resource
+	options.StorageConfig = &config
+	options.ResourcePrefix = "/" + group + "/" + resource.Resource + suffix
+	options.Decorator = b.decorate
+	options.CountMetricPollPeriod = 0 // would count every key of every cluster, once per definition
+	return options
+}
+
+// decorate is a generic.StorageDecorator.
+func (b *Backend) decorate(
+	config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
+	newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	versioner := storage.APIObjectVersioner{}
+	transformer := config.Transformer
+	if transformer == nil {
+		transformer = identity.NewEncryptCheckTransformer()
+	}
+	plain, err := etcd3.New(b.client, b.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
+		transformer, config.LeaseManagerConfig, etcd3.NewDefaultDecoder(config.Codec, versioner), versioner)
+	if err != nil {
+		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
+	}
+	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc)}
+	return s, plain.Close, nil
+}
+
+// isNamespaced asks the key function of a registry, which refuses objects of namespaced types that name none.
+func isNamespaced(keyFunc func(runtime.Object) (string, error), newFunc func() runtime.Object) bool {
+	obj := newFunc()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	m.SetName("x")
+	_, err = keyFunc(obj)
+	return err != nil && strings.Contains(err.Error(), "Namespace parameter required")
+}

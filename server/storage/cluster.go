@@ -1,0 +1,178 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// clusterStorage places the objects of one resource below the logical cluster of the context.
+type clusterStorage struct {
+	storage.Interface
+	resource schema.GroupResource
+	// prefix is where callers believe the objects to be: their keys are <prefix>/[<namespace>/]<name>.
+	prefix     string
+	namespaced bool
+}
+
+// objectKey returns the key of one object, and its cluster.
+func (s *clusterStorage) objectKey(ctx context.Context, key string) (string, logicalcluster.Name, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return "", "", s.scopeError(err)
+	}
+	relative, err := s.relative(key)
+	if err != nil {
+		return "", "", err
+	}
+	return s.prefix + "/" + string(cluster) + relative, cluster, nil
+}
+
+// relative returns what follows the prefix in a key of a caller: empty, or a path that starts with a slash.
+func (s *clusterStorage) relative(key string) (string, error) {
+	rest, ok := strings.CutPrefix(key, s.prefix)
+	if !ok || (rest != "" && rest[0] != '/') {
+		return "", apierrors.NewInternalError(fmt.Errorf("key of %s is outside of its prefix", s.resource))
+	}
+	return rest, nil
+}
+
+func (s *clusterStorage) scopeError(err error) error {
+	if err == logicalcluster.ErrWildcard {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+			Message: fmt.Sprintf("%s: the logical cluster %q can only be listed and watched; name one cluster", s.resource, "*"),
+		}}
+	}
+	return apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
+}
+
+// stamp sets the annotation that tells where obj lives, whatever the client sent.
+func stamp(obj runtime.Object, cluster logicalcluster.Name) error {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	annotations := m.GetAnnotations()
+	if annotations[logicalcluster.AnnotationKey] == string(cluster) {
+		return nil
+	}
+	stamped := make(map[string]string, len(annotations)+1)
+	maps.Copy(stamped, annotations)
+	stamped[logicalcluster.AnnotationKey] = string(cluster)
+	m.SetAnnotations(stamped)
+	return nil
+}
+
+func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	absolute, cluster, err := s.objectKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	if err := stamp(obj, cluster); err != nil {
+		return err
+	}
+	return s.named(s.Interface.Create(ctx, absolute, obj, out, ttl), key)
+}
+
+func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	absolute, _, err := s.objectKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	return s.named(s.Interface.Get(ctx, absolute, opts, out), key)
+}
+
+func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+	absolute, _, err := s.objectKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	return s.named(s.Interface.Delete(ctx, absolute, out, preconditions, validate, cached, opts), key)
+}
+
+func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	absolute, cluster, err := s.objectKey(ctx, key)
+	if err != nil {
+		return err
+	}
+	stamped := func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		obj, ttl, err := update(in, meta)
+		if err != nil {
+			return obj, ttl, err
+		}
+		return obj, ttl, stamp(obj, cluster)
+	}
+	return s.named(s.Interface.GuaranteedUpdate(ctx, absolute, out, ignoreNotFound, preconditions, stamped, cached), key)
+}
+
+// named makes storage errors speak of the key that the caller knows.
+func (s *clusterStorage) named(err error, key string) error {
+	if e, ok := err.(*storage.StorageError); ok {
+		renamed := *e
+		renamed.Key = key
+		return &renamed
+	}
+	return err
+}
+
+// collection translates the key and the options of a list or watch.
+func (s *clusterStorage) collection(ctx context.Context, key string, opts storage.ListOptions) (string, storage.ListOptions, error) {
+	c, ok := logicalcluster.From(ctx)
+	if !ok {
+		return "", opts, s.scopeError(logicalcluster.ErrMissing)
+	}
+	relative, err := s.relative(key)
+	if err != nil {
+		return "", opts, err
+	}
+	if !c.Wildcard {
+		return s.prefix + "/" + string(c.Name) + relative, opts, nil
+	}
+	// Across clusters a namespace or a name is no prefix of the key: both become selectors.
+	var narrowed []fields.Selector
+	if opts.Predicate.Field != nil {
+		narrowed = append(narrowed, opts.Predicate.Field)
+	}
+	parts := strings.FieldsFunc(relative, func(r rune) bool { return r == '/' })
+	if s.namespaced && len(parts) > 0 {
+		narrowed = append(narrowed, fields.OneTermEqualSelector("metadata.namespace", parts[0]))
+		parts = parts[1:]
+	}
+	if len(parts) > 0 {
+		narrowed = append(narrowed, fields.OneTermEqualSelector("metadata.name", parts[0]))
+	}
+	opts.Predicate.Field = fields.AndSelectors(narrowed...)
+	opts.Recursive = true
+	return s.prefix, opts, nil
+}
+
+func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	absolute, opts, err := s.collection(ctx, key, opts)
+	if err != nil {
+		return err
+	}
+	return s.Interface.GetList(ctx, absolute, opts, list)
+}
+
+func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	absolute, opts, err := s.collection(ctx, key, opts)
+	if err != nil {
+		return nil, err
+	}
+	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
+	return s.Interface.Watch(ctx, absolute, opts)
+}
