@@ -80,6 +80,8 @@ type Informer struct {
 	lw       cache.ListerWatcher
 	example  runtime.Object
 
+	transform func(runtime.Object)
+
 	mu       sync.Mutex // guards handlers and serialises delivery
 	handlers []Handler
 	synced   chan struct{}
@@ -106,6 +108,10 @@ func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 
 // Indexer returns the store; its keys are Key.String().
 func (i *Informer) Indexer() cache.Indexer { return i.indexer }
+
+// SetTransform makes f change every object before it is stored, to drop or share what nobody needs a copy of. It must be
+// called before Run.
+func (i *Informer) SetTransform(f func(runtime.Object)) { i.transform = f }
 
 // Synced is closed when the first full list is in the store and was delivered to the handlers.
 func (i *Informer) Synced() <-chan struct{} { return i.synced }
@@ -142,7 +148,14 @@ func (s *deliveringStore) Add(obj any) error    { return s.set(obj) }
 func (s *deliveringStore) Update(obj any) error { return s.set(obj) }
 func (s *deliveringStore) Resync() error        { return nil }
 
+func (s *deliveringStore) trim(obj any) {
+	if s.transform != nil {
+		s.transform(obj.(runtime.Object))
+	}
+}
+
 func (s *deliveringStore) set(obj any) error {
+	s.trim(obj)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, existed, err := s.indexer.Get(obj)
@@ -192,6 +205,9 @@ func (s *deliveringStore) Delete(obj any) error {
 func (s *deliveringStore) Replace(objs []any, resourceVersion string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, obj := range objs {
+		s.trim(obj)
+	}
 	before := map[string]any{}
 	for _, obj := range s.indexer.List() {
 		key, err := storeKey(obj)

@@ -1,0 +1,132 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/admission"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// lifecycle refuses to create objects in logical clusters and namespaces that do not exist or are about to go, and to
+// delete the namespaces that every cluster has.
+type lifecycle struct {
+	*admission.Handler
+	config Config
+}
+
+var _ admission.ValidationInterface = &lifecycle{}
+
+// immortal namespaces live as long as their cluster.
+var immortal = sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
+
+// alwaysAllowed are reviews: they store nothing.
+var alwaysAllowed = sets.New("authorization.k8s.io", "authentication.k8s.io")
+
+func newLifecycle(config Config) *lifecycle {
+	return &lifecycle{Handler: handles(admission.Create, admission.Delete), config: config}
+}
+
+// Validate implements admission.ValidationInterface.
+func (l *lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	resource := a.GetResource().GroupResource()
+	if alwaysAllowed.Has(resource.Group) || resource == logicalClusterResource {
+		return nil
+	}
+	if a.GetOperation() == admission.Delete {
+		if resource == namespaceResource && immortal.Has(a.GetName()) {
+			return l.validateNamespaceDeletion(ctx, a, cluster)
+		}
+		return nil
+	}
+	if err := l.validateCluster(ctx, a, cluster); err != nil {
+		return err
+	}
+	if a.GetNamespace() == "" || resource == namespaceResource {
+		return nil
+	}
+	return l.validateNamespace(ctx, a, cluster)
+}
+
+func (l *lifecycle) validateNamespaceDeletion(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
+	lc, err := l.logicalCluster(ctx, cluster)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err == nil && lc.DeletionTimestamp == nil {
+		return forbidden(a, "this namespace may not be deleted")
+	}
+	return nil
+}
+
+// validateCluster refuses objects in clusters that nobody made, which only administrators of the shard can address.
+func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
+	if cluster.IsSystem() {
+		return nil
+	}
+	lc, err := l.logicalCluster(ctx, cluster)
+	if apierrors.IsNotFound(err) {
+		return forbidden(a, "there is no logical cluster %q; create its LogicalCluster object first", cluster)
+	}
+	if err != nil {
+		return err
+	}
+	if lc.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting {
+		return forbidden(a, "the logical cluster %q is being deleted", cluster)
+	}
+	return nil
+}
+
+// logicalCluster reads from memory, and from storage what is not there yet.
+func (l *lifecycle) logicalCluster(ctx context.Context, cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
+	lc, err := l.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if !apierrors.IsNotFound(err) {
+		return lc, err
+	}
+	resource := corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	live, err := l.config.Dynamic.Resource(resource).Get(ctx, corev1alpha1.LogicalClusterName, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	lc = &corev1alpha1.LogicalCluster{}
+	return lc, decode(live, lc)
+}
+
+func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
+	name := a.GetNamespace()
+	namespace, err := l.config.Set.Namespaces.Get(cluster, "", name)
+	if apierrors.IsNotFound(err) {
+		namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	// A namespace of this name may have been made again a moment ago.
+	namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
+		return nil
+	}
+	refusal := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
+	if status, ok := refusal.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", name), Field: "metadata.namespace",
+		})
+	}
+	return refusal
+}

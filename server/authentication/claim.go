@@ -1,0 +1,125 @@
+package authentication
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"gopkg.in/go-jose/go-jose.v2/jwt"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/path"
+)
+
+const (
+	kubernetesClaim  = "kubernetes.io"
+	clusterNameClaim = "clusterName"
+	// The claim of tokens in Secrets, whose private claims are flat.
+	legacyClusterClaim = "kubernetes.io/serviceaccount/clusterName"
+	legacySubjectClaim = "kubernetes.io/serviceaccount/namespace"
+	// maxTokenLength bounds what is parsed before the signature is checked, in bytes.
+	maxTokenLength = 16 << 10
+)
+
+// Generator signs service account tokens that carry the logical cluster of the context.
+type Generator struct{ serviceaccount.TokenGenerator }
+
+// GenerateToken implements serviceaccount.TokenGenerator.
+func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privateClaims any) (string, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return "", err
+	}
+	encoded, err := json.Marshal(privateClaims)
+	if err != nil {
+		return "", fmt.Errorf("claims of service account token: %w", err)
+	}
+	private := map[string]any{}
+	if err := json.Unmarshal(encoded, &private); err != nil {
+		return "", fmt.Errorf("claims of service account token: %w", err)
+	}
+	if _, legacy := private[legacySubjectClaim]; legacy {
+		private[legacyClusterClaim] = string(cluster)
+		return g.TokenGenerator.GenerateToken(ctx, claims, private)
+	}
+	nested, _ := private[kubernetesClaim].(map[string]any)
+	if nested == nil {
+		nested = map[string]any{}
+	}
+	nested[clusterNameClaim] = string(cluster)
+	private[kubernetesClaim] = nested
+	return g.TokenGenerator.GenerateToken(ctx, claims, private)
+}
+
+// claimedCluster returns the logical cluster that a token claims to be of, empty if it claims none. The signature is not
+// checked: the result says only where to look for the account.
+func claimedCluster(token string) logicalcluster.Name {
+	if len(token) > maxTokenLength {
+		return ""
+	}
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return ""
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	if err != nil {
+		return ""
+	}
+	var claims struct {
+		Kubernetes struct {
+			ClusterName string `json:"clusterName"`
+		} `json:"kubernetes.io"`
+		Legacy string `json:"kubernetes.io/serviceaccount/clusterName"`
+	}
+	if json.Unmarshal(payload, &claims) != nil {
+		return ""
+	}
+	name := claims.Kubernetes.ClusterName
+	if name == "" {
+		name = claims.Legacy
+	}
+	if !logicalcluster.ValidPath(name) {
+		return ""
+	}
+	return logicalcluster.Name(name)
+}
+
+// bearerToken returns the token in the Authorization header of r, if any.
+func bearerToken(r *http.Request) string {
+	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// WithInClusterServiceAccount sends requests that name no logical cluster, but bear a service account token, to the
+// cluster of that token, so that clients configured for "the cluster they run in" work.
+func WithInClusterServiceAccount(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/clusters/") || strings.HasPrefix(r.URL.Path, "/services/") || path.IsServerPath(r.URL.Path) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		cluster := claimedCluster(bearerToken(r))
+		if cluster == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		u := url.URL(*r.URL)
+		prefix := "/clusters/" + string(cluster)
+		if u.RawPath != "" {
+			u.RawPath = prefix + u.RawPath
+		}
+		u.Path = prefix + u.Path
+		scoped := r.WithContext(r.Context())
+		scoped.URL = &u
+		scoped.RequestURI = u.RequestURI()
+		next.ServeHTTP(w, scoped)
+	})
+}

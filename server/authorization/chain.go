@@ -1,0 +1,260 @@
+package authorization
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Names of the authorizers in --authorization-order.
+const (
+	AlwaysAllowGroups = "AlwaysAllowGroups"
+	AlwaysAllowPaths  = "AlwaysAllowPaths"
+	RBAC              = "RBAC"
+	Webhook           = "Webhook"
+)
+
+// Config of the chain.
+type Config struct {
+	// Order names the authorizers; the first that allows or denies decides.
+	Order []string
+	// AlwaysAllowPaths may be read by everybody.
+	AlwaysAllowPaths []string
+	// Set are the objects of all clusters, Rules the RBAC over them.
+	Set   *informers.Set
+	Rules *Rules
+	// Webhook is asked in its turn, unless nil.
+	Webhook authorizer.UnconditionalAuthorizer
+}
+
+// step is one question of the chain. It decides, or passes the request on when delegate is true.
+type step struct {
+	name string
+	ask  func(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, delegate bool, err error)
+}
+
+// New returns the chain of authorizers.
+func New(config Config) (authorizer.Authorizer, error) {
+	c := chain{set: config.Set, rules: config.Rules, paths: sets.New(config.AlwaysAllowPaths...)}
+	steps := []step{{"impersonation", c.impersonation}}
+	for _, name := range config.Order {
+		switch name {
+		case AlwaysAllowGroups:
+			steps = append(steps, step{"alwaysallowgroups", c.alwaysAllowGroups})
+		case AlwaysAllowPaths:
+			steps = append(steps, step{"alwaysallowpaths", c.alwaysAllowPaths})
+		case RBAC:
+			steps = append(steps, step{"rbac", c.rbac([]step{
+				{"01-requiredgroups", c.requiredGroups},
+				{"02-content", c.content},
+				{"03-systemcrds", c.systemCRDs},
+				{"05-rbac", c.union},
+			})})
+		case Webhook:
+			if config.Webhook != nil {
+				steps = append(steps, step{"webhook", final(config.Webhook)})
+			}
+		default:
+			return nil, fmt.Errorf("--authorization-order: unknown authorizer %q; want %s, %s, %s or %s", name, AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook)
+		}
+	}
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		decision, reason, _, err := walk(ctx, a, steps)
+		return decision, reason, err
+	}), nil
+}
+
+// walk asks the steps in turn until one decides.
+func walk(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, bool, error) {
+	var reasons []string
+	for _, s := range steps {
+		decision, reason, delegate, err := s.ask(ctx, a)
+		record(ctx, s.name, decision, reason, delegate)
+		if err != nil || (!delegate && decision != authorizer.DecisionNoOpinion) {
+			return decision, reason, false, err
+		}
+		if reason != "" {
+			reasons = append(reasons, reason)
+		}
+	}
+	return authorizer.DecisionNoOpinion, strings.Join(reasons, "; "), false, nil
+}
+
+// record makes a decision visible in the audit log.
+func record(ctx context.Context, name string, decision authorizer.Decision, reason string, delegate bool) {
+	said := map[authorizer.Decision]string{authorizer.DecisionAllow: "Allowed", authorizer.DecisionDeny: "Denied", authorizer.DecisionNoOpinion: "NoOpinion"}[decision]
+	if delegate {
+		said = "Delegated"
+	}
+	prefix := "request.auth.kcp.io/" + name
+	audit.AddAuditAnnotations(ctx, prefix+"-decision", said, prefix+"-reason", reason)
+}
+
+func final(a authorizer.UnconditionalAuthorizer) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	return func(ctx context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+		decision, reason, err := a.Authorize(ctx, attributes)
+		return decision, reason, false, err
+	}
+}
+
+// chain are the inputs of the steps.
+type chain struct {
+	set   *informers.Set
+	rules *Rules
+	paths sets.Set[string]
+}
+
+const (
+	allow     = authorizer.DecisionAllow
+	deny      = authorizer.DecisionDeny
+	noOpinion = authorizer.DecisionNoOpinion
+)
+
+// guarded are the groups that nobody may take on who is not a member.
+var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper, AdminGroup, user.AllAuthenticated)
+
+// impersonation refuses to impersonate a guarded group to everybody who does not hold it.
+func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if !a.IsResourceRequest() || !strings.HasPrefix(a.GetVerb(), "impersonate") || a.GetResource() != "groups" || !guarded.Has(a.GetName()) {
+		return noOpinion, "", true, nil
+	}
+	held := a.GetUser().GetGroups()
+	if slices.Contains(held, user.SystemPrivilegedGroup) || slices.Contains(held, a.GetName()) {
+		return noOpinion, "", true, nil
+	}
+	return deny, "impersonation is not allowed for the requestor", false, nil
+}
+
+func (c chain) alwaysAllowGroups(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+		return allow, "member of " + user.SystemPrivilegedGroup, false, nil
+	}
+	return noOpinion, "", true, nil
+}
+
+func (c chain) alwaysAllowPaths(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if !a.IsResourceRequest() && c.paths.Has(a.GetPath()) {
+		return allow, "", false, nil
+	}
+	return noOpinion, "", true, nil
+}
+
+// rbac asks the steps that end with RBAC itself, for requests that address one cluster. Requests of the server itself
+// are answered by the policy of root.
+func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+		cluster, ok := logicalcluster.From(ctx)
+		switch {
+		case !ok && a.IsResourceRequest():
+			return noOpinion, "no logical cluster", false, nil
+		case !ok:
+			decision, reason, err := c.rules.Authorize(logicalcluster.WithName(ctx, logicalcluster.Root), a)
+			return decision, reason, false, err
+		case cluster.Wildcard:
+			return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
+		}
+		return walk(ctx, a, steps)
+	}
+}
+
+type logicalCluster = corev1alpha1.LogicalCluster
+
+// get returns the LogicalCluster of a cluster, or nil if there is none.
+func (c chain) get(cluster logicalcluster.Name) (*logicalCluster, error) {
+	lc, err := c.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return lc, err
+}
+
+// requiredGroups keeps users out of a logical cluster that only members of certain groups may enter.
+func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return noOpinion, "", false, err
+	}
+	lc, err := c.get(cluster)
+	if err != nil || lc == nil {
+		return noOpinion, "", true, err
+	}
+	required := lc.Annotations[corev1alpha1.RequiredGroupsAnnotation]
+	groups := sets.New(EffectiveGroups(a.GetUser(), cluster)...)
+	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) || groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
+		holdsRequired(groups, required) {
+		return noOpinion, "", true, nil
+	}
+	return deny, "user is not a member of required groups: " + required, false, nil
+}
+
+// holdsRequired evaluates "a,b;c": all groups of one clause, clauses separated by semicolons.
+func holdsRequired(held sets.Set[string], required string) bool {
+	for _, clause := range strings.Split(required, ";") {
+		groups := strings.Split(clause, ",")
+		if !slices.Contains(groups, "") && held.HasAll(groups...) {
+			return true
+		}
+	}
+	return false
+}
+
+// content lets users into a logical cluster that exists, is in a phase that has content, and grants them access.
+func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return noOpinion, "", false, err
+	}
+	if cluster.IsSystem() {
+		return noOpinion, "only administrators of the shard may enter its own logical clusters", false, nil
+	}
+	u := a.GetUser()
+	if IsDeepReview(ctx) || slices.Contains(EffectiveGroups(u, cluster), LogicalClusterAdminGroup) {
+		return noOpinion, "", true, nil
+	}
+	lc, err := c.get(cluster)
+	if err != nil {
+		return noOpinion, "", false, err
+	}
+	if lc == nil {
+		return deny, "LogicalCluster not found", false, nil
+	}
+	switch lc.Status.Phase {
+	case corev1alpha1.LogicalClusterPhaseInitializing, corev1alpha1.LogicalClusterPhaseReady, corev1alpha1.LogicalClusterPhaseInactive,
+		corev1alpha1.LogicalClusterPhaseTerminating, corev1alpha1.LogicalClusterPhaseDeleting:
+	default:
+		return noOpinion, fmt.Sprintf("not permitted due to phase %q", lc.Status.Phase), false, nil
+	}
+	if isServiceAccount(u.GetName()) && inScope(u, cluster).GetName() == u.GetName() {
+		return noOpinion, "", true, nil
+	}
+	access := authorizer.AttributesRecord{User: u, Verb: "access", Path: "/"}
+	decision, _, err := c.rules.Authorize(ctx, access)
+	if err != nil || decision != allow {
+		return noOpinion, "no verb=access permission on /: workspace access not permitted", false, err
+	}
+	return noOpinion, "", true, nil
+}
+
+// systemCRDs keeps the status that the server itself maintains from being written.
+func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if a.GetAPIGroup() == "apis.kcp.io" && a.GetSubresource() == "status" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports") {
+		return deny, "the status is written by the server", false, nil
+	}
+	return noOpinion, "", true, nil
+}
+
+func (c chain) union(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	decision, reason, err := c.rules.Authorize(ctx, a)
+	return decision, reason, false, err
+}

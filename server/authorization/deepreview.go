@@ -1,0 +1,37 @@
+package authorization
+
+import (
+	"context"
+	"net/http"
+	"slices"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// DeepReviewHeader asks that a SubjectAccessReview tells what RBAC in the logical cluster allows, whether or not the
+// subject may enter it.
+const DeepReviewHeader = "X-Kcp-Internal-Deep-SubjectAccessReview"
+
+type deepReviewKey struct{}
+
+// IsDeepReview tells whether the attributes that are being authorized are those of a deep SubjectAccessReview.
+func IsDeepReview(ctx context.Context) bool {
+	deep, _ := ctx.Value(deepReviewKey{}).(bool)
+	return deep
+}
+
+// WithDeepReview honours DeepReviewHeader for members of system:masters that create SubjectAccessReviews, and ignores it
+// for everybody else. It stands behind authorization, so that the request itself is judged as usual.
+func WithDeepReview(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx := r.Context()
+		info, ok := request.RequestInfoFrom(ctx)
+		u, known := request.UserFrom(ctx)
+		if ok && known && r.Header.Get(DeepReviewHeader) == "true" && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) &&
+			info.IsResourceRequest && info.Verb == "create" && info.APIGroup == "authorization.k8s.io" && info.Resource == "subjectaccessreviews" {
+			r = r.WithContext(context.WithValue(ctx, deepReviewKey{}, true))
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,143 @@
+package authorization
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Keys of a user's extra values.
+const (
+	// ScopesKey limits an identity to logical clusters: each value is "cluster:a,cluster:b", and all values must hold.
+	ScopesKey = "authentication.kcp.io/scopes"
+	// WarrantKey adds further identities: each value is the JSON of one, which may have scopes and warrants of its own.
+	WarrantKey = "authorization.kcp.io/warrant"
+	// ClusterNameKey is the logical cluster that a service account lives in.
+	ClusterNameKey = "authentication.kubernetes.io/cluster-name"
+)
+
+const (
+	scopePrefix = "cluster:"
+	// maxWarrantDepth bounds nested warrants, maxIdentities all identities of one request.
+	maxWarrantDepth = 4
+	maxIdentities   = 32
+)
+
+// warrant is the JSON form of an identity in WarrantKey.
+type warrant struct {
+	User   string              `json:"user,omitempty"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+}
+
+// EffectiveIdentities returns the identities under which u acts in a logical cluster. A binding applies to u if it
+// applies to any of them. The first is u itself, reduced to an anonymous member of its own clusters when it is out of
+// scope; the others come from warrants.
+func EffectiveIdentities(u user.Info, cluster logicalcluster.Name) []user.Info {
+	return appendIdentities(nil, u, cluster, 0)
+}
+
+func appendIdentities(identities []user.Info, u user.Info, cluster logicalcluster.Name, depth int) []user.Info {
+	if len(identities) >= maxIdentities {
+		return identities
+	}
+	identities = append(identities, inScope(u, cluster))
+	if global := globalServiceAccount(u, cluster); global != nil {
+		identities = append(identities, global)
+	}
+	if depth == maxWarrantDepth {
+		return identities
+	}
+	for _, value := range u.GetExtra()[WarrantKey] {
+		var w warrant
+		if json.Unmarshal([]byte(value), &w) != nil || w.User == "" {
+			continue
+		}
+		if isServiceAccount(w.User) && len(w.Extra[ClusterNameKey]) == 0 {
+			continue // nobody can tell whose service account that is
+		}
+		identities = appendIdentities(identities, &user.DefaultInfo{Name: w.User, UID: w.UID, Groups: w.Groups, Extra: w.Extra}, cluster, depth+1)
+	}
+	return identities
+}
+
+// EffectiveGroups returns the groups of all effective identities.
+func EffectiveGroups(u user.Info, cluster logicalcluster.Name) []string {
+	var groups []string
+	for _, identity := range EffectiveIdentities(u, cluster) {
+		groups = append(groups, identity.GetGroups()...)
+	}
+	return groups
+}
+
+// inScope returns u, or what is left of it in a cluster that its scopes do not cover.
+func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
+	scopes, limited := scopesOf(u)
+	if !limited || slices.Contains(scopes, cluster) {
+		return u
+	}
+	groups := []string{user.AllUnauthenticated}
+	if slices.Contains(u.GetGroups(), user.AllAuthenticated) {
+		groups = []string{user.AllAuthenticated}
+	}
+	for _, scope := range scopes {
+		groups = append(groups, "system:cluster:"+string(scope))
+	}
+	return &user.DefaultInfo{Name: user.Anonymous, Groups: groups}
+}
+
+// scopesOf returns the clusters that u may act in as itself; limited is false if these are all.
+func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
+	intersect := func(allowed []logicalcluster.Name) {
+		if !limited {
+			scopes, limited = allowed, true
+			return
+		}
+		scopes = slices.DeleteFunc(slices.Clone(scopes), func(c logicalcluster.Name) bool { return !slices.Contains(allowed, c) })
+	}
+	for _, value := range u.GetExtra()[ScopesKey] {
+		intersect(parseScope(value))
+	}
+	if clusters := u.GetExtra()[ClusterNameKey]; isServiceAccount(u.GetName()) && len(clusters) > 0 {
+		own := make([]logicalcluster.Name, len(clusters))
+		for i, c := range clusters {
+			own[i] = logicalcluster.Name(c)
+		}
+		intersect(own)
+	}
+	return scopes, limited
+}
+
+// parseScope returns the clusters of one value of ScopesKey. What it does not understand allows nothing.
+func parseScope(value string) []logicalcluster.Name {
+	var allowed []logicalcluster.Name
+	for _, part := range strings.Split(value, ",") {
+		if name, ok := strings.CutPrefix(part, scopePrefix); ok && name != "" {
+			allowed = append(allowed, logicalcluster.Name(name))
+		}
+	}
+	return allowed
+}
+
+// globalServiceAccount returns the name by which a service account of one other cluster can be referred to, or nil.
+func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
+	clusters := u.GetExtra()[ClusterNameKey]
+	if !isServiceAccount(u.GetName()) || len(clusters) != 1 || clusters[0] == string(cluster) {
+		return nil
+	}
+	namespace, name, err := serviceaccount.SplitUsername(u.GetName())
+	if err != nil {
+		return nil
+	}
+	return &user.DefaultInfo{Name: "system:kcp:serviceaccount:" + clusters[0] + ":" + namespace + ":" + name, Groups: []string{user.AllAuthenticated}}
+}
+
+func isServiceAccount(name string) bool {
+	return strings.HasPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
+}

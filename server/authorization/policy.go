@@ -1,0 +1,197 @@
+package authorization
+
+import (
+	"context"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Groups that the server gives a meaning to.
+const (
+	AdminGroup               = "system:kcp:admin"
+	LogicalClusterAdminGroup = "system:kcp:logical-cluster-admin"
+	ExternalAdminGroup       = "system:kcp:external-logical-cluster-admin"
+	WorkspaceBootstrapper    = "system:kcp:tenancy:workspace-bootstrapper"
+	bindingGroupPrefix       = "apis.kcp.io:binding:"
+	accessRole               = "system:kcp:workspace:access"
+	metricsReaderRole        = "system:kcp:metrics-reader"
+	tenancyReaderRole        = "system:kcp:tenancy:reader"
+)
+
+// bootstrapPolicy is the policy that every logical cluster has without storing it. It is immutable.
+type bootstrapPolicy struct {
+	clusterRoles map[string]*rbacv1.ClusterRole
+	bindings     []*rbacv1.ClusterRoleBinding
+}
+
+func newBootstrapPolicy() *bootstrapPolicy {
+	p := &bootstrapPolicy{clusterRoles: map[string]*rbacv1.ClusterRole{}}
+	for _, roles := range [][]rbacv1.ClusterRole{bootstrappolicy.ClusterRoles(), kcpRoles()} {
+		for _, role := range roles {
+			p.clusterRoles[role.Name] = role.DeepCopy()
+		}
+	}
+	bindings := append(bootstrappolicy.ClusterRoleBindings(), kcpBindings()...)
+	for i := range bindings {
+		p.bindings = append(p.bindings, &bindings[i])
+	}
+	return p
+}
+
+// aggregate returns role with the rules of every role that its aggregation rule selects, out of own roles of a cluster
+// and those of the bootstrap policy, whose selections count as well.
+func (p *bootstrapPolicy) aggregate(role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
+	if role.AggregationRule == nil {
+		return role
+	}
+	aggregated := *role
+	aggregated.Rules = append([]rbacv1.PolicyRule(nil), role.Rules...)
+	for i := range role.AggregationRule.ClusterRoleSelectors {
+		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
+		if err != nil {
+			continue // upstream's policy has no such selector
+		}
+		for _, selected := range own {
+			if selector.Matches(labels.Set(selected.Labels)) {
+				aggregated.Rules = append(aggregated.Rules, selected.Rules...)
+			}
+		}
+		for _, selected := range p.clusterRoles {
+			if selected.Name != role.Name && selector.Matches(labels.Set(selected.Labels)) {
+				aggregated.Rules = append(aggregated.Rules, p.aggregate(selected, own).Rules...)
+			}
+		}
+	}
+	return &aggregated
+}
+
+// The four getters of the bootstrap policy: cluster-wide roles and bindings only.
+
+func (p *bootstrapPolicy) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
+	if role, ok := p.clusterRoles[name]; ok {
+		return p.aggregate(role, nil), nil
+	}
+	return nil, apierrors.NewNotFound(rbacv1.Resource("clusterroles"), name)
+}
+
+func (p *bootstrapPolicy) ListClusterRoleBindings(context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
+	return p.bindings, nil
+}
+
+func (p *bootstrapPolicy) GetRole(_ context.Context, _, name string) (*rbacv1.Role, error) {
+	return nil, apierrors.NewNotFound(rbacv1.Resource("roles"), name)
+}
+
+func (p *bootstrapPolicy) ListRoleBindings(context.Context, string) ([]*rbacv1.RoleBinding, error) {
+	return nil, nil
+}
+
+// localPolicy is what the cluster of the context stores. Its bindings may refer to roles of the bootstrap policy, and
+// roles of the cluster are aggregated into those.
+type localPolicy struct {
+	set       *informers.Set
+	bootstrap *bootstrapPolicy
+}
+
+func (p localPolicy) GetClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	role, err := p.set.ClusterRoles.Get(cluster, "", name)
+	if !apierrors.IsNotFound(err) {
+		return role, err
+	}
+	role, ok := p.bootstrap.clusterRoles[name]
+	if !ok {
+		return nil, err
+	}
+	own, err := p.set.ClusterRoles.List(cluster)
+	if err != nil {
+		return nil, err
+	}
+	return p.bootstrap.aggregate(role, own), nil
+}
+
+func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.set.ClusterRoleBindings.List(cluster)
+}
+
+func (p localPolicy) GetRole(ctx context.Context, namespace, name string) (*rbacv1.Role, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.set.Roles.Get(cluster, namespace, name)
+}
+
+func (p localPolicy) ListRoleBindings(ctx context.Context, namespace string) ([]*rbacv1.RoleBinding, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.set.RoleBindings.ListNamespace(cluster, namespace)
+}
+
+func rule(groups, resources []string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: groups, Resources: resources, Verbs: verbs}
+}
+
+func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+}
+
+// kcpRoles are the roles of spec section 4.5.
+func kcpRoles() []rbacv1.ClusterRole {
+	tenancy, core := []string{"tenancy.kcp.io"}, []string{"core.kcp.io"}
+	return []rbacv1.ClusterRole{
+		clusterRole(tenancyReaderRole,
+			rule(tenancy, []string{"workspaces", "workspacetypes"}, "get", "list", "watch"),
+			rule(core, []string{"logicalclusters"}, "get", "list", "watch")),
+		clusterRole(WorkspaceBootstrapper,
+			rule([]string{"*"}, []string{"*"}, "*"),
+			rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: []string{"*"}}),
+		clusterRole(LogicalClusterAdminGroup,
+			rule(core, []string{"logicalclusters", "logicalclusters/status"}, "*"),
+			rule(tenancy, []string{"workspaces"}, "get", "update", "delete")),
+		clusterRole(ExternalAdminGroup,
+			rule(core, []string{"logicalclusters", "logicalclusters/status"}, "get", "update", "delete"),
+			rule(tenancy, []string{"workspaces"}, "get", "update", "patch", "delete"),
+			rule([]string{""}, []string{"serviceaccounts", "secrets"}, "get"),
+			rule([]string{"authorization.k8s.io"}, []string{"subjectaccessreviews"}, "create"),
+			rule([]string{"apiextensions.k8s.io"}, []string{"customresourcedefinitions"}, "get", "create"),
+			rbacv1.PolicyRule{NonResourceURLs: []string{"/"}, Verbs: []string{"access"}}),
+		clusterRole(accessRole, rbacv1.PolicyRule{NonResourceURLs: []string{"/"}, Verbs: []string{"access"}}),
+		clusterRole(metricsReaderRole, rbacv1.PolicyRule{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}),
+	}
+}
+
+func kcpBindings() []rbacv1.ClusterRoleBinding {
+	bind := func(name, role string, groups ...string) rbacv1.ClusterRoleBinding {
+		binding := rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		}
+		for _, group := range groups {
+			binding.Subjects = append(binding.Subjects, rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: group})
+		}
+		return binding
+	}
+	return []rbacv1.ClusterRoleBinding{
+		bind("system:kcp:admin:cluster-admin", "cluster-admin", AdminGroup),
+		bind(WorkspaceBootstrapper, WorkspaceBootstrapper, WorkspaceBootstrapper, bindingGroupPrefix+WorkspaceBootstrapper),
+		bind(LogicalClusterAdminGroup, LogicalClusterAdminGroup, LogicalClusterAdminGroup),
+		bind(ExternalAdminGroup, ExternalAdminGroup, ExternalAdminGroup),
+	}
+}

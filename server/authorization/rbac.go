@@ -1,0 +1,123 @@
+package authorization
+
+import (
+	"context"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Rules resolves what users may do in the logical cluster of a context: the rules of the bootstrap policy and of the
+// cluster's own, for every effective identity. It serves authorization, reviews and the checks against escalation.
+type Rules struct {
+	bootstrap, local rbacvalidation.AuthorizationRuleResolver
+}
+
+var (
+	_ rbacvalidation.AuthorizationRuleResolver = &Rules{}
+	_ authorizer.UnconditionalAuthorizer       = &Rules{}
+)
+
+// NewRules returns rules over the roles and bindings of set.
+func NewRules(set *informers.Set) *Rules {
+	bootstrap := newBootstrapPolicy()
+	local := localPolicy{set: set, bootstrap: bootstrap}
+	return &Rules{
+		bootstrap: rbacvalidation.NewDefaultRuleResolver(bootstrap, bootstrap, bootstrap, bootstrap),
+		local:     rbacvalidation.NewDefaultRuleResolver(local, local, local, local),
+	}
+}
+
+// GetRoleReferenceRules returns the rules of a role that a binding in the context's cluster refers to.
+func (r *Rules) GetRoleReferenceRules(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
+	return r.local.GetRoleReferenceRules(ctx, ref, namespace)
+}
+
+// RulesFor returns every rule that applies to u in a namespace of the context's cluster.
+func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
+	var rules []rbacv1.PolicyRule
+	var errs []error
+	r.VisitRulesFor(ctx, u, namespace, func(_ fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+		if rule != nil {
+			rules = append(rules, *rule)
+		}
+		if err != nil {
+			errs = append(errs, err)
+		}
+		return true
+	})
+	return rules, utilerrors.NewAggregate(errs)
+}
+
+// VisitRulesFor calls visit for every rule that applies to u, and every error, until it returns false.
+func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		visit(nil, nil, err)
+		return
+	}
+	more := true
+	once := func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+		more = visit(source, rule, err)
+		return more
+	}
+	for _, identity := range EffectiveIdentities(u, cluster) {
+		for _, policy := range []rbacvalidation.AuthorizationRuleResolver{r.bootstrap, r.local} {
+			if policy.VisitRulesFor(ctx, identity, namespace, once); !more {
+				return
+			}
+		}
+	}
+}
+
+// Authorize allows what a rule allows, and has no opinion on anything else.
+func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	var reason string
+	var errs []error
+	r.VisitRulesFor(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if rule == nil || !rbac.RuleAllows(a, rule) {
+			return true
+		}
+		reason = "RBAC: allowed by " + source.String()
+		return false
+	})
+	switch {
+	case reason != "":
+		return authorizer.DecisionAllow, reason, nil
+	case len(errs) > 0:
+		return authorizer.DecisionNoOpinion, fmt.Sprintf("RBAC: %v", utilerrors.NewAggregate(errs)), nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// Resolver lists rules in the form of SelfSubjectRulesReviews.
+type Resolver struct{ *Rules }
+
+// RulesFor implements authorizer.RuleResolver.
+func (r Resolver) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+	rules, err := r.Rules.RulesFor(ctx, u, namespace)
+	var resources []authorizer.ResourceRuleInfo
+	var nonResources []authorizer.NonResourceRuleInfo
+	for _, rule := range rules {
+		if len(rule.Resources) > 0 {
+			resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+				Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames,
+			})
+		}
+		if len(rule.NonResourceURLs) > 0 {
+			nonResources = append(nonResources, &authorizer.DefaultNonResourceRuleInfo{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})
+		}
+	}
+	return resources, nonResources, false, err
+}

@@ -1,0 +1,266 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/healthz"
+	serveroptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	kcpadmission "github.com/kcplane/kcp/server/admission"
+	"github.com/kcplane/kcp/server/authentication"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/builtin"
+	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/kubeconfig"
+	"github.com/kcplane/kcp/server/openapi"
+	"github.com/kcplane/kcp/server/options"
+	"github.com/kcplane/kcp/server/path"
+	"github.com/kcplane/kcp/server/storage"
+)
+
+// config is everything that a server is made of.
+type config struct {
+	opts    options.Completed
+	backend *storage.Backend
+
+	generic      *genericapiserver.Config
+	controlPlane *controlplaneapiserver.Config
+	// definitionOptions place types outside of the built-in scheme: definitions and custom resources.
+	definitionOptions generic.RESTOptionsGetter
+
+	// loopback reaches the bare server as a privileged user; kube and dynamic the cluster of each call's context.
+	loopback *rest.Config
+	kube     kubernetes.Interface
+	dynamic  dynamic.Interface
+
+	informers *informers.Factory
+	set       *informers.Set
+	rules     *authorization.Rules
+	reviews   authenticator.Request
+	issuer    serviceaccount.TokenGenerator
+
+	custom        *customresources.Handler
+	discovery     *discovery.Discovery
+	openapi       *openapi.OpenAPI
+	builtin       sets.Set[schema.GroupResource]
+	staticOpenAPI atomic.Pointer[spec.Swagger]
+
+	background sync.WaitGroup
+}
+
+func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*config, error) {
+	c := &config{opts: opts, backend: backend}
+	getter := &authentication.Getter{}
+	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+		return getter
+	}
+	if err := c.buildGeneric(); err != nil {
+		return nil, err
+	}
+	if err := c.buildClients(); err != nil {
+		return nil, err
+	}
+	getter.Client = c.kube
+	c.buildAuthentication(tokens)
+	if err := c.buildAuthorization(); err != nil {
+		return nil, err
+	}
+	var err error
+	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
+		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.generic.BuildHandlerChainFunc = c.chain
+	c.generic.AddReadyzChecks(healthz.NamedCheck("etcd", func(r *http.Request) error { return backend.Ping(r.Context()) }))
+	return c, nil
+}
+
+// buildGeneric takes upstream's configuration and puts the cluster-aware storage below it.
+func (c *config) buildGeneric() error {
+	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
+	g, sharedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(c.opts.Generic, schemes, builtin.Resources(), generatedopenapi.GetOpenAPIDefinitions, nil)
+	if err != nil {
+		return err
+	}
+	c.generic = g
+	etcd := *c.opts.Generic.Etcd
+	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
+	c.definitionOptions = etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, g.ResourceTransformers)
+	g.RESTOptionsGetter = c.backend.BuiltIn(g.RESTOptionsGetter)
+	c.controlPlane, _, err = controlplaneapiserver.CreateConfig(c.opts.Generic, g, sharedInformers, nil, storageFactory, webhook.NewDefaultServiceResolver(), nil)
+	if err != nil {
+		return err
+	}
+	c.issuer = authentication.Generator{TokenGenerator: c.controlPlane.ServiceAccountIssuer}
+	c.controlPlane.ServiceAccountIssuer = c.issuer
+	// These write to one cluster, on behalf of components that do not exist here.
+	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
+	return nil
+}
+
+func (c *config) buildClients() error {
+	c.loopback = rest.CopyConfig(c.generic.LoopbackClientConfig)
+	c.loopback.QPS = -1
+	var err error
+	if c.kube, err = kubernetes.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+		return err
+	}
+	plain := rest.CopyConfig(c.loopback)
+	plain.ContentType = runtime.ContentTypeJSON
+	if c.dynamic, err = dynamic.NewForConfig(clients.ForContext(plain)); err != nil {
+		return err
+	}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return err
+		}
+	}
+	c.informers = informers.NewFactory(c.loopback, scheme)
+	c.set, err = informers.NewSet(c.informers)
+	return err
+}
+
+func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
+	authn := &c.generic.Authentication
+	upstream := authentication.Wrap(authn.Authenticator)
+	c.reviews = authentication.Reviews(upstream)
+	authn.Authenticator = authentication.RememberOriginalUser(union.New(bearertoken.New(tokens), upstream))
+}
+
+func (c *config) buildAuthorization() error {
+	c.rules = authorization.NewRules(c.set)
+	a := c.opts.Authorization
+	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules}
+	var err error
+	if a.WebhookConfigFile != "" {
+		if config.Webhook, err = authorization.NewWebhook(a.WebhookConfigFile, a.WebhookVersion, a.WebhookAuthorizedTTL, a.WebhookUnauthorizedTTL); err != nil {
+			return err
+		}
+	}
+	c.generic.Authorization.Authorizer, err = authorization.New(config)
+	c.generic.RuleResolver = authorization.Resolver{Rules: c.rules}
+	return err
+}
+
+// chain is the way of a request, innermost first.
+func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
+	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
+	h = c.withCustomResources(h)
+	h = authorization.WithDeepReview(h)
+	h = authentication.WithImpersonationScope(h)
+	h = genericapiserver.DefaultBuildHandlerChain(h, g)
+	h = authentication.WithOriginalUser(h)
+	h = path.WithCluster(h, g.Serializer)
+	return authentication.WithInClusterServiceAccount(h)
+}
+
+// withCustomResources serves resources that are not built in.
+func (c *config) withCustomResources(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		if ok && info.IsResourceRequest && !c.builtin.Has(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
+			c.custom.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
+	// The chain is built with the server, before it knows what it serves.
+	c.discovery, c.openapi = &discovery.Discovery{}, &openapi.OpenAPI{}
+	completed := c.controlPlane.Complete()
+	s, err := completed.New("kcp", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(clients.ForCluster(c.loopback, rootCluster))
+	if err != nil {
+		return nil, err
+	}
+	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery())...); err != nil {
+		return nil, fmt.Errorf("installing the built-in types: %w", err)
+	}
+	return s.GenericAPIServer, c.installDefinitions(s.GenericAPIServer)
+}
+
+// installDefinitions serves CustomResourceDefinitions and what they define.
+func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error {
+	reserved := sets.New[schema.GroupResource]()
+	storages, definitions, err := customresources.DefinitionStorage(c.backend.BuiltIn(c.definitionOptions), reserved)
+	if err != nil {
+		return err
+	}
+	info := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, apiextensionsapiserver.Scheme, metav1.ParameterCodec, apiextensionsapiserver.Codecs)
+	info.VersionedResourcesStorageMap["v1"] = storages
+	if err := s.InstallAPIGroup(&info); err != nil {
+		return fmt.Errorf("installing %s: %w", apiextensions.GroupName, err)
+	}
+	live := func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+		obj, err := definitions.Get(ctx, name, &metav1.GetOptions{})
+		if err != nil {
+			return nil, err
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		return crd, apiextensionsapiserver.Scheme.Convert(obj, crd, nil)
+	}
+	c.custom, err = customresources.New(customresources.Config{
+		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.backend.Custom(c.definitionOptions),
+		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
+		ServiceResolver:   webhook.NewDefaultServiceResolver(),
+		AuthResolver:      webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
+		StaticModels:      info.StaticOpenAPISpec,
+		RequestTimeout:    c.generic.RequestTimeout,
+		MinRequestTimeout: time.Duration(c.generic.MinRequestTimeout) * time.Second, MaxRequestBodyBytes: c.generic.MaxRequestBodyBytes,
+	})
+	if err != nil {
+		return err
+	}
+	d, err := discovery.New(s.AggregatedLegacyDiscoveryGroupManager, s.AggregatedDiscoveryGroupManager, c.custom)
+	if err != nil {
+		return err
+	}
+	*c.discovery = *d
+	c.builtin = d.Builtin()
+	reserved.Insert(c.builtin.UnsortedList()...)
+	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
+	return nil
+}

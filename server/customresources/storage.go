@@ -1,0 +1,88 @@
+package customresources
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+)
+
+// DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group
+// (empty, in definitions named <plural>.core) and groups without a dot, such as apps. Builtin are the resources that
+// compiled code serves; they cannot be defined again.
+func DefinitionStorage(getter generic.RESTOptionsGetter, builtin sets.Set[schema.GroupResource]) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
+	definitions, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, getter)
+	if err != nil {
+		return nil, nil, err
+	}
+	definitions.CreateStrategy = createStrategy{definitions.CreateStrategy, builtin}
+	definitions.UpdateStrategy = updateStrategy{definitions.UpdateStrategy}
+	return map[string]rest.Storage{
+		"customresourcedefinitions":        definitions,
+		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions),
+	}, definitions, nil
+}
+
+type createStrategy struct {
+	rest.RESTCreateStrategy
+	builtin sets.Set[schema.GroupResource]
+}
+
+func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	crd := obj.(*apiextensions.CustomResourceDefinition)
+	errs := reveal(crd, s.RESTCreateStrategy.Validate(ctx, disguise(crd)))
+	if s.builtin.Has(schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "names", "plural"), fmt.Sprintf("%s is built in", crd.Name)))
+	}
+	return errs
+}
+
+type updateStrategy struct{ rest.RESTUpdateStrategy }
+
+func (s updateStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	crd := obj.(*apiextensions.CustomResourceDefinition)
+	return reveal(crd, s.RESTUpdateStrategy.ValidateUpdate(ctx, disguise(crd), disguise(old.(*apiextensions.CustomResourceDefinition))))
+}
+
+// disguiseSuffix makes a group that upstream refuses for want of a dot into one that it accepts.
+const disguiseSuffix = ".undotted"
+
+// disguise returns crd as upstream's validation accepts it, if nothing else is wrong: a group without a dot gets one.
+func disguise(crd *apiextensions.CustomResourceDefinition) *apiextensions.CustomResourceDefinition {
+	if strings.Contains(crd.Spec.Group, ".") {
+		return crd
+	}
+	disguised := crd.DeepCopy()
+	group := crd.Spec.Group
+	if group == "" {
+		group = "core"
+	} else if group == "core" {
+		return crd // taken: definitions of the core group have this name
+	}
+	disguised.Spec.Group = group + disguiseSuffix
+	disguised.Name = crd.Name + disguiseSuffix
+	return disguised
+}
+
+// reveal makes the errors about a disguised definition speak of the real one.
+func reveal(crd *apiextensions.CustomResourceDefinition, errs field.ErrorList) field.ErrorList {
+	if strings.Contains(crd.Spec.Group, ".") {
+		return errs
+	}
+	for _, err := range errs {
+		err.Detail = strings.ReplaceAll(err.Detail, disguiseSuffix, "")
+		if value, ok := err.BadValue.(string); ok {
+			err.BadValue = strings.ReplaceAll(value, disguiseSuffix, "")
+		}
+	}
+	return errs
+}

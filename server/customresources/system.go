@@ -1,0 +1,40 @@
+package customresources
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed system/*.yaml
+var systemFiles embed.FS
+
+// systemDefinitions returns the definitions that every cluster serves, generated from the Go types in api/.
+func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	files, err := systemFiles.ReadDir("system")
+	if err != nil {
+		return nil, err
+	}
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for _, file := range files {
+		content, err := systemFiles.ReadFile("system/" + file.Name())
+		if err != nil {
+			return nil, err
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(content, crd); err != nil {
+			return nil, fmt.Errorf("system definition %s: %w", file.Name(), err)
+		}
+		apiextensionsapiserver.Scheme.Default(crd)
+		crd.Status.AcceptedNames = crd.Spec.Names
+		if crd.Status.AcceptedNames.Singular == "" {
+			crd.Status.AcceptedNames.Singular = strings.ToLower(crd.Spec.Names.Kind)
+		}
+		definitions = append(definitions, crd)
+	}
+	return definitions, nil
+}

@@ -1,0 +1,154 @@
+package path
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// seen is what the handler behind the filter gets.
+type seen struct {
+	called  bool
+	path    string
+	uri     string
+	cluster string
+}
+
+func serve(method, target string) (seen, *httptest.ResponseRecorder) {
+	var got seen
+	h := WithCluster(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		c, _ := logicalcluster.From(r.Context())
+		got = seen{called: true, path: r.URL.Path, uri: r.RequestURI, cluster: c.String()}
+	}), legacyscheme.Codecs)
+	r := httptest.NewRequest(method, "https://kcp.test/", nil)
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		panic(err)
+	}
+	r.URL.Path, r.URL.RawPath, r.URL.RawQuery = u.Path, u.RawPath, u.RawQuery
+	r.RequestURI = target
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return got, w
+}
+
+func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
+	for target, want := range map[string]seen{
+		"/clusters/root/api/v1/namespaces":               {true, "/api/v1/namespaces", "/api/v1/namespaces", "root"},
+		"/clusters/2x9k/apis?limit=5":                    {true, "/apis", "/apis?limit=5", "2x9k"},
+		"/clusters/system:admin/api":                     {true, "/api", "/api", "system:admin"},
+		"/clusters/*/api/v1/configmaps":                  {true, "/api/v1/configmaps", "/api/v1/configmaps", "*"},
+		"/clusters/root":                                 {true, "/", "/", "root"},
+		"/clusters/root/":                                {true, "/", "/", "root"},
+		"/clusters/a/apis/url.test/v1/clusters/x/status": {true, "/apis/url.test/v1/clusters/x/status", "/apis/url.test/v1/clusters/x/status", "a"},
+		"/readyz":     {true, "/readyz", "/readyz", ""},
+		"/livez/etcd": {true, "/livez/etcd", "/livez/etcd", ""},
+		"/metrics":    {true, "/metrics", "/metrics", ""},
+	} {
+		if got, w := serve(http.MethodGet, target); got != want {
+			t.Errorf("%s: got %+v (%d %s), want %+v", target, got, w.Code, w.Body, want)
+		}
+	}
+}
+
+func TestPathsThatNameNoClusterAreRefused(t *testing.T) {
+	for target, want := range map[string]int{
+		"/":                           0,
+		"/api":                        http.StatusNotFound,
+		"/api/v1/namespaces":          http.StatusNotFound,
+		"/apis":                       http.StatusNotFound,
+		"/clusters":                   http.StatusNotFound,
+		"/clusters/":                  http.StatusBadRequest,
+		"/clusters//api":              http.StatusBadRequest,
+		"/clusters/A/api":             http.StatusBadRequest,
+		"/clusters/a_b/api":           http.StatusBadRequest,
+		"/clusters/-a/api":            http.StatusBadRequest,
+		"/clusters/a-/api":            http.StatusBadRequest,
+		"/clusters/a::b/api":          http.StatusBadRequest,
+		"/clusters/**/api":            http.StatusBadRequest,
+		"/clusters/%2a%2a/api":        http.StatusBadRequest,
+		"/clusters/a%2fb/api":         http.StatusBadRequest,
+		"/clusters/a/api%2Fv1":        http.StatusBadRequest,
+		"/clusters/a%00/api":          http.StatusBadRequest,
+		"/clusters/a%5c/api":          http.StatusBadRequest,
+		"/clusters/a%252fb/api":       http.StatusBadRequest,
+		"/clusters/a/../b/api":        http.StatusBadRequest,
+		"/clusters/a/./api":           http.StatusBadRequest,
+		"/clusters/a/%2e%2e/b/api":    http.StatusBadRequest,
+		"/clusters/../api":            http.StatusBadRequest,
+		"/clusters/a//api":            http.StatusBadRequest,
+		"/clusters/a/clusters/b/api":  http.StatusNotFound,
+		"/clusters/a/clusters":        http.StatusNotFound,
+		"/clusters/root:org:team/api": http.StatusNotFound,
+		"/clusters/a/metrics":         http.StatusNotImplemented,
+		"/clusters/a/metrics/slis":    http.StatusNotImplemented,
+		"/clusters/*/metrics":         http.StatusNotImplemented,
+		"/clusters/" + strings.Repeat("a", 10_000) + "/api": http.StatusBadRequest,
+		"/clusters/%ff/api": http.StatusBadRequest,
+		"/Clusters/a/api":   http.StatusNotFound,
+		"//clusters/a/api":  http.StatusNotFound,
+	} {
+		got, w := serve(http.MethodGet, target)
+		if want == 0 {
+			continue
+		}
+		if got.called || w.Code != want {
+			t.Errorf("%s: got %d (handler called: %t), want %d", target, w.Code, got.called, want)
+		}
+		requireStatus(t, target, w)
+	}
+}
+
+func TestTheWildcardCanOnlyBeRead(t *testing.T) {
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "CONNECT", "BREW"} {
+		got, w := serve(method, "/clusters/*/api/v1/namespaces/x/configmaps")
+		if got.called || w.Code != http.StatusMethodNotAllowed {
+			t.Errorf("%s: got %d (handler called: %t), want 405", method, w.Code, got.called)
+		}
+		requireStatus(t, method, w)
+	}
+}
+
+// requireStatus fails unless the response is a Status with a reason and a message.
+func requireStatus(t *testing.T, what string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	var status metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || status.Kind != "Status" || status.Reason == "" || len(status.Message) < 10 {
+		t.Errorf("%s: body is no Status that helps: %s", what, w.Body)
+	}
+	if strings.Contains(what, "aaaaaaaaaa") && len(status.Message) > 1000 {
+		t.Errorf("%.40s…: the message repeats the input", what)
+	}
+}
+
+func FuzzNoPathReachesAClusterThatItDoesNotName(f *testing.F) {
+	for _, seed := range []string{"/clusters/a/api", "/clusters/*/api", "/clusters/a/../b", "/clusters/a%2f..%2fb/api", "//clusters/a", "/clusters/a:b/x"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, target string) {
+		u, err := url.ParseRequestURI(target)
+		if err != nil || u.Path == "" || u.Path[0] != '/' {
+			return
+		}
+		got, w := serve(http.MethodGet, target)
+		if !got.called {
+			requireStatus(t, target, w)
+			return
+		}
+		if got.cluster != "" && got.cluster != "*" && !strings.HasPrefix(u.Path, "/clusters/"+got.cluster+"/") && u.Path != "/clusters/"+got.cluster {
+			t.Errorf("%q reached cluster %q", target, got.cluster)
+		}
+		if got.cluster != "" && (strings.Contains(got.path, "..") && strings.Contains(got.path, "/../") || strings.Contains(got.path, "//") || strings.HasPrefix(got.path, "/clusters/")) {
+			t.Errorf("%q became path %q", target, got.path)
+		}
+	})
+}
