@@ -40,6 +40,7 @@ func Resources() *serverstorage.ResourceConfig {
 		admissionregistrationv1.SchemeGroupVersion, certificatesv1.SchemeGroupVersion, coordinationv1.SchemeGroupVersion,
 		eventsv1.SchemeGroupVersion, schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
 	)
+	config.DisableResources(certificatesv1.SchemeGroupVersion.WithResource("clustertrustbundles"))
 	return config
 }
 

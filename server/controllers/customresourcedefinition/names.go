@@ -1,0 +1,122 @@
+// Package customresourcedefinition establishes the definitions of every logical cluster: names, conditions, and the
+// deletion of all instances before a definition goes.
+package customresourcedefinition
+
+import (
+	"fmt"
+	"strings"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// acceptedNames returns the names that crd gets among others, the definitions of the same group and cluster, and the
+// conditions that say so. A name goes to whom it was accepted for first.
+func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) (
+	apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition, apiextensionsv1.CustomResourceDefinitionCondition,
+) {
+	resources, kinds := sets.New[string](), sets.New[string]()
+	for _, other := range others {
+		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
+			continue
+		}
+		n := other.Status.AcceptedNames
+		resources.Insert(n.Plural, n.Singular)
+		resources.Insert(n.ShortNames...)
+		kinds.Insert(n.Kind, n.ListKind)
+	}
+	requested, accepted := crd.Spec.Names, crd.Status.AcceptedNames
+	var problems []string
+	take := func(taken sets.Set[string], field, name string, into *string) {
+		if name != "" && taken.Has(name) {
+			problems = append(problems, fmt.Sprintf("%s: %q is already in use", field, name))
+			return
+		}
+		*into = name
+	}
+	take(resources, "plural", requested.Plural, &accepted.Plural)
+	take(resources, "singular", requested.Singular, &accepted.Singular)
+	take(kinds, "kind", requested.Kind, &accepted.Kind)
+	take(kinds, "listKind", requested.ListKind, &accepted.ListKind)
+	if short := sets.New(requested.ShortNames...).Intersection(resources); short.Len() > 0 {
+		problems = append(problems, fmt.Sprintf("shortNames: %q are already in use", sets.List(short)))
+	} else {
+		accepted.ShortNames = requested.ShortNames
+	}
+	accepted.Categories = requested.Categories
+
+	named := condition(apiextensionsv1.NamesAccepted, true, "NoConflicts", "no conflicts found")
+	established := condition(apiextensionsv1.Established, true, "InitialNamesAccepted", "the initial names have been accepted")
+	if len(problems) > 0 {
+		named = condition(apiextensionsv1.NamesAccepted, false, "NameConflict", strings.Join(problems, "; "))
+		established = condition(apiextensionsv1.Established, false, "NotAccepted", "not all names are accepted")
+		if apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+			established = *apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.Established) // once established, always
+		}
+	}
+	return accepted, named, established
+}
+
+func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, ok bool, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+	status := apiextensionsv1.ConditionFalse
+	if ok {
+		status = apiextensionsv1.ConditionTrue
+	}
+	return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Reason: reason, Message: message}
+}
+
+// next returns crd with the status that it should have.
+func next(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	out := crd.DeepCopy()
+	names, named, established := acceptedNames(crd, others)
+	out.Status.AcceptedNames = names
+	apiextensionshelpers.SetCRDCondition(out, named)
+	if apiextensionshelpers.IsCRDConditionTrue(out, apiextensionsv1.Established) {
+		established.Reason, established.Message = apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Reason, apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Message
+	}
+	apiextensionshelpers.SetCRDCondition(out, established)
+	if problem := structuralProblem(crd); problem != "" {
+		apiextensionshelpers.SetCRDCondition(out, condition(apiextensionsv1.NonStructuralSchema, true, "Violations", problem))
+	} else {
+		apiextensionshelpers.RemoveCRDCondition(out, apiextensionsv1.NonStructuralSchema)
+	}
+	if apiextensionshelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
+		apiextensionshelpers.SetCRDCondition(out, approval(crd))
+	} else {
+		apiextensionshelpers.RemoveCRDCondition(out, apiextensionsv1.KubernetesAPIApprovalPolicyConformant)
+	}
+	return out
+}
+
+func approval(crd *apiextensionsv1.CustomResourceDefinition) apiextensionsv1.CustomResourceDefinitionCondition {
+	state, reason := apiextensionshelpers.GetAPIApprovalState(crd.Annotations)
+	names := map[apiextensionshelpers.APIApprovalState]string{
+		apiextensionshelpers.APIApprovalInvalid: "InvalidAnnotation", apiextensionshelpers.APIApprovalMissing: "MissingAnnotation",
+		apiextensionshelpers.APIApproved: "ApprovedAnnotation", apiextensionshelpers.APIApprovalBypassed: "UnapprovedAnnotation",
+	}
+	return condition(apiextensionsv1.KubernetesAPIApprovalPolicyConformant, state == apiextensionshelpers.APIApproved, names[state], reason)
+}
+
+// structuralProblem returns why the schema of crd, which may be of the time before schemas had to be, is not structural.
+func structuralProblem(crd *apiextensionsv1.CustomResourceDefinition) string {
+	for _, v := range crd.Spec.Versions {
+		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+			return fmt.Sprintf("version %s has no schema", v.Name)
+		}
+		internal := &apiextensions.JSONSchemaProps{}
+		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, internal, nil); err != nil {
+			return err.Error()
+		}
+		s, err := structuralschema.NewStructural(internal)
+		if err != nil {
+			return err.Error()
+		}
+		if errs := structuralschema.ValidateStructural(nil, s); len(errs) > 0 {
+			return errs.ToAggregate().Error()
+		}
+	}
+	return ""
+}

@@ -1,0 +1,149 @@
+package garbagecollector
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// object identifies an object of any cluster.
+type object struct {
+	cluster         logicalcluster.Name
+	resource        schema.GroupVersionResource
+	namespace, name string
+}
+
+// node is what the graph knows of an object that has owners, or that waits for its dependents to be deleted or orphaned.
+// Objects that are neither are not in the graph.
+type node struct {
+	object
+	uid    types.UID
+	owners []types.UID
+	blocks []types.UID // the owners that wait for this object when they are deleted in the foreground
+}
+
+// owner identifies an owner as its dependents name it. The cluster is part of it: objects own nothing elsewhere.
+type owner struct {
+	cluster logicalcluster.Name
+	uid     types.UID
+}
+
+// graph is the ownership of objects over all clusters.
+type graph struct {
+	mu         sync.RWMutex
+	nodes      map[object]*node
+	byUID      map[owner]*node
+	dependents map[owner]map[object]*node
+}
+
+func newGraph() *graph {
+	return &graph{nodes: map[object]*node{}, byUID: map[owner]*node{}, dependents: map[owner]map[object]*node{}}
+}
+
+// isWaiting tells whether an object is held by a finalizer that the garbage collector serves.
+func isWaiting(m metav1.Object) bool {
+	return m.GetDeletionTimestamp() != nil &&
+		(slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents) || slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents))
+}
+
+// set brings the graph up to date with an object, and returns whether there is something to do for it.
+func (g *graph) set(o object, m metav1.Object) bool {
+	n := &node{object: o, uid: m.GetUID()}
+	for _, ref := range m.GetOwnerReferences() {
+		n.owners = append(n.owners, ref.UID)
+		if ref.BlockOwnerDeletion != nil && *ref.BlockOwnerDeletion {
+			n.blocks = append(n.blocks, ref.UID)
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	old := g.nodes[o]
+	g.unlink(old)
+	if len(n.owners) == 0 && !isWaiting(m) {
+		return false
+	}
+	g.nodes[o] = n
+	g.byUID[owner{o.cluster, n.uid}] = n
+	for _, uid := range n.owners {
+		key := owner{o.cluster, uid}
+		if g.dependents[key] == nil {
+			g.dependents[key] = map[object]*node{}
+		}
+		g.dependents[key][o] = n
+	}
+	return old == nil || old.uid != n.uid || !slices.Equal(old.owners, n.owners) || isWaiting(m)
+}
+
+// remove forgets an object.
+func (g *graph) remove(o object) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unlink(g.nodes[o])
+}
+
+func (g *graph) unlink(n *node) {
+	if n == nil {
+		return
+	}
+	delete(g.nodes, n.object)
+	delete(g.byUID, owner{n.cluster, n.uid})
+	for _, uid := range n.owners {
+		key := owner{n.cluster, uid}
+		delete(g.dependents[key], n.object)
+		if len(g.dependents[key]) == 0 {
+			delete(g.dependents, key)
+		}
+	}
+}
+
+// dependentsOf returns the objects that name an owner.
+func (g *graph) dependentsOf(key owner) []*node {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	list := make([]*node, 0, len(g.dependents[key]))
+	for _, n := range g.dependents[key] {
+		list = append(list, n)
+	}
+	return list
+}
+
+// ownersOf returns the owners that an object names, if it is in the graph.
+func (g *graph) ownersOf(o object) []types.UID {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	if n := g.nodes[o]; n != nil {
+		return n.owners
+	}
+	return nil
+}
+
+// of returns the nodes of a resource.
+func (g *graph) of(resource schema.GroupVersionResource) []object {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	var list []object
+	for o := range g.nodes {
+		if o.resource == resource {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// known returns those of the owners that are in the graph themselves.
+func (g *graph) known(cluster logicalcluster.Name, uids []types.UID) []object {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	var list []object
+	for _, uid := range uids {
+		if n := g.byUID[owner{cluster, uid}]; n != nil {
+			list = append(list, n.object)
+		}
+	}
+	return list
+}

@@ -1,0 +1,139 @@
+package logicalcluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/discovery"
+)
+
+// contentDeleted is the condition that says what is left of a cluster that is being deleted.
+const contentDeleted = "WorkspaceContentDeleted"
+
+// parallelDeletions bounds the collections of one cluster that are deleted at a time.
+const parallelDeletions = 8
+
+var (
+	definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	bindings    = schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}
+)
+
+// deleteContent deletes everything in the cluster of ctx but its LogicalCluster, and returns what is still there as
+// "<number> <resource>". Definitions go after their instances, and the bindings that grant access last, so that whoever
+// may see the cluster can see it go.
+func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
+	served, err := r.Resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var first, last []discovery.Resource
+	for _, d := range served {
+		if !d.Verbs.HasAll("list", "delete") || d.GroupVersionResource == resource || shadowed(d.GroupResource()) {
+			continue
+		}
+		if d.GroupResource() == definitions || d.GroupResource() == bindings {
+			last = append(last, d)
+			continue
+		}
+		first = append(first, d)
+	}
+	for _, stage := range [][]discovery.Resource{first, last} {
+		remaining, err := r.deleteAll(ctx, stage)
+		if err != nil || len(remaining) > 0 {
+			return remaining, err
+		}
+	}
+	return nil, nil
+}
+
+// shadowed resources are another view of objects that are deleted through the first.
+func shadowed(r schema.GroupResource) bool {
+	return r == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
+}
+
+func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
+	left := make([]int, len(resources))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelDeletions)
+	for i, d := range resources {
+		group.Go(func() error {
+			n, err := r.deleteResource(ctx, d)
+			left[i] = n
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var remaining []string
+	for i, n := range left {
+		if n > 0 {
+			remaining = append(remaining, fmt.Sprintf("%d %s", n, resources[i].GroupResource()))
+		}
+	}
+	slices.Sort(remaining)
+	return remaining, nil
+}
+
+// deleteResource deletes every object of a resource, and returns how many wait for their finalizers.
+func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
+	client := r.Metadata.Resource(d.GroupVersionResource)
+	background := metav1.DeletePropagationBackground
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		return 0, ignoreGone(err)
+	}
+	for i := range list.Items {
+		item := &list.Items[i]
+		if item.DeletionTimestamp != nil {
+			continue
+		}
+		err := client.Namespace(item.Namespace).Delete(ctx, item.Name, metav1.DeleteOptions{PropagationPolicy: &background})
+		if ignoreGone(err) != nil {
+			return 0, fmt.Errorf("deleting %s %s: %w", d.GroupResource(), item.Name, err)
+		}
+	}
+	list, err = client.List(ctx, metav1.ListOptions{Limit: 500})
+	if err != nil {
+		return 0, ignoreGone(err)
+	}
+	n := len(list.Items)
+	if more := list.RemainingItemCount; more != nil {
+		n += int(*more)
+	}
+	return n, nil
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return nil
+	}
+	return err
+}
+
+// withContentCondition returns the conditions with the one that tells what is left.
+func withContentCondition(conditions []corev1alpha1.Condition, remaining []string) []corev1alpha1.Condition {
+	wanted := corev1alpha1.Condition{Type: contentDeleted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now()}
+	if len(remaining) > 0 {
+		wanted.Status, wanted.Severity, wanted.Reason = metav1.ConditionFalse, "Info", "SomeResourcesRemain"
+		wanted.Message = "waiting for the finalizers of " + strings.Join(remaining, ", ")
+	}
+	out := slices.Clone(conditions)
+	i := slices.IndexFunc(out, func(c corev1alpha1.Condition) bool { return c.Type == contentDeleted })
+	if i < 0 {
+		return append(out, wanted)
+	}
+	if out[i].Status == wanted.Status {
+		wanted.LastTransitionTime = out[i].LastTransitionTime
+	}
+	out[i] = wanted
+	return out
+}

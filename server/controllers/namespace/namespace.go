@@ -1,0 +1,65 @@
+// Package namespace empties and removes the namespaces that are deleted, in every logical cluster.
+package namespace
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/kubernetes/pkg/controller/namespace/deletion"
+
+	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/informers"
+)
+
+// Resources tells what the logical cluster of a context serves.
+type Resources func(ctx context.Context) ([]discovery.Resource, error)
+
+// New returns the controller. Clients reach the cluster in each call's context.
+func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources) *controller.Controller {
+	var c *controller.Controller
+	c = controller.New("namespace", 8, func(ctx context.Context, key informers.Key) error {
+		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
+		if apierrors.IsNotFound(err) || (err == nil && namespace.DeletionTimestamp == nil) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		discover := func() ([]*metav1.APIResourceList, error) { return namespaced(ctx, resources) }
+		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover, corev1.FinalizerKubernetes)
+		err = deleter.Delete(ctx, key.Name)
+		var remaining *deletion.ResourcesRemainingError
+		if errors.As(err, &remaining) {
+			c.EnqueueAfter(key, controller.Seconds(remaining.Estimate/2+1))
+			return nil
+		}
+		return err
+	})
+	c.Watch(set.Namespaces.Informer)
+	return c
+}
+
+// namespaced lists the resources that can be in a namespace of the context's cluster.
+func namespaced(ctx context.Context, resources Resources) ([]*metav1.APIResourceList, error) {
+	served, err := resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var lists []*metav1.APIResourceList
+	for _, r := range served {
+		if !r.Namespaced {
+			continue
+		}
+		lists = append(lists, &metav1.APIResourceList{
+			GroupVersion: r.GroupVersion().String(),
+			APIResources: []metav1.APIResource{{Name: r.Resource, Kind: r.Kind, Namespaced: true, Verbs: r.Verbs.UnsortedList()}},
+		})
+	}
+	return lists, nil
+}

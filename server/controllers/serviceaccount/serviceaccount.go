@@ -1,0 +1,38 @@
+// Package serviceaccount keeps the service account "default" in every namespace of every logical cluster.
+package serviceaccount
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/informers"
+)
+
+const name = "default"
+
+// New returns the controller. Its keys are namespaces.
+func New(set *informers.Set, kube kubernetes.Interface) *controller.Controller {
+	c := controller.New("serviceaccount", 4, func(ctx context.Context, key informers.Key) error {
+		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
+		if apierrors.IsNotFound(err) || (err == nil && namespace.Status.Phase != corev1.NamespaceActive) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
+			return err
+		}
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Name, Name: name}}
+		_, err = kube.CoreV1().ServiceAccounts(key.Name).Create(ctx, account, metav1.CreateOptions{})
+		return controller.IgnoreGoing(err)
+	})
+	c.Watch(set.Namespaces.Informer)
+	c.WatchMapped(set.ServiceAccounts.Informer, controller.NamespaceOfNamed(name))
+	return c
+}
