@@ -112,16 +112,21 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 func (d *documents) serve() {
 	core, named := aggregated.NewResourceManager("api"), aggregated.NewResourceManager("apis")
 	roots := discovery.NewRootAPIsHandler(discovery.DefaultAddresses{}, legacyscheme.Codecs)
-	for rank, group := range d.groups {
-		manager := named
+	var coreGroups, namedGroups []apidiscoveryv2.APIGroupDiscovery
+	for _, group := range d.groups {
 		if group.Name == "" {
-			manager = core
-		} else {
-			roots.AddGroup(apiGroup(group))
+			coreGroups = append(coreGroups, group)
+			continue
 		}
+		namedGroups = append(namedGroups, group)
+		roots.AddGroup(apiGroup(group))
+	}
+	core.SetGroups(coreGroups)
+	named.SetGroups(namedGroups)
+	for rank, group := range d.groups {
 		for v, version := range group.Versions {
-			manager.AddGroupVersion(group.Name, version)
-			manager.SetGroupVersionPriority(metav1.GroupVersion{Group: group.Name, Version: version.Version}, 10_000-rank, 1_000-v)
+			gv := metav1.GroupVersion{Group: group.Name, Version: version.Version}
+			named.SetGroupVersionPriority(gv, 10_000-rank, 1_000-v)
 		}
 	}
 	d.aggregatedCore, d.aggregatedNamed, d.named = core, named, roots

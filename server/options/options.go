@@ -79,6 +79,8 @@ func New() *Options {
 	generic.Authorization.Modes = []string{"AlwaysDeny"} // replaced by our own chain
 	generic.Authentication.ServiceAccounts.Issuers = []string{DefaultIssuer}
 	generic.Authentication.Anonymous.Allow = true
+	// Upstream's cache of tokens authenticates without the context of the request, and so without its logical cluster.
+	generic.Authentication.TokenSuccessCacheTTL, generic.Authentication.TokenFailureCacheTTL = 0, 0
 	generic.Admission.GenericAdmission.DefaultOffPlugins = sets.New(kubeoptions.AllOrderedPlugins...)
 	return &Options{
 		Generic:        generic,
