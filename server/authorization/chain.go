@@ -70,25 +70,37 @@ func New(config Config) (authorizer.Authorizer, error) {
 		}
 	}
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		decision, reason, _, err := walk(ctx, a, steps)
-		return decision, reason, err
+		return firstOpinion(ctx, a, steps)
 	}), nil
 }
 
-// walk asks the steps in turn until one decides.
-func walk(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, bool, error) {
+// firstOpinion asks the steps in turn until one allows or denies.
+func firstOpinion(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, error) {
 	var reasons []string
 	for _, s := range steps {
 		decision, reason, delegate, err := s.ask(ctx, a)
 		record(ctx, s.name, decision, reason, delegate)
 		if err != nil || (!delegate && decision != authorizer.DecisionNoOpinion) {
-			return decision, reason, false, err
+			return decision, reason, err
 		}
 		if reason != "" {
 			reasons = append(reasons, reason)
 		}
 	}
-	return authorizer.DecisionNoOpinion, strings.Join(reasons, "; "), false, nil
+	return authorizer.DecisionNoOpinion, strings.Join(reasons, "; "), nil
+}
+
+// allGates asks the steps in turn while each delegates to the next. Whatever another one says is final: a step that has
+// no opinion has not let the request pass.
+func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, bool, error) {
+	for _, s := range steps {
+		decision, reason, delegate, err := s.ask(ctx, a)
+		record(ctx, s.name, decision, reason, delegate)
+		if err != nil || !delegate {
+			return decision, reason, false, err
+		}
+	}
+	return authorizer.DecisionNoOpinion, "", false, nil
 }
 
 // record makes a decision visible in the audit log.
@@ -164,7 +176,7 @@ func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (
 		case cluster.Wildcard:
 			return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
 		}
-		return walk(ctx, a, steps)
+		return allGates(ctx, a, steps)
 	}
 }
 

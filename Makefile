@@ -1,0 +1,75 @@
+# Targets for people. "make help" lists them.
+
+GO     ?= go
+BIN    := $(CURDIR)/bin
+PKGS   := ./api/... ./server/... ./test/...
+export GOFLAGS += -buildvcs=false
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+.PHONY: run
+run: build ## Build and start the server; everything it stores is in .kcp.
+	$(BIN)/kcp start --root-directory=.kcp
+
+.PHONY: build
+build: ## Build bin/kcp.
+	$(GO) build -o $(BIN)/kcp ./server/cmd/kcp
+
+.PHONY: tools
+tools: ## Build the generators and checkers, at the versions in tools/go.mod.
+	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: test-tools
+test-tools: ## Build the real kubectl and Helm that the end-to-end tests run.
+	cd test/tools && $(GO) build -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
+
+.PHONY: test
+test: unit e2e ## Run every test.
+
+.PHONY: unit
+unit: ## Run the tests that need no server process.
+	$(GO) test ./api/... ./server/...
+
+.PHONY: e2e
+e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/...
+
+.PHONY: race
+race: ## Run the unit tests with the race detector.
+	$(GO) test -race ./api/... ./server/...
+
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz: ## Fuzz the parsers, FUZZTIME each.
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authentication
+
+.PHONY: bench
+bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.
+	$(GO) run ./test/bench
+
+.PHONY: generate
+generate: tools ## Generate deep copies and definitions from the types in api/.
+	$(BIN)/controller-gen object paths=./api/...
+	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=server/customresources/system
+
+.PHONY: lint
+lint: tools ## Check formatting, vet and staticcheck.
+	@test -z "$$(gofmt -l api server test)" || { gofmt -l api server test; echo "not formatted: run gofmt -w on these"; exit 1; }
+	$(GO) vet $(PKGS)
+	$(BIN)/staticcheck $(PKGS)
+
+.PHONY: verify
+verify: generate lint ## Fail on stale generated files, lint findings and forbidden dependencies.
+	@test -z "$$(git status --porcelain -- api server/customresources/system)" || \
+		{ git status --short -- api server/customresources/system; git diff -- api server/customresources/system; echo "generated files are stale: commit the result of make generate"; exit 1; }
+	$(GO) test -count=1 ./test/repository
+
+.PHONY: clean
+clean: ## Remove bin/ and .kcp/.
+	rm -rf $(BIN) .kcp

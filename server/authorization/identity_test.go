@@ -1,0 +1,86 @@
+package authorization
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func person(extra map[string][]string) *user.DefaultInfo {
+	return &user.DefaultInfo{Name: "alice", Groups: []string{"devs", user.AllAuthenticated}, Extra: extra}
+}
+
+// describe prints identities as "name[groups]".
+func describe(identities []user.Info) string {
+	var all []string
+	for _, i := range identities {
+		all = append(all, fmt.Sprintf("%s%v", i.GetName(), i.GetGroups()))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestEffectiveIdentities(t *testing.T) {
+	const sa = "system:serviceaccount:ns:bot"
+	const outside = "system:anonymous[system:authenticated"
+	for name, c := range map[string]struct {
+		user user.Info
+		want string
+	}{
+		"an unscoped user is itself":                         {person(nil), "alice[devs system:authenticated]"},
+		"a scope of this cluster changes nothing":            {person(map[string][]string{ScopesKey: {"cluster:here"}}), "alice[devs system:authenticated]"},
+		"clusters within one scope are alternatives":         {person(map[string][]string{ScopesKey: {"cluster:there,cluster:here"}}), "alice[devs system:authenticated]"},
+		"a scope of another cluster leaves a member of that": {person(map[string][]string{ScopesKey: {"cluster:there"}}), outside + " system:cluster:there]"},
+		"several scopes must all hold":                       {person(map[string][]string{ScopesKey: {"cluster:here,cluster:there", "cluster:there"}}), outside + " system:cluster:there]"},
+		"disjoint scopes leave nothing":                      {person(map[string][]string{ScopesKey: {"cluster:here", "cluster:there"}}), outside + "]"},
+		"a scope that cannot be read allows nothing":         {person(map[string][]string{ScopesKey: {"workspace:here"}}), outside + "]"},
+		"an empty scope allows nothing":                      {person(map[string][]string{ScopesKey: {""}}), outside + "]"},
+		"an unauthenticated user stays so": {&user.DefaultInfo{Name: "x", Extra: map[string][]string{ScopesKey: {"cluster:there"}}},
+			"system:anonymous[system:unauthenticated system:cluster:there]"},
+		"a service account of this cluster is itself": {&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {"here"}}},
+			sa + "[system:authenticated]"},
+		"a service account without a cluster is local": {&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}}, sa + "[system:authenticated]"},
+		"a foreign service account is a member of its cluster and has a global name": {
+			&user.DefaultInfo{Name: sa, Groups: []string{"system:serviceaccounts", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {"there"}}},
+			outside + " system:cluster:there] system:kcp:serviceaccount:there:ns:bot[system:authenticated]"},
+		"a warrant adds an identity": {person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["ops"]}`}}), "alice[devs system:authenticated] bob[ops]"},
+		"a warrant has its own scope": {person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["ops","system:authenticated"],"extra":{"authentication.kcp.io/scopes":["cluster:there"]}}`}}),
+			"alice[devs system:authenticated] " + outside + " system:cluster:there]"},
+		"a scope of the user does not disable warrants": {person(map[string][]string{ScopesKey: {"cluster:there"}, WarrantKey: {`{"user":"bob"}`}}),
+			outside + " system:cluster:there] bob[]"},
+		"a warrant of a service account without a cluster is ignored": {person(map[string][]string{WarrantKey: {`{"user":"` + sa + `"}`}}), "alice[devs system:authenticated]"},
+		"a warrant that cannot be read is ignored":                    {person(map[string][]string{WarrantKey: {`{`, `[]`, `{}`}}), "alice[devs system:authenticated]"},
+	} {
+		if got := describe(EffectiveIdentities(c.user, "here")); got != c.want {
+			t.Errorf("%s:\n got %s\nwant %s", name, got, c.want)
+		}
+	}
+}
+
+func TestWarrantsAreBounded(t *testing.T) {
+	nested := `{"user":"w"}`
+	for range 20 {
+		nested = fmt.Sprintf(`{"user":"w","extra":{%q:[%q,%q]}}`, WarrantKey, nested, `{"user":"v"}`)
+		if len(nested) > 1<<20 {
+			break
+		}
+	}
+	if got := len(EffectiveIdentities(person(map[string][]string{WarrantKey: {nested}}), "here")); got > maxIdentities+1 {
+		t.Errorf("got %d identities, want at most %d", got, maxIdentities+1)
+	}
+}
+
+func FuzzScopesAndWarrantsNeverWidenAScope(f *testing.F) {
+	f.Add("cluster:a", `{"user":"b"}`)
+	f.Add("cluster:here,", `{"user":"system:serviceaccount:a:b","extra":{"authentication.kubernetes.io/cluster-name":["x"]}}`)
+	f.Fuzz(func(t *testing.T, scope, warrant string) {
+		u := person(map[string][]string{ScopesKey: {scope}, WarrantKey: {warrant}})
+		identities := EffectiveIdentities(u, logicalcluster.Name("here"))
+		if !strings.Contains(scope, "cluster:here") && identities[0].GetName() == "alice" {
+			t.Errorf("scope %q lets alice act here", scope)
+		}
+	})
+}

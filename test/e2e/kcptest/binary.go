@@ -1,0 +1,58 @@
+package kcptest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+)
+
+// sources tells for every program which package it is, and in which directory of the repository its module is.
+var sources = map[string]struct{ module, pkg string }{
+	"kcp":     {".", "github.com/kcplane/kcp/server/cmd/kcp"},
+	"kubectl": {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
+	"helm":    {"test/tools", "helm.sh/helm/v4/cmd/helm"},
+}
+
+var built sync.Map // name → func() (string, error)
+
+// Binary returns the path of a program: kcp, kubectl or helm. It is the one in the directory KCP_BIN if that is set;
+// otherwise it is built into bin/ first, which costs nothing when nothing changed.
+func Binary(name string) (string, error) {
+	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {
+		if dir := os.Getenv("KCP_BIN"); dir != "" {
+			return filepath.Join(dir, name), nil
+		}
+		root, err := repository()
+		if err != nil {
+			return "", err
+		}
+		source, known := sources[name]
+		if !known {
+			return "", fmt.Errorf("no program is called %q", name)
+		}
+		file := filepath.Join(root, "bin", name)
+		build := exec.Command("go", "build", "-buildvcs=false", "-o", file, source.pkg)
+		build.Dir = filepath.Join(root, source.module)
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("building %s: %w\n%s", name, err, out)
+		}
+		return file, nil
+	}))
+	return build.(func() (string, error))()
+}
+
+// repository returns the root of the repository that the working directory is in.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "PROJECT")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("the working directory is not in the repository")
+}

@@ -1,0 +1,180 @@
+package kcptest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+)
+
+// Timeout is how long Eventually waits for what should happen at once.
+const Timeout = 60 * time.Second
+
+// LogicalClusters is the resource of the object that every logical cluster has.
+var LogicalClusters = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}
+
+// Cluster is one logical cluster of a server.
+type Cluster struct {
+	// Name is what stands behind /clusters/ in its URL.
+	Name   string
+	server *Server
+}
+
+// Cluster creates a logical cluster that nobody else uses, and waits until it is ready.
+func (s *Server) Cluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := s.Named("test" + Suffix())
+	ctx := Context(t)
+	logicalClusters := c.Dynamic(t, Masters).Resource(LogicalClusters)
+	_, err := logicalClusters.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster",
+		"metadata": map[string]any{"name": corev1alpha1.LogicalClusterName},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating the logical cluster %s: %v", c.Name, err)
+	}
+	Eventually(t, "the logical cluster is ready", func(ctx context.Context) error {
+		object, err := logicalClusters.Get(ctx, corev1alpha1.LogicalClusterName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ := unstructured.NestedString(object.Object, "status", "phase"); phase != string(corev1alpha1.LogicalClusterPhaseReady) {
+			return fmt.Errorf("its phase is %q", phase)
+		}
+		return nil
+	})
+	Eventually(t, "the namespace default exists", func(ctx context.Context) error {
+		_, err := c.Kube(t, Masters).CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+		return err
+	})
+	return c
+}
+
+// Named returns the logical cluster of that name, which may not exist.
+func (s *Server) Named(name string) *Cluster { return &Cluster{Name: name, server: s} }
+
+// URL is the address of the cluster for Kubernetes clients.
+func (c *Cluster) URL() string { return c.server.URL + "/clusters/" + c.Name }
+
+// Config is how user reaches the cluster.
+func (c *Cluster) Config(user User) *rest.Config {
+	config := c.server.Config(user)
+	config.Host = c.URL()
+	return config
+}
+
+// Kube returns a client of user for built-in types.
+func (c *Cluster) Kube(t testing.TB, user User) kubernetes.Interface {
+	t.Helper()
+	return must[kubernetes.Interface](t)(kubernetes.NewForConfig(c.Config(user)))
+}
+
+// Dynamic returns a client of user for every type.
+func (c *Cluster) Dynamic(t testing.TB, user User) dynamic.Interface {
+	t.Helper()
+	return must[dynamic.Interface](t)(dynamic.NewForConfig(c.Config(user)))
+}
+
+// Definitions returns a client of user for CustomResourceDefinitions.
+func (c *Cluster) Definitions(t testing.TB, user User) apiextensions.Interface {
+	t.Helper()
+	return must[apiextensions.Interface](t)(apiextensions.NewForConfig(c.Config(user)))
+}
+
+// Define creates a CustomResourceDefinition and waits until its resource is served.
+func (c *Cluster) Define(t testing.TB, definition *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	definitions := c.Definitions(t, Masters).ApiextensionsV1().CustomResourceDefinitions()
+	if _, err := definitions.Create(Context(t), definition.DeepCopy(), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the definition %s: %v", definition.Name, err)
+	}
+	c.WaitForDefinition(t, definition.Name)
+}
+
+// WaitForDefinition waits until the resource of a definition is served.
+func (c *Cluster) WaitForDefinition(t testing.TB, name string) {
+	t.Helper()
+	definitions := c.Definitions(t, Masters).ApiextensionsV1().CustomResourceDefinitions()
+	Eventually(t, "the definition "+name+" is established", func(ctx context.Context) error {
+		definition, err := definitions.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range definition.Status.Conditions {
+			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", definition.Status.Conditions)
+	})
+}
+
+// Grant binds user to a ClusterRole in the cluster, and waits until that has an effect.
+func (c *Cluster) Grant(t testing.TB, user User, role string) {
+	t.Helper()
+	c.Kubectl(t, "create", "clusterrolebinding", user.Name+"-"+role, "--clusterrole="+role, "--user="+user.Name)
+	Eventually(t, user.Name+" has a right in "+c.Name, func(ctx context.Context) error {
+		_, err := c.Kube(t, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		return err
+	})
+}
+
+// Context ends a little before the test does.
+func Context(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// Eventually calls check until it returns nil, and fails the test with its last error when that takes too long.
+func Eventually(t testing.TB, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
+	defer cancel()
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("still not so after %s: %s: %v", Timeout, what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// Gone turns the result of a get into what Eventually wants while an object is being deleted.
+func Gone(err error) error {
+	if err == nil {
+		return fmt.Errorf("it is still there")
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(value T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return value
+	}
+}

@@ -1,0 +1,120 @@
+package kcptest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Command is a program with everything that it needs to reach one cluster as one user.
+type Command struct {
+	program string
+	env     []string
+	stdin   string
+}
+
+// Kubectl runs kubectl in the cluster with every right, and returns what it printed. The test fails if it fails.
+func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
+	t.Helper()
+	return c.Command(t, "kubectl", Masters).Run(t, args...)
+}
+
+// Apply runs kubectl apply -f - with manifest as its input, and further arguments.
+func (c *Cluster) Apply(t testing.TB, manifest string, args ...string) string {
+	t.Helper()
+	return c.Command(t, "kubectl", Masters).Input(manifest).Run(t, append([]string{"apply", "-f", "-"}, args...)...)
+}
+
+// Helm runs helm in the cluster with every right, and returns what it printed. The test fails if it fails.
+func (c *Cluster) Helm(t testing.TB, args ...string) string {
+	t.Helper()
+	return c.Command(t, "helm", Masters).Run(t, args...)
+}
+
+// Command prepares kubectl or helm for user. Its caches are those of the test.
+func (c *Cluster) Command(t testing.TB, program string, user User) Command {
+	t.Helper()
+	path, err := Binary(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := filepath.Join(t.TempDir(), "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(home, "kubeconfig")
+	c.WriteKubeconfig(t, kubeconfig, user)
+	return Command{program: path, env: append(environment(), "HOME="+home, "KUBECONFIG="+kubeconfig)}
+}
+
+// WriteKubeconfig writes a file with which user reaches the cluster.
+func (c *Cluster) WriteKubeconfig(t testing.TB, file string, user User) {
+	t.Helper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["cluster"] = &clientcmdapi.Cluster{Server: c.URL(), CertificateAuthorityData: c.server.base.CAData}
+	config.AuthInfos["user"] = &clientcmdapi.AuthInfo{Token: user.Token}
+	config.Contexts["context"] = &clientcmdapi.Context{Cluster: "cluster", AuthInfo: "user"}
+	config.CurrentContext = "context"
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Input returns the command with text as its standard input.
+func (c Command) Input(text string) Command {
+	c.stdin = text
+	return c
+}
+
+// Run returns what the command prints to its standard output. The test fails if the command does.
+func (c Command) Run(t testing.TB, args ...string) string {
+	t.Helper()
+	stdout, stderr, err := c.run(t, args)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s%s", c.describe(args), err, stdout, stderr)
+	}
+	return stdout
+}
+
+// Fail returns what the command prints to its standard error. The test fails if the command succeeds.
+func (c Command) Fail(t testing.TB, args ...string) string {
+	t.Helper()
+	stdout, stderr, err := c.run(t, args)
+	if err == nil {
+		t.Fatalf("%s succeeded, and should not have:\n%s%s", c.describe(args), stdout, stderr)
+	}
+	return stderr
+}
+
+func (c Command) run(t testing.TB, args []string) (string, string, error) {
+	var stdout, stderr bytes.Buffer
+	command := exec.CommandContext(Context(t), c.program, args...)
+	command.Env, command.Stdin, command.Stdout, command.Stderr = c.env, strings.NewReader(c.stdin), &stdout, &stderr
+	err := command.Run()
+	return stdout.String(), stderr.String(), err
+}
+
+func (c Command) describe(args []string) string {
+	return fmt.Sprintf("%s %s", filepath.Base(c.program), strings.Join(args, " "))
+}
+
+// environment is that of the tests without what would lead a client elsewhere.
+func environment() []string {
+	var env []string
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if name == "HOME" || strings.HasPrefix(name, "KUBE") || strings.HasPrefix(name, "HELM_") || strings.HasPrefix(name, "XDG_") ||
+			strings.HasSuffix(strings.ToUpper(name), "_PROXY") {
+			continue
+		}
+		env = append(env, variable)
+	}
+	return env
+}

@@ -1,0 +1,249 @@
+package kcptest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// User is an identity that the server knows by a bearer token.
+type User struct {
+	// Name in Kubernetes.
+	Name string
+	// Groups besides system:authenticated.
+	Groups []string
+	// Token that proves the identity. Empty: anonymous.
+	Token string
+}
+
+// The identities of every server that Start starts. None but Masters has any right to begin with.
+var (
+	Alice     = User{Name: "alice", Groups: []string{"team-a"}, Token: "token-of-alice"}
+	Bob       = User{Name: "bob", Groups: []string{"team-b"}, Token: "token-of-bob"}
+	Masters   = User{Name: "root-of-trust", Groups: []string{"system:masters"}, Token: "token-of-masters"}
+	Anonymous = User{Name: "system:anonymous"}
+)
+
+// StartTimeout is how long a server may take until it is ready, on a machine that does much else.
+const StartTimeout = 90 * time.Second
+
+// Server is a running server process.
+type Server struct {
+	// URL is where it serves, without a path.
+	URL string
+	// Root is its root directory.
+	Root string
+	// Log is the file with its output.
+	Log string
+
+	process *exec.Cmd
+	exited  chan struct{}
+	base    *rest.Config
+}
+
+// Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server.
+func Main(m *testing.M, server **Server, flags ...string) {
+	os.Exit(run(m, server, flags))
+}
+
+func run(m *testing.M, server **Server, flags []string) int {
+	dir, err := os.MkdirTemp("", "kcp-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	s, err := Start(dir, flags...)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	*server = s
+	code := m.Run()
+	err = s.Stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if keep := os.Getenv("KCP_LOG"); keep != "" {
+		if content, err := os.ReadFile(s.Log); err == nil {
+			_ = os.WriteFile(keep, content, 0o600)
+		}
+	}
+	return code
+}
+
+// Start starts a server that keeps everything below dir, and returns when it is ready. A second Start on the same
+// directory, after Stop, finds what the first one stored.
+func Start(dir string, flags ...string) (*Server, error) {
+	binary, err := Binary("kcp")
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	tokens := filepath.Join(dir, "tokens.csv")
+	if err := writeTokens(tokens, Alice, Bob, Masters); err != nil {
+		return nil, err
+	}
+	s := &Server{
+		URL: fmt.Sprintf("https://127.0.0.1:%d", port), Root: filepath.Join(dir, "kcp"), Log: filepath.Join(dir, "kcp.log"),
+		exited: make(chan struct{}),
+	}
+	log, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	args := append([]string{
+		"start", "--root-directory=" + s.Root, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
+		"--token-auth-file=" + tokens,
+	}, flags...)
+	s.process = exec.Command(binary, args...)
+	s.process.Stdout, s.process.Stderr = log, log
+	s.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.process.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", binary, err)
+	}
+	go func() {
+		_ = s.process.Wait()
+		close(s.exited)
+	}()
+	if err := s.waitUntilReady(); err != nil {
+		s.Kill()
+		return nil, fmt.Errorf("%w; the last lines of its log:\n%s", err, s.tail(40))
+	}
+	return s, nil
+}
+
+// Stop ends the server as an operator would, with SIGTERM, and fails if it does not end well.
+func (s *Server) Stop() error {
+	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	select {
+	case <-s.exited:
+	case <-time.After(StartTimeout):
+		s.Kill()
+		return fmt.Errorf("the server did not stop within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
+	}
+	if !s.process.ProcessState.Success() {
+		return fmt.Errorf("the server ended with %s; the last lines of its log:\n%s", s.process.ProcessState, s.tail(40))
+	}
+	return nil
+}
+
+// Kill ends the server at once, as a power failure would.
+func (s *Server) Kill() {
+	_ = s.process.Process.Kill()
+	<-s.exited
+}
+
+// Config is how user reaches the server itself.
+func (s *Server) Config(user User) *rest.Config {
+	config := rest.AnonymousClientConfig(s.base)
+	config.Host = s.URL
+	config.BearerToken = user.Token
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	return config
+}
+
+// Kubeconfig is the path of the administrators' kubeconfig.
+func (s *Server) Kubeconfig() string { return filepath.Join(s.Root, "admin.kubeconfig") }
+
+func (s *Server) waitUntilReady() error {
+	deadline := time.Now().Add(StartTimeout)
+	for last := errors.New("no answer"); ; {
+		select {
+		case <-s.exited:
+			return fmt.Errorf("the server ended with %s", s.process.ProcessState)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("the server is not ready after %s: %w", StartTimeout, last)
+		}
+		if last = s.ready(); last == nil {
+			return nil
+		}
+	}
+}
+
+func (s *Server) ready() error {
+	config, err := clientcmd.LoadFromFile(s.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	s.base, err = clientcmd.NewNonInteractiveClientConfig(*config, "base", nil, nil).ClientConfig()
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(s.Config(Anonymous))
+	if err != nil {
+		return err
+	}
+	client.Timeout = 5 * time.Second
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.URL+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz answers %s", response.Status)
+	}
+	return nil
+}
+
+func (s *Server) tail(lines int) string {
+	content, err := os.ReadFile(s.Log)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(string(bytes.TrimSpace(content)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+func writeTokens(file string, users ...User) error {
+	var lines strings.Builder
+	for _, u := range users {
+		fmt.Fprintf(&lines, "%s,%s,uid-of-%s,\"%s\"\n", u.Token, u.Name, u.Name, strings.Join(u.Groups, ","))
+	}
+	return os.WriteFile(file, []byte(lines.String()), 0o600)
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
+
+// Suffix returns random characters that make a name unique.
+func Suffix() string {
+	random := make([]byte, 4)
+	_, _ = rand.Read(random) // crypto/rand never fails
+	return hex.EncodeToString(random)
+}

@@ -1,0 +1,124 @@
+// Package repository checks the rules that the repository itself keeps: what may depend on what, and under which names.
+package repository
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/kcplane/kcp"
+
+const root = "../.."
+
+func output(t *testing.T, dir, name string, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, stderr.String())
+	}
+	return out
+}
+
+// files returns the repository's files that match, vendored and ignored ones apart.
+func files(t *testing.T, pattern string) []string {
+	t.Helper()
+	list := strings.Fields(string(output(t, root, "git", "ls-files", "--cached", "--others", "--exclude-standard", "--", pattern)))
+	if len(list) == 0 {
+		t.Fatalf("no file matches %s", pattern)
+	}
+	return list
+}
+
+func TestReplaceLinesOnlyPinStagingModules(t *testing.T) {
+	for _, file := range files(t, "*go.mod") {
+		var mod struct {
+			Replace []struct {
+				Old, New struct{ Path, Version string }
+			}
+		}
+		dir := filepath.Join(root, filepath.Dir(file))
+		if err := json.Unmarshal(output(t, dir, "go", "mod", "edit", "-json"), &mod); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range mod.Replace {
+			if r.Old.Path != r.New.Path || !strings.HasPrefix(r.Old.Path, "k8s.io/") || !strings.HasPrefix(r.New.Version, "v0.") {
+				t.Errorf("%s: %s => %s %s is more than a version pin of a k8s.io staging module", file, r.Old.Path, r.New.Path, r.New.Version)
+			}
+		}
+	}
+}
+
+func TestPackagesImportDownwardOnly(t *testing.T) {
+	forbidden := map[string][]string{
+		"api":      {""},
+		"server":   {"operator", "cli", "test"},
+		"operator": {"server", "cli", "test"},
+		"cli":      {"server", "operator", "test"},
+	}
+	decoder := json.NewDecoder(bytes.NewReader(output(t, root, "go", "list", "-json=ImportPath,Imports,TestImports", "./...")))
+	packages := 0
+	for decoder.More() {
+		var p struct {
+			ImportPath           string
+			Imports, TestImports []string
+		}
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		packages++
+		layer, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, module+"/"), "/")
+		for _, imported := range append(p.Imports, p.TestImports...) {
+			below, ours := strings.CutPrefix(imported, module+"/")
+			if !ours || (layer == "api" && strings.HasPrefix(below, "api/")) {
+				continue
+			}
+			for _, f := range forbidden[layer] {
+				if f == "" || strings.HasPrefix(below, f+"/") {
+					t.Errorf("%s imports %s", p.ImportPath, imported)
+				}
+			}
+		}
+	}
+	if packages < 10 {
+		t.Errorf("only %d packages were looked at", packages)
+	}
+}
+
+func TestPackagesAreNamedAfterWhatTheyServe(t *testing.T) {
+	meaningless := regexp.MustCompile(`/(util|utils|common|helper|helpers|misc|manager|shared)/[^/]+\.go$`)
+	for _, file := range files(t, "*.go") {
+		if meaningless.MatchString("/" + file) {
+			t.Errorf("%s: the name of its package says nothing", file)
+		}
+	}
+}
+
+func TestTheTextIsOursAndFinished(t *testing.T) {
+	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b|t\.Sk` + `ip\w*\(`)
+	foreign := regexp.MustCompile(`Copy` + `right .*(Kubernetes|kcp|KCP|etcd|cert-manager|CoreOS)`)
+	for _, file := range files(t, "*.go") {
+		content, err := os.ReadFile(filepath.Join(root, file))
+		if os.IsNotExist(err) {
+			continue // deleted, not yet committed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := unfinished.Find(content); found != nil {
+			t.Errorf("%s: contains %q", file, found)
+		}
+		if found := foreign.Find(content); found != nil {
+			t.Errorf("%s: has the licence header of another project: %q", file, found)
+		}
+	}
+}
