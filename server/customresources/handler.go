@@ -3,9 +3,7 @@ package customresources
 import (
 	"context"
 	"fmt"
-	"mime"
 	"net/http"
-	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	"k8s.io/utils/ptr"
 
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -49,15 +46,25 @@ type Config struct {
 type Handler struct {
 	config   Config
 	registry *registry
-	// metadata holds the definitions that serve all versions of a resource as metadata only, by resource and version.
 	metadata *metadataDefinitions
+	watches  *watches
 }
 
 // New returns a handler that follows the definitions of config.
 func New(config Config) (*Handler, error) {
-	h := &Handler{config: config}
-	h.registry = newRegistry(h.compile)
-	h.metadata = newMetadataDefinitions(h.compile)
+	h := &Handler{config: config, watches: newWatches()}
+	h.registry = newRegistry(func(d *Definition) (http.Handler, error) { return h.compile(d, config.Options) })
+	h.metadata = newMetadataDefinitions(func(d *Definition) (http.Handler, error) {
+		kind := schema.GroupVersionKind{Group: d.CRD.Spec.Group, Version: d.CRD.Spec.Versions[0].Name, Kind: d.CRD.Spec.Names.Kind}
+		return h.compile(d, metadataOnly{RESTOptionsGetter: config.Options, kind: kind})
+	})
+	h.registry.moved = func(cluster logicalcluster.Name, key string) {
+		h.watches.end(watched{logicalcluster.Cluster{Name: cluster}, key})
+	}
+	h.registry.forgotten = func(key string) {
+		h.metadata.forget(key)
+		h.watches.end(watched{logicalcluster.Cluster{Wildcard: true}, key})
+	}
 	system, err := systemDefinitions()
 	if err != nil {
 		return nil, err
@@ -71,7 +78,7 @@ func New(config Config) (*Handler, error) {
 	return h, nil
 }
 
-// List returns what a cluster serves.
+// List returns what a cluster serves, in the order of names. Without a cluster it is what every cluster serves.
 func (h *Handler) List(cluster logicalcluster.Name) []Installed { return h.registry.list(cluster) }
 
 // Distinct returns every definition that some cluster serves, once.
@@ -81,9 +88,16 @@ func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
 // compile builds upstream's handler for a definition.
-func (h *Handler) compile(d *Definition) (http.Handler, error) {
+func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (http.Handler, error) {
 	c := h.config
-	return apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, http.HandlerFunc(notServed), c.Options, c.Admission, nil,
+	passedOn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if d.informer.isRemoved() { // between the lookup and now: there may be another one
+			h.ServeHTTP(w, r)
+			return
+		}
+		notServed(w, r)
+	})
+	return apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, createGuard{c.Admission}, nil,
 		c.ServiceResolver, c.AuthResolver, 1, c.Authorizer, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
 }
 
@@ -105,98 +119,90 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, apierrors.NewInternalError(logicalcluster.ErrMissing))
 		return
 	}
-	d, err := h.definitionFor(r, cluster, info)
+	key := ResourceName(info.Resource, info.APIGroup)
+	if info.Verb == "watch" {
+		ctx, end := h.watches.begin(r.Context(), watched{cluster, key})
+		defer end()
+		r = r.WithContext(ctx)
+	}
+	installed, err := h.find(r, cluster, key, info)
 	if err != nil {
 		fail(w, r, err)
 		return
 	}
-	if d == nil || d.CRD.Spec.Group != info.APIGroup {
+	if installed.Definition == nil || installed.CRD.Spec.Group != info.APIGroup {
 		notServed(w, r)
 		return
 	}
-	handler, err := d.compiled()
+	if installed.Terminating {
+		r = r.WithContext(withTerminating(r.Context()))
+	}
+	handler, err := installed.compiled()
 	if err != nil {
-		fail(w, r, apierrors.NewInternalError(fmt.Errorf("definition of %s.%s: %w", info.Resource, info.APIGroup, err)))
+		fail(w, r, apierrors.NewInternalError(fmt.Errorf("definition of %s: %w", key, err)))
 		return
 	}
 	handler.ServeHTTP(w, r)
 }
 
-func (h *Handler) definitionFor(r *http.Request, cluster logicalcluster.Cluster, info *request.RequestInfo) (*Definition, error) {
-	key := ResourceName(info.Resource, info.APIGroup)
+// find returns what serves a request, empty if nothing does.
+func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo) (Installed, error) {
 	if cluster.Wildcard {
-		return h.wildcard(r, key, info)
+		d, err := h.wildcard(r, key, info)
+		return Installed{Definition: d}, err
 	}
-	installed, ok := h.registry.get(cluster.Name, key)
-	if !ok {
-		var err error
-		if installed, ok, err = h.live(r.Context(), key); err != nil || !ok {
-			return nil, err
-		}
+	if installed, ok := h.registry.get(cluster.Name, key); ok {
+		return installed, nil
 	}
-	if installed.Terminating && info.Verb == "create" && info.Subresource == "" {
-		err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
-		err.ErrStatus.Message = fmt.Sprintf("create not allowed while the definition %s is terminating", key)
-		return nil, err
-	}
-	return installed.Definition, nil
+	return h.live(r.Context(), cluster.Name, key)
 }
 
 // live finds a definition that was established a moment ago: it waits for its event, which is on its way.
-func (h *Handler) live(ctx context.Context, key string) (Installed, bool, error) {
+func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key string) (Installed, error) {
 	crd, err := h.config.Live(ctx, key)
 	if apierrors.IsNotFound(err) || (err == nil && !served(crd)) {
-		return Installed{}, false, nil
+		return Installed{}, nil
 	}
 	if err != nil {
-		return Installed{}, false, err
+		return Installed{}, err
 	}
 	var installed Installed
 	var ok bool
 	err = wait.PollUntilContextTimeout(ctx, eventPoll, eventTimeout, true, func(context.Context) (bool, error) {
-		installed, ok = h.registry.get(logicalcluster.Of(crd), key)
+		installed, ok = h.registry.get(cluster, key)
 		return ok, nil
 	})
 	if wait.Interrupted(err) {
-		return Installed{}, false, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable", key))
+		return Installed{}, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable", key))
 	}
-	return installed, ok, err
+	return installed, err
 }
 
 // wildcard finds what serves a resource of all clusters: a definition that every cluster has, or for clients that ask
 // for nothing but metadata, one that covers whatever the clusters' definitions are.
 func (h *Handler) wildcard(r *http.Request, key string, info *request.RequestInfo) (*Definition, error) {
+	if info.Verb != "list" && info.Verb != "watch" {
+		err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
+		err.ErrStatus.Message = fmt.Sprintf("%s: the logical cluster %q can only be listed and watched; name one cluster", key, "*")
+		return nil, err
+	}
 	if d, ok := h.registry.system[key]; ok {
 		return d, nil
 	}
-	some, ok := h.registry.anywhere(key)
+	some, ok := h.registry.anywhere(key, info.APIVersion)
 	if !ok {
 		return nil, nil
 	}
 	if !asksForMetadata(r) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf(
-			"%s has different definitions in different logical clusters: across all of them it is served as PartialObjectMetadata only", key))
+			"%s may be defined differently in different logical clusters: all of them together are served as PartialObjectMetadata only", key))
 	}
-	return h.metadata.get(some.CRD, info.APIVersion), nil
-}
-
-// asksForMetadata tells whether every representation that the client accepts is metadata only.
-func asksForMetadata(r *http.Request) bool {
-	for _, accepted := range strings.Split(r.Header.Get("Accept"), ",") {
-		_, parameters, err := mime.ParseMediaType(accepted)
-		if err == nil && strings.HasPrefix(parameters["as"], "PartialObjectMetadata") {
-			return true
-		}
-		break
+	d := h.metadata.get(some.CRD, info.APIVersion)
+	if _, ok := h.registry.anywhere(key, info.APIVersion); !ok { // gone meanwhile, and nobody will forget d later
+		h.metadata.forget(key)
+		return nil, nil
 	}
-	return false
-}
-
-// metadataSchema accepts every object.
-func metadataSchema() *apiextensionsv1.CustomResourceValidation {
-	return &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-		Type: "object", XPreserveUnknownFields: ptr.To(true),
-	}}
+	return d, nil
 }
 
 func notServed(w http.ResponseWriter, r *http.Request) {

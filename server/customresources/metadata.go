@@ -1,43 +1,138 @@
 package customresources
 
 import (
+	"maps"
 	"net/http"
+	"strings"
 	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/utils/ptr"
 )
 
+// OriginalAPIVersion is the annotation that tells, in lists of metadata over all clusters, as what version an object is
+// stored.
+const OriginalAPIVersion = "kcp.io/original-api-version"
+
 // metadataDefinitions serve a resource of all clusters at once, whatever their schemas are: nothing is validated, pruned
-// or converted, because clients see no more than metadata. There is one for each resource and version that was asked for.
+// or converted, because clients see no more than metadata. There is one for each resource and version that was asked for,
+// for as long as some cluster serves the resource.
 type metadataDefinitions struct {
 	compile func(*Definition) (http.Handler, error)
 
 	mu    sync.Mutex
-	byKey map[string]*Definition
+	byKey map[string]map[string]*Definition // by Key and version
 }
 
 func newMetadataDefinitions(compile func(*Definition) (http.Handler, error)) *metadataDefinitions {
-	return &metadataDefinitions{compile: compile, byKey: map[string]*Definition{}}
+	return &metadataDefinitions{compile: compile, byKey: map[string]map[string]*Definition{}}
 }
 
 // get returns the definition that serves version of the resource of crd as metadata.
 func (m *metadataDefinitions) get(crd *apiextensionsv1.CustomResourceDefinition, version string) *Definition {
-	key := crd.Name + "/" + version + "/" + string(crd.Spec.Scope)
+	key := ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d, ok := m.byKey[key]; ok {
+	if d, ok := m.byKey[key][version]; ok {
 		return d
 	}
-	synthetic := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: crd.Name}}
+	synthetic := &apiextensionsv1.CustomResourceDefinition{}
 	synthetic.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
-		Group: crd.Spec.Group, Names: crd.Spec.Names, Scope: crd.Spec.Scope,
+		Group: crd.Spec.Group, Names: crd.Status.AcceptedNames,
+		// Also where some clusters have it cluster scoped: this scope can be listed as a whole and by namespace.
+		Scope:      apiextensionsv1.NamespaceScoped,
 		Conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
-		Versions:   []apiextensionsv1.CustomResourceDefinitionVersion{{Name: version, Served: true, Storage: true, Schema: metadataSchema()}},
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+			Name: version, Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)},
+			},
+		}},
 	}
 	synthetic.Status.AcceptedNames = crd.Status.AcceptedNames
-	synthetic.Status.StoredVersions = []string{version}
 	d := newDefinition(key+".wildcard.partial-metadata", synthetic, m.compile)
-	m.byKey[key] = d
+	if m.byKey[key] == nil {
+		m.byKey[key] = map[string]*Definition{}
+	}
+	m.byKey[key][version] = d
 	return d
 }
+
+// forget closes what serves a resource that is gone from every cluster.
+func (m *metadataDefinitions) forget(key string) {
+	m.mu.Lock()
+	gone := m.byKey[key]
+	delete(m.byKey, key)
+	m.mu.Unlock()
+	for _, d := range gone {
+		d.close()
+	}
+}
+
+// metadataOnly reads no more than the metadata of what is stored, as one version and kind.
+type metadataOnly struct {
+	generic.RESTOptionsGetter
+	kind schema.GroupVersionKind
+}
+
+func (o metadataOnly) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
+	if err != nil {
+		return options, err
+	}
+	config := *options.StorageConfig
+	config.Codec = metadataCodec{Codec: config.Codec, kind: o.kind}
+	options.StorageConfig = &config
+	return options, nil
+}
+
+type metadataCodec struct {
+	runtime.Codec
+	kind schema.GroupVersionKind
+}
+
+// Decode implements runtime.Decoder. Upstream would refuse a list in which one object is of a version that the definition
+// does not have.
+func (c metadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, stored, err := c.Codec.Decode(data, defaults, into)
+	u, ok := obj.(*unstructured.Unstructured)
+	if err != nil || !ok {
+		return obj, stored, err
+	}
+	version := u.GetAPIVersion()
+	u.Object = map[string]any{"apiVersion": c.kind.GroupVersion().String(), "kind": c.kind.Kind, "metadata": u.Object["metadata"]}
+	annotations := maps.Clone(u.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[OriginalAPIVersion] = version
+	u.SetAnnotations(annotations)
+	return u, &c.kind, nil
+}
+
+// asksForMetadata tells whether upstream will answer a request with metadata only.
+func asksForMetadata(r *http.Request) bool {
+	accept := r.Header.Get("Accept")
+	chosen, ok := negotiation.NegotiateMediaTypeOptions(accept, apiextensionsapiserver.Codecs.SupportedMediaTypes(), metadataTransforms{})
+	return ok && chosen.Convert != nil
+}
+
+// metadataTransforms are what clients may ask for across clusters of different definitions.
+type metadataTransforms struct{}
+
+func (metadataTransforms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+	if target == nil {
+		return true
+	}
+	return target.Group == metav1.GroupName && (target.Version == "v1" || target.Version == "v1beta1") &&
+		strings.HasPrefix(target.Kind, "PartialObjectMetadata")
+}
+
+func (metadataTransforms) AllowsServerVersion(string) bool       { return false }
+func (metadataTransforms) AllowsStreamSchema(stream string) bool { return stream == "watch" }

@@ -10,6 +10,8 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -26,9 +28,15 @@ type Installed struct {
 type registry struct {
 	compile func(*Definition) (http.Handler, error)
 	system  map[string]*Definition // by Key
+	// moved is told when a resource of a cluster is served by another definition than before, or not at all any more;
+	// forgotten, when no cluster serves it. Neither is called with the lock held.
+	moved     func(cluster logicalcluster.Name, key string)
+	forgotten func(key string)
 
 	mu        sync.RWMutex
 	byHash    map[string]*Definition
+	byContent map[*apiextensionsv1.CustomResourceDefinitionVersion]*Definition
+	byKey     map[string]sets.Set[*Definition]             // those with references
 	installed map[logicalcluster.Name]map[string]Installed // by Key
 	listeners []func()
 }
@@ -36,7 +44,10 @@ type registry struct {
 func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 	return &registry{
 		compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
+		byContent: map[*apiextensionsv1.CustomResourceDefinitionVersion]*Definition{},
+		byKey:     map[string]sets.Set[*Definition]{},
 		installed: map[logicalcluster.Name]map[string]Installed{},
+		moved:     func(logicalcluster.Name, string) {}, forgotten: func(string) {},
 	}
 }
 
@@ -63,98 +74,126 @@ func (r *registry) watch(i *informers.Informer) {
 	})
 }
 
-// share drops from a definition what nobody reads, and replaces its spec by an equal one that is held already.
+// share drops from a definition what nobody reads, and replaces its content by equal content that is held already. An
+// established definition is delivered to set after it was shared; what is held for it meanwhile has no references.
 func (r *registry) share(obj runtime.Object) {
 	crd := obj.(*apiextensionsv1.CustomResourceDefinition)
 	crd.ManagedFields = nil
 	delete(crd.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
-	hash, err := hashOf(crd)
-	if err != nil {
+	if !served(crd) {
 		return
 	}
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if d, ok := r.byHash[hash]; ok {
+	if d, err := r.definition(crd); err == nil {
 		crd.Spec, crd.Status.AcceptedNames = d.CRD.Spec, d.CRD.Status.AcceptedNames
 	}
+}
+
+// definition returns the one definition with the content of crd.
+func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
+	r.mu.RLock()
+	d, ok := r.byContent[content(crd)]
+	r.mu.RUnlock()
+	if ok {
+		return d, nil
+	}
+	hash, err := hashOf(crd)
+	if err != nil {
+		return nil, fmt.Errorf("content of definition %s: %w", crd.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d, ok := r.byHash[hash]; ok {
+		return d, nil
+	}
+	d = newDefinition(hash, crd, r.compile)
+	r.byHash[hash] = d
+	if c := content(crd); c != nil {
+		r.byContent[c] = d
+	}
+	return d, nil
 }
 
 func served(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
 }
 
+// set brings the registry up to date with a definition of the cluster that it was read from.
 func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
 	if !served(crd) {
 		r.remove(crd)
 		return
 	}
-	if _, err := r.install(crd); err != nil {
-		panic(fmt.Sprintf("definition %s that came out of storage cannot be encoded: %v", crd.Name, err))
-	}
-}
-
-// install registers an established definition in the cluster that it was read from.
-func (r *registry) install(crd *apiextensionsv1.CustomResourceDefinition) (Installed, error) {
-	hash, err := hashOf(crd)
+	d, err := r.definition(crd)
 	if err != nil {
-		return Installed{}, err
+		utilruntime.HandleError(err)
+		return
 	}
-	r.mu.Lock()
-	cluster, key := logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
-	d, ok := r.byHash[hash]
-	if !ok {
-		d = newDefinition(hash, crd, r.compile)
-		r.byHash[hash] = d
-	}
-	before, existed := r.installed[cluster][key]
 	now := Installed{Definition: d, Terminating: crd.DeletionTimestamp != nil || apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
-	if r.installed[cluster] == nil {
-		r.installed[cluster] = map[string]Installed{}
-	}
-	r.installed[cluster][key] = now
-	d.references++
-	var unused *Definition
-	if existed {
-		unused = r.release(before.Definition)
-	}
-	r.mu.Unlock()
-	if unused != nil {
-		unused.close()
-	}
-	if before != now {
-		r.changed()
-	}
-	return now, nil
+	r.replace(logicalcluster.Of(crd), d.Key(), now)
 }
 
 func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
+	r.replace(logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), Installed{})
+}
+
+// replace makes now serve a resource in a cluster; the empty value means nothing.
+func (r *registry) replace(cluster logicalcluster.Name, key string, now Installed) {
 	r.mu.Lock()
-	cluster, key := logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
-	before, existed := r.installed[cluster][key]
-	if !existed {
+	before := r.installed[cluster][key]
+	if before == now {
 		r.mu.Unlock()
 		return
 	}
-	delete(r.installed[cluster], key)
-	if len(r.installed[cluster]) == 0 {
-		delete(r.installed, cluster)
+	if now.Definition != nil {
+		if r.installed[cluster] == nil {
+			r.installed[cluster] = map[string]Installed{}
+		}
+		r.installed[cluster][key] = now
+		r.hold(now.Definition)
+	} else {
+		delete(r.installed[cluster], key)
+		if len(r.installed[cluster]) == 0 {
+			delete(r.installed, cluster)
+		}
 	}
-	unused := r.release(before.Definition)
+	unused := before.Definition != nil && r.release(before.Definition)
+	forgotten := len(r.byKey[key]) == 0
 	r.mu.Unlock()
-	if unused != nil {
-		unused.close()
+
+	if before.Definition != nil && before.Definition != now.Definition {
+		r.moved(cluster, key)
+	}
+	if unused {
+		before.close()
+	}
+	if forgotten {
+		r.forgotten(key)
 	}
 	r.changed()
 }
 
-// release gives up one reference, and returns d if it was the last.
-func (r *registry) release(d *Definition) *Definition {
+// hold takes a reference.
+func (r *registry) hold(d *Definition) {
+	d.references++
+	if r.byKey[d.Key()] == nil {
+		r.byKey[d.Key()] = sets.New[*Definition]()
+	}
+	r.byKey[d.Key()].Insert(d)
+}
+
+// release gives up a reference, and returns whether it was the last.
+func (r *registry) release(d *Definition) bool {
 	d.references--
 	if d.references > 0 {
-		return nil
+		return false
 	}
 	delete(r.byHash, d.Hash)
-	return d
+	delete(r.byContent, content(d.CRD))
+	r.byKey[d.Key()].Delete(d)
+	if len(r.byKey[d.Key()]) == 0 {
+		delete(r.byKey, d.Key())
+	}
+	return true
 }
 
 // get returns what serves a resource in a cluster.
@@ -168,19 +207,18 @@ func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool
 	return i, ok
 }
 
-// anywhere returns some definition of a resource, from whichever cluster.
-func (r *registry) anywhere(key string) (*Definition, bool) {
-	if d, ok := r.system[key]; ok {
-		return d, true
-	}
+// anywhere returns a definition of a resource that serves version in some cluster: the same one for as long as the
+// definitions are the same.
+func (r *registry) anywhere(key, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, d := range r.byHash {
-		if d.Key() == key {
-			return d, true
+	var found *Definition
+	for d := range r.byKey[key] {
+		if d.Serves(version) && (found == nil || d.Hash < found.Hash) {
+			found = d
 		}
 	}
-	return nil, false
+	return found, found != nil
 }
 
 // list returns what a cluster serves, in the order of names.
@@ -209,7 +247,9 @@ func (r *registry) distinct() []*Definition {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for _, d := range r.byHash {
-		all = append(all, d)
+		if d.references > 0 {
+			all = append(all, d)
+		}
 	}
 	return all
 }

@@ -83,6 +83,14 @@ func reveal(crd *apiextensions.CustomResourceDefinition, errs field.ErrorList) f
 		if value, ok := err.BadValue.(string); ok {
 			err.BadValue = strings.ReplaceAll(value, disguiseSuffix, "")
 		}
+		switch {
+		case err.Field == "spec.group" && crd.Spec.Group == "":
+			err.BadValue = ""
+		case err.Field == "spec.group" && crd.Spec.Group == "core":
+			err.Detail = `the core group is "", in a definition named <plural>.core`
+		case err.Field == "metadata.name" && crd.Spec.Group == "":
+			err.Detail = strings.ReplaceAll(err.Detail, `"."+spec.group`, `".core", because the group is empty`)
+		}
 	}
 	return errs
 }

@@ -3,6 +3,7 @@ package kcptest
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -121,10 +123,16 @@ func (c *Cluster) WaitForDefinition(t testing.TB, name string) {
 	})
 }
 
-// Grant binds user to a ClusterRole in the cluster, and waits until that has an effect.
+// EntryRole is the ClusterRole that lets a user into a cluster, whatever else they may do there.
+const EntryRole = "system:kcp:workspace:access"
+
+// Grant lets user into the cluster, binds them to a ClusterRole that reads ConfigMaps at least, and waits until that has
+// an effect.
 func (c *Cluster) Grant(t testing.TB, user User, role string) {
 	t.Helper()
-	c.Kubectl(t, "create", "clusterrolebinding", user.Name+"-"+role, "--clusterrole="+role, "--user="+user.Name)
+	for _, r := range []string{EntryRole, role} {
+		c.Kubectl(t, "create", "clusterrolebinding", user.Name+"-"+strings.ReplaceAll(r, ":", "-"), "--clusterrole="+r, "--user="+user.Name)
+	}
 	Eventually(t, user.Name+" has a right in "+c.Name, func(ctx context.Context) error {
 		_, err := c.Kube(t, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		return err
@@ -177,4 +185,16 @@ func must[T any](t testing.TB) func(T, error) T {
 		}
 		return value
 	}
+}
+
+// KubeAtServer returns a client of user whose URL names no cluster, as programs in a cluster have one.
+func (c *Cluster) KubeAtServer(t testing.TB, user User) kubernetes.Interface {
+	t.Helper()
+	return must[kubernetes.Interface](t)(kubernetes.NewForConfig(c.server.Config(user)))
+}
+
+// Metadata returns a client of user for the metadata of every type.
+func (c *Cluster) Metadata(t testing.TB, user User) metadata.Interface {
+	t.Helper()
+	return must[metadata.Interface](t)(metadata.NewForConfig(c.Config(user)))
 }

@@ -1,0 +1,281 @@
+package isolation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const clusterAnnotation = "kcp.io/cluster"
+
+func TestObjectsOfOneClusterAreInvisibleInAnother(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	ours.Kubectl(t, "create", "namespace", "shop")
+	ours.Kubectl(t, "create", "configmap", "prices", "--namespace=shop", "--from-literal=apple=1")
+
+	_, err := theirs.Kube(t, kcptest.Masters).CoreV1().Namespaces().Get(ctx, "shop", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
+	_, err = theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("shop").Get(ctx, "prices", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
+	all, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, found := range all.Items {
+		if found.Name == "prices" {
+			t.Errorf("the list of %s contains an object of %s", theirs.Name, ours.Name)
+		}
+	}
+}
+
+func TestEqualNamesInTwoClustersAreTwoObjects(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	clusters := []*kcptest.Cluster{server.Cluster(t), server.Cluster(t)}
+	for _, c := range clusters {
+		c.Kubectl(t, "create", "configmap", "settings", "--from-literal=owner="+c.Name)
+	}
+	uids := map[string]bool{}
+	for _, c := range clusters {
+		found, err := c.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "settings", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Data["owner"] != c.Name || found.Annotations[clusterAnnotation] != c.Name {
+			t.Errorf("%s reads data %v with annotations %v", c.Name, found.Data, found.Annotations)
+		}
+		uids[string(found.UID)] = true
+	}
+	if len(uids) != len(clusters) {
+		t.Errorf("the objects share an identity: %v", uids)
+	}
+	clusters[0].Kubectl(t, "delete", "configmap", "settings")
+	if _, err := clusters[1].Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "settings", metav1.GetOptions{}); err != nil {
+		t.Errorf("deleting it in one cluster reached another: %v", err)
+	}
+}
+
+func TestAWatchSeesOnlyItsOwnCluster(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	watcher, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	ours.Kubectl(t, "create", "configmap", "foreign")
+	theirs.Kubectl(t, "create", "configmap", "own")
+	for event := range watcher.ResultChan() {
+		object, isConfigMap := event.Object.(*corev1.ConfigMap)
+		if !isConfigMap {
+			t.Fatalf("the watch delivered %s %v", event.Type, event.Object)
+		}
+		if object.Name == "foreign" {
+			t.Fatalf("the watch delivered an object of another cluster: %v", object.Annotations)
+		}
+		if object.Name == "own" {
+			return
+		}
+	}
+	t.Fatal("the watch ended before its own object came")
+}
+
+func TestRightsInOneClusterAreNoneInAnother(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	ours.Grant(t, kcptest.Alice, "cluster-admin")
+	if _, err := ours.Kube(t, kcptest.Alice).CoreV1().Namespaces().Create(ctx, namespace("made-by-alice"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("the administrator of a cluster cannot create a namespace: %v", err)
+	}
+	for _, refused := range []struct {
+		what string
+		user kcptest.User
+		in   *kcptest.Cluster
+	}{
+		{"an administrator of another cluster", kcptest.Alice, theirs},
+		{"a user without rights", kcptest.Bob, ours},
+		{"nobody", kcptest.Anonymous, ours},
+	} {
+		client := refused.in.Kube(t, refused.user)
+		for verb, attempt := range map[string]func() error{
+			"get": func() error {
+				_, err := client.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+				return err
+			},
+			"list":  func() error { _, err := client.CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); return err },
+			"watch": func() error { _, err := client.CoreV1().Secrets("").Watch(ctx, metav1.ListOptions{}); return err },
+			"create": func() error {
+				_, err := client.CoreV1().Namespaces().Create(ctx, namespace("x"), metav1.CreateOptions{})
+				return err
+			},
+			"delete": func() error { return client.CoreV1().Namespaces().Delete(ctx, "default", metav1.DeleteOptions{}) },
+		} {
+			if err := attempt(); !apierrors.IsForbidden(err) {
+				t.Errorf("%s may %s: %v", refused.what, verb, err)
+			}
+		}
+	}
+}
+
+func TestAClusterThatDoesNotExistIsForbiddenAndNamesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	_, err := server.Named("absent"+kcptest.Suffix()).Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	other := server.Cluster(t)
+	_, err = other.Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
+func TestAUserMayGrantOnlyWhatTheyHaveInThatCluster(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	ours.Grant(t, kcptest.Alice, "cluster-admin")
+	theirs.Grant(t, kcptest.Alice, "view")
+	theirs.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: binder}
+rules:
+- apiGroups: [rbac.authorization.k8s.io]
+  resources: [clusterrolebindings, clusterroles]
+  verbs: [create]
+`)
+	theirs.Kubectl(t, "create", "clusterrolebinding", "alice-binder", "--clusterrole=binder", "--user=alice")
+	kcptest.Eventually(t, "alice may create bindings and still gets no further", func(ctx context.Context) error {
+		_, err := theirs.Kube(t, kcptest.Alice).RbacV1().ClusterRoleBindings().Create(ctx, binding("escalation", "cluster-admin", "alice"), metav1.CreateOptions{})
+		if err == nil {
+			t.Fatal("a user bound a role with more rights than their own")
+		}
+		if !strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held") {
+			return err
+		}
+		return nil
+	})
+	if _, err := ours.Kube(t, kcptest.Alice).RbacV1().ClusterRoleBindings().Create(ctx, binding("for-bob", "cluster-admin", "bob"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("an administrator cannot share their rights: %v", err)
+	}
+}
+
+func TestServiceAccountTokensAreGoodInTheirOwnClusterOnly(t *testing.T) {
+	t.Parallel()
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	for _, c := range []*kcptest.Cluster{ours, theirs} {
+		c.Kubectl(t, "create", "serviceaccount", "robot")
+		c.Kubectl(t, "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot")
+	}
+	robot := kcptest.User{Name: "system:serviceaccount:default:robot", Token: strings.TrimSpace(ours.Kubectl(t, "create", "token", "robot"))}
+	kcptest.Eventually(t, "the token works in its own cluster", func(ctx context.Context) error {
+		_, err := ours.Kube(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	_, err := theirs.Kube(t, robot).CoreV1().Secrets("").List(kcptest.Context(t), metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+
+	kcptest.Eventually(t, "the token without a cluster in the path leads to its own", func(ctx context.Context) error {
+		_, err := ours.KubeAtServer(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	ours.Kubectl(t, "delete", "serviceaccount", "robot")
+	kcptest.Eventually(t, "the token ends with its service account", func(ctx context.Context) error {
+		_, err := ours.Kube(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+		if !apierrors.IsUnauthorized(err) {
+			return fmt.Errorf("got %w", errors.Join(errors.New("not unauthorized"), err))
+		}
+		return nil
+	})
+}
+
+func TestTheWildcardReadsEveryClusterForPrivilegedUsersOnly(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	one, two, wildcard := server.Cluster(t), server.Cluster(t), server.Named("*")
+	one.Grant(t, kcptest.Alice, "cluster-admin")
+	name := "wild" + kcptest.Suffix()
+	for _, c := range []*kcptest.Cluster{one, two} {
+		c.Kubectl(t, "create", "configmap", name)
+	}
+	found, err := wildcard.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var clusters []string
+	for _, object := range found.Items {
+		clusters = append(clusters, object.Annotations[clusterAnnotation])
+	}
+	want := []string{one.Name, two.Name}
+	slices.Sort(clusters)
+	slices.Sort(want)
+	if !slices.Equal(clusters, want) {
+		t.Errorf("the wildcard lists the objects of %v, want %v", clusters, want)
+	}
+	_, err = wildcard.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = wildcard.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonMethodNotAllowed)
+	_, err = wildcard.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonMethodNotAllowed)
+}
+
+func TestTheClusterAnnotationCannotBeForged(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	ours, theirs := server.Cluster(t), server.Cluster(t)
+	configMaps := ours.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default")
+	forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{clusterAnnotation: theirs.Name}}}
+	stored, err := configMaps.Create(ctx, forged, metav1.CreateOptions{})
+	if err == nil && stored.Annotations[clusterAnnotation] != ours.Name {
+		t.Errorf("a created object claims to be in %s", stored.Annotations[clusterAnnotation])
+	}
+	ours.Kubectl(t, "create", "configmap", "honest")
+	ours.Kubectl(t, "create", "namespace", "honest")
+	for _, value := range []string{`"` + theirs.Name + `"`, "null"} {
+		_, err := configMaps.Patch(ctx, "honest", "application/merge-patch+json", []byte(`{"metadata":{"annotations":{"kcp.io/cluster":`+value+`}}}`), metav1.PatchOptions{})
+		if err != nil && !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+			t.Errorf("setting the annotation to %s: %v", value, err)
+		}
+		found, err := configMaps.Get(ctx, "honest", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Annotations[clusterAnnotation] != ours.Name {
+			t.Errorf("after setting the annotation to %s the object claims to be in %q", value, found.Annotations[clusterAnnotation])
+		}
+	}
+	inTheirs, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range inTheirs.Items {
+		if object.Name == "forged" || object.Name == "honest" {
+			t.Errorf("%s appeared in another cluster", object.Name)
+		}
+	}
+}
+
+func namespace(name string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+func binding(name, role, user string) *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	}
+}
