@@ -28,6 +28,7 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
@@ -46,6 +47,7 @@ import (
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/kubeconfig"
+	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
@@ -71,7 +73,8 @@ type config struct {
 	set       *informers.Set
 	rules     *authorization.Rules
 	reviews   authenticator.Request
-	issuer    serviceaccount.TokenGenerator
+	// secretIssuer signs the tokens of Secrets.
+	secretIssuer serviceaccount.TokenGenerator
 
 	custom        *customresources.Handler
 	discovery     *discovery.Discovery
@@ -102,6 +105,10 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
 		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer,
+		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
+			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
+		},
+		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
 	if err != nil {
 		return nil, err
@@ -128,8 +135,17 @@ func (c *config) buildGeneric() error {
 	if err != nil {
 		return err
 	}
-	c.issuer = authentication.Generator{TokenGenerator: c.controlPlane.ServiceAccountIssuer}
-	c.controlPlane.ServiceAccountIssuer = c.issuer
+	c.controlPlane.ServiceAccountIssuer = authentication.Generator{TokenGenerator: c.controlPlane.ServiceAccountIssuer}
+	key, err := keyutil.PrivateKeyFromFile(c.opts.Generic.ServiceAccountSigningKeyFile)
+	if err != nil {
+		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	// Tokens in Secrets are issued under the name that Kubernetes gives to their issuer.
+	legacy, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+	}
+	c.secretIssuer = authentication.Generator{TokenGenerator: legacy}
 	// These write to one cluster, on behalf of components that do not exist here.
 	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
 	return nil

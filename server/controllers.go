@@ -32,7 +32,7 @@ func (c *config) startControllers(ctx context.Context) error {
 	for _, ctl := range []*controller.Controller{
 		serviceaccount.New(c.set, c.kube),
 		rootca.New(c.set, c.kube, ca),
-		serviceaccounttoken.New(c.set, c.kube, c.issuer, ca),
+		serviceaccounttoken.New(c.set, c.kube, c.secretIssuer, ca),
 		clusterroleaggregation.New(c.set, c.kube),
 		customresourcedefinition.New(c.set, definitions.CustomResourceDefinitions(), meta),
 		namespace.New(c.set, c.kube, meta, c.discovery.Resources),

@@ -5,17 +5,21 @@ package admission
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Config of the chain. Clients reach the cluster in the context of each call.
@@ -24,6 +28,10 @@ type Config struct {
 	Kube       kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Authorizer authorizer.UnconditionalAuthorizer
+	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
+	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
+	// WebhookAuthentication tells how the server authenticates to webhooks.
+	WebhookAuthentication webhook.AuthenticationInfoResolverWrapper
 }
 
 // New returns the chain of plugins, in the order in which they see a request.
@@ -32,14 +40,35 @@ func New(config Config) (admission.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
-	plugins := []admission.Interface{
-		newLifecycle(config),
-		logicalClusterRules{},
-		reservedDefinitions{},
+	named := []struct {
+		name   string
+		plugin admission.Interface
+	}{
+		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
+		{"LogicalClusterLifecycle", newLifecycle(config)},
+		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
+		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
+		{"CertificateApproval", certificates[0]},
+		{"CertificateSigning", certificates[1]},
+		{"CertificateSubjectRestriction", certificates[2]},
+		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
+		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
 	}
-	plugins = append(plugins, certificates...)
-	return admission.NewChainHandler(plugins...), nil
+	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.
+	plugins := admission.NewPlugins()
+	names := make([]string, len(named))
+	for i, n := range named {
+		names[i] = n.name
+		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
+	}
+	none := admission.PluginInitializers{}
+	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics))
 }
+
+// noConfiguration says that no plugin has a file of its own.
+type noConfiguration struct{}
+
+func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
 var (
 	logicalClusterResource = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource()

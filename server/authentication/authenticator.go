@@ -1,7 +1,6 @@
 package authentication
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -23,56 +21,57 @@ var errNoCluster = errors.New("the service account token names no logical cluste
 // errForeign refuses a review of a token in a cluster that it is not from.
 var errForeign = errors.New("the token is of a service account of another logical cluster")
 
+// errTwoClusters refuses a request with tokens of different logical clusters: only one of them would be checked.
+var errTwoClusters = errors.New("the request bears tokens of different logical clusters")
+
 // Wrap makes inner check service account tokens against the logical cluster that they were issued in, and tells the
 // steps behind it which one that is. Identities from elsewhere cannot claim to be of a cluster.
+//
+// inner must not have upstream's cache of tokens, which looks accounts up without the context of the request.
 func Wrap(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		claimed := claimedCluster(bearerToken(r))
-		if claimed == "" {
-			response, ok, err := inner.AuthenticateRequest(r)
-			if !ok || err != nil {
-				return response, ok, err
-			}
-			return checkUnclaimed(response)
+		borne := bearerTokens(r)
+		claimed, err := commonCluster(borne)
+		if err != nil {
+			return nil, false, err
 		}
-		requested := r.Context()
-		scoped := r.WithContext(logicalcluster.WithName(requested, claimed))
+		scoped := r
+		if claimed != "" {
+			scoped = r.WithContext(logicalcluster.WithName(r.Context(), claimed))
+		}
 		response, ok, err := inner.AuthenticateRequest(scoped)
 		if !ok || err != nil {
 			return response, ok, err
 		}
 		// Authenticators remove what they have used, so that it reaches nobody else.
 		r.Header = scoped.Header
-		if !isServiceAccount(response.User) {
+		switch {
+		case !isServiceAccount(response.User):
 			return withExtra(response, nil), true, nil
+		case claimed == "":
+			return checkUnclaimed(response)
 		}
-		return checkClaimed(response, claimed)
+		return checkClaimed(response, claimed, len(bearerTokens(scoped)) < len(borne))
 	})
 }
 
-// checkClaimed handles a service account of a request whose token claims a cluster. The claim counts if the account
-// came out of that token, and not out of a certificate or the headers of a front proxy beside it.
-func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name) (*authenticator.Response, bool, error) {
-	extra := response.User.GetExtra()
-	if vouched, ok := extra[authorization.ClusterNameKey]; ok {
+// checkClaimed handles a service account of a request whose token claims a cluster. The claim counts if the token is what
+// was authenticated, and not a certificate or the headers of a front proxy beside it.
+func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name, used bool) (*authenticator.Response, bool, error) {
+	if vouched, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
 		if !slices.Equal(vouched, []string{string(claimed)}) {
 			return nil, false, errForeign
 		}
 		return response, true, nil
 	}
-	for _, credential := range extra[user.CredentialIDKey] {
-		if strings.HasPrefix(credential, "X509") {
-			return nil, false, errNoCluster
-		}
+	if !used {
+		return nil, false, errNoCluster
 	}
 	return withExtra(response, []string{string(claimed)}), true, nil
 }
 
-// checkUnclaimed handles a request whose token, if there is one, names no cluster.
+// checkUnclaimed handles a service account of a request whose token, if there is one, names no cluster.
 func checkUnclaimed(response *authenticator.Response) (*authenticator.Response, bool, error) {
-	if !isServiceAccount(response.User) {
-		return withExtra(response, nil), true, nil
-	}
 	if _, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
 		return response, true, nil // vouched for by a front proxy, or by a certificate that the administrator signed
 	}
@@ -117,62 +116,5 @@ func Reviews(inner authenticator.Request) authenticator.Request {
 			return nil, false, errForeign
 		}
 		return response, true, nil
-	})
-}
-
-// WithImpersonationScope limits an impersonated identity to the cluster of the request, unless a member of
-// system:masters impersonates. It stands behind impersonation and authorization.
-func WithImpersonationScope(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if original, ok := r.Context().Value(originalUserKey{}).(*originalUser); ok && original.impersonates && original.user != nil &&
-			!slices.Contains(original.user.GetGroups(), user.SystemPrivilegedGroup) {
-			r = r.WithContext(withScope(r.Context()))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func withScope(ctx context.Context) context.Context {
-	cluster, ok := logicalcluster.From(ctx)
-	u, known := request.UserFrom(ctx)
-	if !ok || !known {
-		return ctx
-	}
-	extra := maps.Clone(u.GetExtra())
-	if extra == nil {
-		extra = map[string][]string{}
-	}
-	extra[authorization.ScopesKey] = append(slices.Clone(extra[authorization.ScopesKey]), "cluster:"+cluster.String())
-	return request.WithUser(ctx, &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra})
-}
-
-type originalUserKey struct{}
-
-// originalUser remembers who made a request that impersonates somebody.
-type originalUser struct {
-	impersonates bool
-	user         user.Info
-}
-
-// WithOriginalUser prepares a request for RememberOriginalUser; it stands before authentication.
-func WithOriginalUser(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(r.Header.Values("Impersonate-User")) > 0 {
-			r = r.WithContext(context.WithValue(r.Context(), originalUserKey{}, &originalUser{impersonates: true}))
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// RememberOriginalUser makes inner record whom it authenticated, for WithImpersonationScope.
-func RememberOriginalUser(inner authenticator.Request) authenticator.Request {
-	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		response, ok, err := inner.AuthenticateRequest(r)
-		if ok && err == nil {
-			if original, found := r.Context().Value(originalUserKey{}).(*originalUser); found {
-				original.user = response.User
-			}
-		}
-		return response, ok, err
 	})
 }

@@ -5,15 +5,12 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"strings"
 
 	"gopkg.in/go-jose/go-jose.v2/jwt"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/path"
 )
 
 const (
@@ -87,39 +84,4 @@ func claimedCluster(token string) logicalcluster.Name {
 		return ""
 	}
 	return logicalcluster.Name(name)
-}
-
-// bearerToken returns the token in the Authorization header of r, if any.
-func bearerToken(r *http.Request) string {
-	scheme, token, _ := strings.Cut(strings.TrimSpace(r.Header.Get("Authorization")), " ")
-	if !strings.EqualFold(scheme, "bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
-}
-
-// WithInClusterServiceAccount sends requests that name no logical cluster, but bear a service account token, to the
-// cluster of that token, so that clients configured for "the cluster they run in" work.
-func WithInClusterServiceAccount(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/clusters/") || strings.HasPrefix(r.URL.Path, "/services/") || path.IsServerPath(r.URL.Path) {
-			next.ServeHTTP(w, r)
-			return
-		}
-		cluster := claimedCluster(bearerToken(r))
-		if cluster == "" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		u := url.URL(*r.URL)
-		prefix := "/clusters/" + string(cluster)
-		if u.RawPath != "" {
-			u.RawPath = prefix + u.RawPath
-		}
-		u.Path = prefix + u.Path
-		scoped := r.WithContext(r.Context())
-		scoped.URL = &u
-		scoped.RequestURI = u.RequestURI()
-		next.ServeHTTP(w, scoped)
-	})
 }

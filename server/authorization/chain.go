@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	authorizationpath "k8s.io/apiserver/pkg/authorization/path"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
@@ -29,7 +30,7 @@ const (
 type Config struct {
 	// Order names the authorizers; the first that allows or denies decides.
 	Order []string
-	// AlwaysAllowPaths may be read by everybody.
+	// AlwaysAllowPaths may be read by everybody. A path that ends in * stands for all that start like it.
 	AlwaysAllowPaths []string
 	// Set are the objects of all clusters, Rules the RBAC over them.
 	Set   *informers.Set
@@ -46,14 +47,18 @@ type step struct {
 
 // New returns the chain of authorizers.
 func New(config Config) (authorizer.Authorizer, error) {
-	c := chain{set: config.Set, rules: config.Rules, paths: sets.New(config.AlwaysAllowPaths...)}
+	paths, err := authorizationpath.NewAuthorizer(config.AlwaysAllowPaths)
+	if err != nil {
+		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
+	}
+	c := chain{set: config.Set, rules: config.Rules}
 	steps := []step{{"impersonation", c.impersonation}}
 	for _, name := range config.Order {
 		switch name {
 		case AlwaysAllowGroups:
 			steps = append(steps, step{"alwaysallowgroups", c.alwaysAllowGroups})
 		case AlwaysAllowPaths:
-			steps = append(steps, step{"alwaysallowpaths", c.alwaysAllowPaths})
+			steps = append(steps, step{"alwaysallowpaths", final(paths)})
 		case RBAC:
 			steps = append(steps, step{"rbac", c.rbac([]step{
 				{"01-requiredgroups", c.requiredGroups},
@@ -70,6 +75,12 @@ func New(config Config) (authorizer.Authorizer, error) {
 		}
 	}
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser() == nil {
+			return noOpinion, "no user", nil
+		}
+		if u := ImpersonatedUser(ctx); u != nil {
+			a = attributesOf{a, u}
+		}
 		return firstOpinion(ctx, a, steps)
 	}), nil
 }
@@ -79,7 +90,7 @@ func firstOpinion(ctx context.Context, a authorizer.Attributes, steps []step) (a
 	var reasons []string
 	for _, s := range steps {
 		decision, reason, delegate, err := s.ask(ctx, a)
-		record(ctx, s.name, decision, reason, delegate)
+		record(ctx, a, s.name, decision, reason, delegate)
 		if err != nil || (!delegate && decision != authorizer.DecisionNoOpinion) {
 			return decision, reason, err
 		}
@@ -95,7 +106,7 @@ func firstOpinion(ctx context.Context, a authorizer.Attributes, steps []step) (a
 func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, bool, error) {
 	for _, s := range steps {
 		decision, reason, delegate, err := s.ask(ctx, a)
-		record(ctx, s.name, decision, reason, delegate)
+		record(ctx, a, s.name, decision, reason, delegate)
 		if err != nil || !delegate {
 			return decision, reason, false, err
 		}
@@ -103,13 +114,21 @@ func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (autho
 	return authorizer.DecisionNoOpinion, "", false, nil
 }
 
-// record makes a decision visible in the audit log.
-func record(ctx context.Context, name string, decision authorizer.Decision, reason string, delegate bool) {
-	said := map[authorizer.Decision]string{authorizer.DecisionAllow: "Allowed", authorizer.DecisionDeny: "Denied", authorizer.DecisionNoOpinion: "NoOpinion"}[decision]
+// record makes a decision about the request itself visible in the audit log. Questions about impersonation come before
+// that decision, reviews and admission after it.
+func record(ctx context.Context, a authorizer.Attributes, name string, decision authorizer.Decision, reason string, delegate bool) {
+	prefix := "request.auth.kcp.io/" + name
+	event := audit.AuditContextFrom(ctx)
+	if !event.Enabled() || isImpersonation(a) || strings.HasPrefix(a.GetVerb(), "impersonate-on:") {
+		return
+	}
+	if _, recorded := event.GetEventAnnotation(prefix + "-decision"); recorded {
+		return
+	}
+	said := map[authorizer.Decision]string{allow: "Allowed", deny: "Denied", noOpinion: "NoOpinion"}[decision]
 	if delegate {
 		said = "Delegated"
 	}
-	prefix := "request.auth.kcp.io/" + name
 	audit.AddAuditAnnotations(ctx, prefix+"-decision", said, prefix+"-reason", reason)
 }
 
@@ -124,7 +143,6 @@ func final(a authorizer.UnconditionalAuthorizer) func(context.Context, authorize
 type chain struct {
 	set   *informers.Set
 	rules *Rules
-	paths sets.Set[string]
 }
 
 const (
@@ -133,31 +151,9 @@ const (
 	noOpinion = authorizer.DecisionNoOpinion
 )
 
-// guarded are the groups that nobody may take on who is not a member.
-var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper, AdminGroup, user.AllAuthenticated)
-
-// impersonation refuses to impersonate a guarded group to everybody who does not hold it.
-func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
-	if !a.IsResourceRequest() || !strings.HasPrefix(a.GetVerb(), "impersonate") || a.GetResource() != "groups" || !guarded.Has(a.GetName()) {
-		return noOpinion, "", true, nil
-	}
-	held := a.GetUser().GetGroups()
-	if slices.Contains(held, user.SystemPrivilegedGroup) || slices.Contains(held, a.GetName()) {
-		return noOpinion, "", true, nil
-	}
-	return deny, "impersonation is not allowed for the requestor", false, nil
-}
-
 func (c chain) alwaysAllowGroups(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if u := a.GetUser(); u != nil && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		return allow, "member of " + user.SystemPrivilegedGroup, false, nil
-	}
-	return noOpinion, "", true, nil
-}
-
-func (c chain) alwaysAllowPaths(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
-	if !a.IsResourceRequest() && c.paths.Has(a.GetPath()) {
-		return allow, "", false, nil
 	}
 	return noOpinion, "", true, nil
 }
@@ -174,10 +170,22 @@ func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (
 			decision, reason, err := c.rules.Authorize(logicalcluster.WithName(ctx, logicalcluster.Root), a)
 			return decision, reason, false, err
 		case cluster.Wildcard:
-			return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
+			return c.wildcard(ctx, a)
 		}
 		return allGates(ctx, a, steps)
 	}
+}
+
+// wildcard lets those list and watch across all logical clusters whom a binding in system:admin allows it. The bootstrap
+// policy does not count: it speaks of what its groups may do within a cluster.
+func (c chain) wildcard(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if verb := a.GetVerb(); a.IsResourceRequest() && (verb == "list" || verb == "watch") {
+		decision, reason, err := c.rules.authorize(logicalcluster.WithName(ctx, logicalcluster.SystemAdmin), a, c.rules.local)
+		if err != nil || decision == allow {
+			return decision, reason, false, err
+		}
+	}
+	return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
 }
 
 type logicalCluster = corev1alpha1.LogicalCluster

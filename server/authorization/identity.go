@@ -94,24 +94,36 @@ func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
 
 // scopesOf returns the clusters that u may act in as itself; limited is false if these are all.
 func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
-	intersect := func(allowed []logicalcluster.Name) {
-		if !limited {
-			scopes, limited = allowed, true
-			return
-		}
-		scopes = slices.DeleteFunc(slices.Clone(scopes), func(c logicalcluster.Name) bool { return !slices.Contains(allowed, c) })
+	scopes, limited = declaredScopes(u)
+	clusters := u.GetExtra()[ClusterNameKey]
+	if !isServiceAccount(u.GetName()) || len(clusters) == 0 {
+		return scopes, limited
 	}
-	for _, value := range u.GetExtra()[ScopesKey] {
-		intersect(parseScope(value))
+	own := make([]logicalcluster.Name, len(clusters))
+	for i, c := range clusters {
+		own[i] = logicalcluster.Name(c)
 	}
-	if clusters := u.GetExtra()[ClusterNameKey]; isServiceAccount(u.GetName()) && len(clusters) > 0 {
-		own := make([]logicalcluster.Name, len(clusters))
-		for i, c := range clusters {
-			own[i] = logicalcluster.Name(c)
+	if limited {
+		own = intersection(scopes, own)
+	}
+	return own, true
+}
+
+// declaredScopes returns the clusters that all values of ScopesKey allow; limited is false if there is none.
+func declaredScopes(u user.Info) (scopes []logicalcluster.Name, limited bool) {
+	for i, value := range u.GetExtra()[ScopesKey] {
+		if i == 0 {
+			scopes = parseScope(value)
+		} else {
+			scopes = intersection(scopes, parseScope(value))
 		}
-		intersect(own)
+		limited = true
 	}
 	return scopes, limited
+}
+
+func intersection(a, b []logicalcluster.Name) []logicalcluster.Name {
+	return slices.DeleteFunc(slices.Clone(a), func(c logicalcluster.Name) bool { return !slices.Contains(b, c) })
 }
 
 // parseScope returns the clusters of one value of ScopesKey. What it does not understand allows nothing.
@@ -125,10 +137,14 @@ func parseScope(value string) []logicalcluster.Name {
 	return allowed
 }
 
-// globalServiceAccount returns the name by which a service account of one other cluster can be referred to, or nil.
+// globalServiceAccount returns the identity by which a service account of one other cluster can be referred to, or nil if
+// u is none, or is limited to clusters that this is not among.
 func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
 	clusters := u.GetExtra()[ClusterNameKey]
 	if !isServiceAccount(u.GetName()) || len(clusters) != 1 || clusters[0] == string(cluster) {
+		return nil
+	}
+	if scopes, limited := declaredScopes(u); limited && !slices.Contains(scopes, cluster) {
 		return nil
 	}
 	namespace, name, err := serviceaccount.SplitUsername(u.GetName())

@@ -59,6 +59,11 @@ func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 
 // VisitRulesFor calls visit for every rule that applies to u, and every error, until it returns false.
 func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
+	visitRules(ctx, u, namespace, visit, r.bootstrap, r.local)
+}
+
+func visitRules(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool,
+	policies ...rbacvalidation.AuthorizationRuleResolver) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		visit(nil, nil, err)
@@ -70,7 +75,7 @@ func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string
 		return more
 	}
 	for _, identity := range EffectiveIdentities(u, cluster) {
-		for _, policy := range []rbacvalidation.AuthorizationRuleResolver{r.bootstrap, r.local} {
+		for _, policy := range policies {
 			if policy.VisitRulesFor(ctx, identity, namespace, once); !more {
 				return
 			}
@@ -80,9 +85,13 @@ func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string
 
 // Authorize allows what a rule allows, and has no opinion on anything else.
 func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return r.authorize(ctx, a, r.bootstrap, r.local)
+}
+
+func (r *Rules) authorize(ctx context.Context, a authorizer.Attributes, policies ...rbacvalidation.AuthorizationRuleResolver) (authorizer.Decision, string, error) {
 	var reason string
 	var errs []error
-	r.VisitRulesFor(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+	visitRules(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -91,7 +100,7 @@ func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 		}
 		reason = "RBAC: allowed by " + source.String()
 		return false
-	})
+	}, policies...)
 	switch {
 	case reason != "":
 		return authorizer.DecisionAllow, reason, nil

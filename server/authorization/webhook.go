@@ -39,14 +39,7 @@ func NewWebhook(kubeconfig, version string, authorizedTTL, unauthorizedTTL time.
 	}), nil
 }
 
-// clusterAttributes are attributes of a user whose extra values tell the logical cluster.
-type clusterAttributes struct {
-	authorizer.Attributes
-	user user.Info
-}
-
-func (a clusterAttributes) GetUser() user.Info { return a.user }
-
+// inCluster returns a with extra values of the user that tell the logical cluster.
 func inCluster(ctx context.Context, a authorizer.Attributes) authorizer.Attributes {
 	cluster, ok := logicalcluster.From(ctx)
 	u := a.GetUser()
@@ -58,5 +51,5 @@ func inCluster(ctx context.Context, a authorizer.Attributes) authorizer.Attribut
 		extra = map[string][]string{}
 	}
 	extra[webhookClusterKey], extra[legacyWebhookClusterKey] = []string{cluster.String()}, []string{cluster.String()}
-	return clusterAttributes{a, &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}}
+	return attributesOf{a, &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}}
 }

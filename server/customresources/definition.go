@@ -55,7 +55,7 @@ func newDefinition(hash string, crd *apiextensionsv1.CustomResourceDefinition, c
 	}
 	shared.Status.AcceptedNames = crd.Status.AcceptedNames
 	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established, apiextensionsv1.NamesAccepted} {
-		apiextensionshelpers.SetCRDCondition(shared, apiextensionsv1.CustomResourceDefinitionCondition{
+		shared.Status.Conditions = append(shared.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
 			// Long ago, because upstream delays what is created within two seconds of being established.
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})

@@ -97,7 +97,11 @@ func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (htt
 		}
 		notServed(w, r)
 	})
-	return apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, createGuard{c.Admission}, nil,
+	var admit admission.Interface = createGuard{c.Admission}
+	if d.CRD.Spec.Group == "" {
+		admit, options = coreAdmission{createGuard{c.Admission}}, coreOptions{options}
+	}
+	return apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
 		c.ServiceResolver, c.AuthResolver, 1, c.Authorizer, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
 }
 

@@ -3,19 +3,20 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"slices"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/utils/lru"
 
 	"github.com/kcplane/kcp/server/customresources"
@@ -53,6 +54,9 @@ func read(source http.Handler) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	request.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 	recorder := httptest.NewRecorder()
 	source.ServeHTTP(recorder, request)
+	if recorder.Code != http.StatusOK {
+		return nil, fmt.Errorf("status %d", recorder.Code)
+	}
 	var list apidiscoveryv2.APIGroupDiscoveryList
 	if err := json.Unmarshal(recorder.Body.Bytes(), &list); err != nil {
 		return nil, err
@@ -93,82 +97,14 @@ func setKey(installed []customresources.Installed) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// WithDiscovery answers requests for the APIs of the cluster in the context, and passes on all others, among them those
-// for which the built-in documents of next are right.
-func (d *Discovery) WithDiscovery(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		cluster, ok := logicalcluster.From(r.Context())
-		if h := d.handler(cluster, r.URL.Path, next); ok && h != nil && r.Method == http.MethodGet {
-			h.ServeHTTP(w, r)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func (d *Discovery) handler(cluster logicalcluster.Cluster, path string, next http.Handler) http.Handler {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	switch {
-	case parts[0] == "api" && len(parts) == 1:
-		return aggregated.WrapAggregatedDiscoveryToHandler(next, d.documents(cluster).aggregatedCore, nil)
-	case parts[0] == "api" && len(parts) == 2:
-		return d.documents(cluster).version(schema.GroupVersion{Version: parts[1]})
-	case parts[0] != "apis" || len(parts) > 3:
-		return nil
-	}
-	documents := d.documents(cluster)
-	switch len(parts) {
-	case 1:
-		return aggregated.WrapAggregatedDiscoveryToHandler(documents.named, documents.aggregatedNamed, nil)
-	case 2:
-		return documents.group(parts[1])
-	default:
-		return documents.version(schema.GroupVersion{Group: parts[1], Version: parts[2]})
-	}
-}
-
-// Resource is one resource in the version that a cluster prefers.
-type Resource struct {
-	schema.GroupVersionResource
-	Kind       string
-	Namespaced bool
-	Verbs      sets.Set[string]
-}
-
-// Resources returns the resources of the context's cluster, each in its preferred version, without subresources.
+// Resources returns the resources of the context's cluster, each in its preferred version, without subresources. The list
+// is shared and read-only.
 func (d *Discovery) Resources(ctx context.Context) ([]Resource, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return preferred(d.documents(logicalcluster.Cluster{Name: cluster})), nil
-}
-
-// AllResources returns every resource that some cluster of the shard serves, each in one version.
-func (d *Discovery) AllResources() []Resource {
-	var installed []customresources.Installed
-	for _, definition := range d.all() {
-		installed = append(installed, customresources.Installed{Definition: definition})
-	}
-	return preferred(build(d.builtin, installed))
-}
-
-func preferred(d *documents) []Resource {
-	var list []Resource
-	seen := sets.New[schema.GroupResource]()
-	for _, g := range d.groups {
-		for _, v := range g.Versions {
-			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
-			for _, r := range d.resources(gv) {
-				if strings.Contains(r.Name, "/") || seen.Has(gv.WithResource(r.Name).GroupResource()) {
-					continue
-				}
-				seen.Insert(gv.WithResource(r.Name).GroupResource())
-				list = append(list, Resource{GroupVersionResource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Verbs: sets.New(r.Verbs...)})
-			}
-		}
-	}
-	return list
+	return d.documents(logicalcluster.Cluster{Name: cluster}).preferred(), nil
 }
 
 // RESTMapper returns the mapper of the context's cluster.
@@ -178,4 +114,36 @@ func (d *Discovery) RESTMapper(ctx context.Context) (meta.RESTMapper, error) {
 		return nil, err
 	}
 	return d.documents(logicalcluster.Cluster{Name: cluster}).mapper(), nil
+}
+
+// AllResources returns every resource that some cluster of the shard serves, each in one version: the most stable and
+// highest that any of them serves. Where definitions differ, kind and scope are those of one of them.
+func (d *Discovery) AllResources() []Resource {
+	best := map[schema.GroupResource]Resource{}
+	for _, definition := range d.all() {
+		crd := definition.CRD
+		for _, v := range crd.Spec.Versions {
+			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Status.AcceptedNames.Plural}
+			other, known := best[gvr.GroupResource()]
+			if !v.Served || (known && version.CompareKubeAwareVersionStrings(other.Version, v.Name) >= 0) {
+				continue
+			}
+			r := resourceOf(customresources.Installed{Definition: definition}, v.Name)
+			best[gvr.GroupResource()] = Resource{
+				GroupVersionResource: gvr, Kind: r.ResponseKind.Kind, Namespaced: r.Scope == apidiscoveryv2.ScopeNamespace, Verbs: sets.New(r.Verbs...),
+			}
+		}
+	}
+	list := preferred(d.builtin)
+	builtin := len(list)
+	for _, r := range list {
+		delete(best, r.GroupResource())
+	}
+	for _, r := range best {
+		list = append(list, r)
+	}
+	slices.SortFunc(list[builtin:], func(a, b Resource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return list
 }

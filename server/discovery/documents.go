@@ -1,20 +1,25 @@
 package discovery
 
 import (
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
-	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
@@ -25,18 +30,20 @@ import (
 type documents struct {
 	// groups holds every group with its versions; the core group is the one without a name.
 	groups []apidiscoveryv2.APIGroupDiscovery
-	// changed are the groups and versions that differ from what is built in; the others are left to upstream.
-	changedGroups   map[string]bool
-	changedVersions map[schema.GroupVersion]bool
+	// custom holds the resources of definitions, as lists of one version describe them.
+	custom map[schema.GroupVersion][]metav1.APIResource
+	// changedGroups differ from what is built in; the others are left to upstream.
+	changedGroups map[string]bool
 
-	aggregatedCore, aggregatedNamed http.Handler
+	aggregatedCore, aggregatedNamed func() aggregatedDocument
 	named                           http.Handler
+	preferred                       func() []Resource
 	mapper                          func() meta.RESTMapper
 }
 
 // build merges the definitions into the built-in groups.
 func build(builtin []apidiscoveryv2.APIGroupDiscovery, installed []customresources.Installed) *documents {
-	d := &documents{changedGroups: map[string]bool{}, changedVersions: map[schema.GroupVersion]bool{}}
+	d := &documents{changedGroups: map[string]bool{}, custom: map[schema.GroupVersion][]metav1.APIResource{}}
 	for _, group := range builtin {
 		copied := group
 		copied.Versions = slices.Clone(group.Versions)
@@ -45,10 +52,13 @@ func build(builtin []apidiscoveryv2.APIGroupDiscovery, installed []customresourc
 	for _, i := range installed {
 		for _, v := range i.CRD.Spec.Versions {
 			if v.Served {
-				d.add(schema.GroupVersion{Group: i.CRD.Spec.Group, Version: v.Name}, resourceOf(i, v.Name))
+				gv := schema.GroupVersion{Group: i.CRD.Spec.Group, Version: v.Name}
+				d.add(gv, resourceOf(i, v.Name))
+				d.custom[gv] = append(d.custom[gv], resourcesOf(i, v.Name)...)
 			}
 		}
 	}
+	slices.SortFunc(d.groups[len(builtin):], func(a, b apidiscoveryv2.APIGroupDiscovery) int { return strings.Compare(a.Name, b.Name) })
 	for g := range d.groups {
 		if !d.changedGroups[d.groups[g].Name] {
 			continue
@@ -58,12 +68,13 @@ func build(builtin []apidiscoveryv2.APIGroupDiscovery, installed []customresourc
 		})
 	}
 	d.serve()
+	d.preferred = sync.OnceValue(func() []Resource { return preferred(d.groups) })
 	d.mapper = sync.OnceValue(func() meta.RESTMapper { return restmapper.NewDiscoveryRESTMapper(d.groupResources()) })
 	return d
 }
 
 func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResourceDiscovery) {
-	d.changedGroups[gv.Group], d.changedVersions[gv] = true, true
+	d.changedGroups[gv.Group] = true
 	g := slices.IndexFunc(d.groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == gv.Group })
 	if g < 0 {
 		g = len(d.groups)
@@ -78,58 +89,51 @@ func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResou
 	(*versions)[v].Resources = append(slices.Clip((*versions)[v].Resources), resource)
 }
 
-// resourceOf describes one version of a custom resource.
-func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIResourceDiscovery {
-	crd, names := i.CRD, i.CRD.Status.AcceptedNames
-	kind := &metav1.GroupVersionKind{Group: crd.Spec.Group, Version: version, Kind: names.Kind}
-	resource := apidiscoveryv2.APIResourceDiscovery{
-		Resource: names.Plural, SingularResource: names.Singular, Scope: apidiscoveryv2.ScopeCluster, ResponseKind: kind,
-		Verbs:      []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
-		ShortNames: names.ShortNames, Categories: names.Categories,
-	}
-	if i.Terminating {
-		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-	}
-	if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
-		resource.Scope = apidiscoveryv2.ScopeNamespace
-	}
-	subresources, err := apiextensionshelpers.GetSubresourcesForVersion(crd, version)
-	if err != nil || subresources == nil {
-		return resource
-	}
-	verbs := []string{"get", "patch", "update"}
-	if subresources.Status != nil {
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs})
-	}
-	if subresources.Scale != nil {
-		scale := &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"}
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale", ResponseKind: scale, Verbs: verbs})
-	}
-	return resource
-}
-
-// serve prepares the handlers, each of upstream's making.
+// serve prepares what is asked for most.
 func (d *documents) serve() {
-	core, named := aggregated.NewResourceManager("api"), aggregated.NewResourceManager("apis")
 	roots := discovery.NewRootAPIsHandler(discovery.DefaultAddresses{}, legacyscheme.Codecs)
-	var coreGroups, namedGroups []apidiscoveryv2.APIGroupDiscovery
+	var core, named []apidiscoveryv2.APIGroupDiscovery
 	for _, group := range d.groups {
 		if group.Name == "" {
-			coreGroups = append(coreGroups, group)
+			core = append(core, group)
 			continue
 		}
-		namedGroups = append(namedGroups, group)
+		named = append(named, group)
 		roots.AddGroup(apiGroup(group))
 	}
-	core.SetGroups(coreGroups)
-	named.SetGroups(namedGroups)
-	for rank, group := range d.groups {
-		for v, version := range group.Versions {
-			gv := metav1.GroupVersion{Group: group.Name, Version: version.Version}
-			named.SetGroupVersionPriority(gv, 10_000-rank, 1_000-v)
-		}
+	d.named = roots
+	d.aggregatedCore = sync.OnceValue(func() aggregatedDocument { return newAggregated(core) })
+	d.aggregatedNamed = sync.OnceValue(func() aggregatedDocument { return newAggregated(named) })
+}
+
+// aggregatedDocument describes several groups at once.
+type aggregatedDocument struct {
+	list apidiscoveryv2.APIGroupDiscoveryList
+	etag string
+}
+
+// aggregatedCodecs encode the version that upstream serves.
+var aggregatedCodecs = func() serializer.CodecFactory {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(apidiscoveryv2.AddToScheme(scheme))
+	return serializer.NewCodecFactory(scheme)
+}()
+
+func newAggregated(groups []apidiscoveryv2.APIGroupDiscovery) aggregatedDocument {
+	d := aggregatedDocument{list: apidiscoveryv2.APIGroupDiscoveryList{Items: groups}}
+	if content, err := json.Marshal(d.list); err == nil {
+		d.etag = fmt.Sprintf("%X", sha512.Sum512(content))
 	}
-	d.aggregatedCore, d.aggregatedNamed, d.named = core, named, roots
+	return d
+}
+
+func (d aggregatedDocument) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	mediaType, _, err := negotiation.NegotiateOutputMediaType(r, aggregatedCodecs, aggregated.DiscoveryEndpointRestrictions)
+	if err != nil || mediaType.Convert == nil {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	aggregated.ServeHTTPWithETag(&d.list, d.etag, mediaType.Convert.GroupVersion(), aggregatedCodecs, w, r)
 }
 
 func apiGroup(group apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
@@ -155,55 +159,17 @@ func (d *documents) group(name string) http.Handler {
 	return nil
 }
 
-// version returns the handler of /apis/<group>/<version> or /api/v1, or nil where upstream's is right.
-func (d *documents) version(gv schema.GroupVersion) http.Handler {
-	if !d.changedVersions[gv] {
-		return nil
-	}
-	return discovery.NewAPIVersionHandler(legacyscheme.Codecs, gv, discovery.APIResourceListerFunc(func() []metav1.APIResource { return d.resources(gv) }))
-}
-
-// resources lists a version in the form of an APIResourceList.
-func (d *documents) resources(gv schema.GroupVersion) []metav1.APIResource {
-	var list []metav1.APIResource
+// versions returns the versions of a group, the preferred one first.
+func (d *documents) versions(group string) []string {
+	var versions []string
 	for _, g := range d.groups {
 		for _, v := range g.Versions {
-			if g.Name != gv.Group || v.Version != gv.Version {
-				continue
-			}
-			for _, r := range v.Resources {
-				list = append(list, apiResources(gv, r)...)
+			if g.Name == group {
+				versions = append(versions, v.Version)
 			}
 		}
 	}
-	return list
-}
-
-func apiResources(gv schema.GroupVersion, r apidiscoveryv2.APIResourceDiscovery) []metav1.APIResource {
-	namespaced := r.Scope == apidiscoveryv2.ScopeNamespace
-	described := func(name string, kind *metav1.GroupVersionKind, verbs []string) metav1.APIResource {
-		a := metav1.APIResource{Name: name, Namespaced: namespaced, Verbs: verbs}
-		if kind != nil {
-			a.Kind = kind.Kind
-			if kind.Group != gv.Group || kind.Version != gv.Version {
-				a.Group, a.Version = kind.Group, kind.Version
-			}
-		}
-		return a
-	}
-	var list []metav1.APIResource
-	if len(r.Verbs) > 0 {
-		main := described(r.Resource, r.ResponseKind, r.Verbs)
-		main.SingularName, main.ShortNames, main.Categories = r.SingularResource, r.ShortNames, r.Categories
-		if r.ResponseKind != nil {
-			main.StorageVersionHash = discovery.StorageVersionHash(gv.Group, gv.Version, r.ResponseKind.Kind)
-		}
-		list = append(list, main)
-	}
-	for _, s := range r.Subresources {
-		list = append(list, described(r.Resource+"/"+s.Subresource, s.ResponseKind, s.Verbs))
-	}
-	return list
+	return versions
 }
 
 func (d *documents) groupResources() []*restmapper.APIGroupResources {
@@ -211,7 +177,7 @@ func (d *documents) groupResources() []*restmapper.APIGroupResources {
 	for _, g := range d.groups {
 		resources := &restmapper.APIGroupResources{Group: apiGroup(g), VersionedResources: map[string][]metav1.APIResource{}}
 		for _, v := range g.Versions {
-			resources.VersionedResources[v.Version] = d.resources(schema.GroupVersion{Group: g.Name, Version: v.Version})
+			resources.VersionedResources[v.Version] = flatten(schema.GroupVersion{Group: g.Name, Version: v.Version}, v.Resources)
 		}
 		all = append(all, resources)
 	}

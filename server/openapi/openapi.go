@@ -3,7 +3,6 @@
 package openapi
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -11,12 +10,9 @@ import (
 	"net/http/httptest"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/kube-openapi/pkg/handler"
-	"k8s.io/kube-openapi/pkg/handler3"
-	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/lru"
 
@@ -24,12 +20,17 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// How many documents are kept in memory: those of version 2 are megabytes each, whole sets of version 3 as well.
+// How many documents are kept in memory: those of version 2 are megabytes each.
 const (
-	maxVersions   = 1024
-	maxSetsV3     = 64
-	maxSetsV2     = 8
-	discoveryPath = "/openapi/v3"
+	maxVersions = 1024
+	maxGroups   = 512
+	maxSetsV3   = 256
+	maxSetsV2   = 8
+)
+
+const (
+	pathV2 = "/openapi/v2"
+	pathV3 = "/openapi/v3"
 )
 
 // OpenAPI answers for every logical cluster.
@@ -37,14 +38,23 @@ type OpenAPI struct {
 	custom   func(logicalcluster.Name) []customresources.Installed
 	static   func() *spec.Swagger
 	versions *lru.Cache // of *spec3.OpenAPI, by definition and version
+	groups   *lru.Cache // of *groupV3, by path and definitions
 	v3       *lru.Cache // of *setV3, by set
 	v2       *lru.Cache // of http.Handler, by set
+	flight   *singleflight.Group
 }
 
 // New returns OpenAPI over the custom resources of each cluster and the static document of the built-in types, which is
 // asked for with the first request.
 func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI {
-	return &OpenAPI{custom: custom.List, static: static, versions: lru.New(maxVersions), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2)}
+	return newOpenAPI(custom.List, static)
+}
+
+func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, static func() *spec.Swagger) *OpenAPI {
+	return &OpenAPI{
+		custom: custom, static: static, flight: &singleflight.Group{},
+		versions: lru.New(maxVersions), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2),
+	}
 }
 
 // WithOpenAPI serves /openapi/v2 and /openapi/v3 of the cluster in the context. next serves those of built-in types.
@@ -52,16 +62,15 @@ func (o *OpenAPI) WithOpenAPI(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
 		path := strings.TrimSuffix(r.URL.Path, "/")
-		if !ok || (path != "/openapi/v2" && path != discoveryPath && !strings.HasPrefix(path, discoveryPath+"/")) {
-			next.ServeHTTP(w, r)
-			return
-		}
 		var h http.Handler
 		var err error
-		if path == "/openapi/v2" {
+		switch {
+		case ok && path == pathV2:
 			h, err = o.documentV2(cluster.Name)
-		} else {
+		case ok && (path == pathV3 || strings.HasPrefix(path, pathV3+"/")):
 			h, err = o.documentV3(cluster.Name, path, next)
+		default:
+			h = next
 		}
 		if err != nil {
 			responsewriters.InternalError(w, r, err)
@@ -71,91 +80,32 @@ func (o *OpenAPI) WithOpenAPI(next http.Handler) http.Handler {
 	})
 }
 
-func setKey(installed []customresources.Installed) [sha256.Size]byte {
+// setKey identifies a set of APIs by its content.
+func setKey(installed []customresources.Installed) string {
 	h := sha256.New()
 	for _, i := range installed {
 		fmt.Fprintln(h, i.Hash)
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return string(h.Sum(nil))
 }
 
-// setV3 holds the documents of the versions that custom resources are in.
-type setV3 struct {
-	service *handler3.OpenAPIService
-	paths   map[string]bool
-	root    []byte // the document that lists the paths of all versions
-}
-
-func (o *OpenAPI) documentV3(cluster logicalcluster.Name, path string, next http.Handler) (http.Handler, error) {
-	installed := o.custom(cluster)
-	key := setKey(installed)
-	var set *setV3
-	if found, ok := o.v3.Get(key); ok {
-		set = found.(*setV3)
-	} else {
-		var err error
-		if set, err = o.buildV3(installed, next); err != nil {
-			return nil, err
+// cached returns what a cache holds, or what build makes of it; build runs once at a time for each key.
+func cached[T any](o *OpenAPI, cache *lru.Cache, key string, build func() (T, error)) (T, error) {
+	if found, ok := cache.Get(key); ok {
+		return found.(T), nil
+	}
+	built, err, _ := o.flight.Do(fmt.Sprintf("%p %s", cache, key), func() (any, error) {
+		built, err := build()
+		if err == nil {
+			cache.Add(key, built)
 		}
-		o.v3.Add(key, set)
+		return built, err
+	})
+	if err != nil {
+		var none T
+		return none, err
 	}
-	if path == discoveryPath {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = w.Write(set.root)
-		}), nil
-	}
-	if set.paths[strings.TrimPrefix(path, discoveryPath+"/")] {
-		return http.HandlerFunc(set.service.HandleGroupVersion), nil
-	}
-	return next, nil
-}
-
-func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handler) (*setV3, error) {
-	byPath := map[string][]*spec3.OpenAPI{}
-	for _, i := range installed {
-		for _, v := range i.CRD.Spec.Versions {
-			if !v.Served {
-				continue
-			}
-			document, err := o.version(i.Definition, v.Name)
-			if err != nil {
-				return nil, err
-			}
-			path := pathOf(schema.GroupVersion{Group: i.CRD.Spec.Group, Version: v.Name})
-			byPath[path] = append(byPath[path], document)
-		}
-	}
-	root := handler3.OpenAPIV3Discovery{}
-	if err := fetch(next, discoveryPath, &root); err != nil {
-		return nil, err
-	}
-	set := &setV3{service: handler3.NewOpenAPIService(), paths: map[string]bool{}}
-	for path, documents := range byPath {
-		if _, builtin := root.Paths[path]; builtin {
-			document := &spec3.OpenAPI{}
-			if err := fetch(next, discoveryPath+"/"+path, document); err != nil {
-				return nil, err
-			}
-			documents = append([]*spec3.OpenAPI{document}, documents...)
-		}
-		merged, err := builder.MergeSpecsV3(documents...)
-		if err != nil {
-			return nil, fmt.Errorf("OpenAPI of %s: %w", path, err)
-		}
-		set.service.UpdateGroupVersion(path, merged)
-		set.paths[path] = true
-	}
-	own := handler3.OpenAPIV3Discovery{}
-	if err := fetch(http.HandlerFunc(set.service.HandleDiscovery), discoveryPath, &own); err != nil {
-		return nil, err
-	}
-	for path, item := range own.Paths {
-		root.Paths[path] = item
-	}
-	var err error
-	set.root, err = json.Marshal(root)
-	return set, err
+	return built.(T), nil
 }
 
 // fetch reads a JSON document from a handler.
@@ -167,12 +117,13 @@ func fetch(h http.Handler, path string, into any) error {
 	if recorder.Code != http.StatusOK {
 		return fmt.Errorf("OpenAPI document %s: status %d", path, recorder.Code)
 	}
-	if err := json.NewDecoder(bytes.NewReader(recorder.Body.Bytes())).Decode(into); err != nil {
+	if err := json.Unmarshal(recorder.Body.Bytes(), into); err != nil {
 		return fmt.Errorf("OpenAPI document %s: %w", path, err)
 	}
 	return nil
 }
 
+// pathOf returns where a version is served, without the leading slash.
 func pathOf(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "api/" + gv.Version
@@ -180,45 +131,10 @@ func pathOf(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// version returns the document of one version of a definition.
-func (o *OpenAPI) version(d *customresources.Definition, version string) (*spec3.OpenAPI, error) {
-	key := d.Hash + "/" + version
-	if found, ok := o.versions.Get(key); ok {
-		return found.(*spec3.OpenAPI), nil
+// corePath corrects a path of upstream's builder, which puts every group below /apis.
+func corePath(path string) string {
+	if rest, ok := strings.CutPrefix(path, "/apis//"); ok {
+		return "/api/" + rest
 	}
-	document, err := builder.BuildOpenAPIV3(d.CRD, version, builder.Options{V2: false, IncludeSelectableFields: true})
-	if err != nil {
-		return nil, fmt.Errorf("OpenAPI of %s: %w", d.CRD.Name, err)
-	}
-	o.versions.Add(key, document)
-	return document, nil
-}
-
-func (o *OpenAPI) documentV2(cluster logicalcluster.Name) (http.Handler, error) {
-	installed := o.custom(cluster)
-	key := setKey(installed)
-	if found, ok := o.v2.Get(key); ok {
-		return found.(http.Handler), nil
-	}
-	var documents []*spec.Swagger
-	for _, i := range installed {
-		for _, v := range i.CRD.Spec.Versions {
-			if !v.Served {
-				continue
-			}
-			document, err := builder.BuildOpenAPIV2(i.CRD, v.Name, builder.Options{V2: true, IncludeSelectableFields: true})
-			if err != nil {
-				return nil, fmt.Errorf("OpenAPI of %s: %w", i.CRD.Name, err)
-			}
-			documents = append(documents, document)
-		}
-	}
-	merged, err := builder.MergeSpecs(o.static(), documents...)
-	if err != nil {
-		return nil, err
-	}
-	mux := http.NewServeMux()
-	handler.NewOpenAPIService(merged).RegisterOpenAPIVersionedService("/openapi/v2", mux)
-	o.v2.Add(key, mux)
-	return mux, nil
+	return path
 }

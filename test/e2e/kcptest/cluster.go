@@ -22,7 +22,7 @@ import (
 )
 
 // Timeout is how long Eventually waits for what should happen at once.
-const Timeout = 60 * time.Second
+const Timeout = 30 * time.Second
 
 // LogicalClusters is the resource of the object that every logical cluster has.
 var LogicalClusters = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}
@@ -141,7 +141,7 @@ func (c *Cluster) Grant(t testing.TB, user User, role string) {
 
 // Context ends a little before the test does.
 func Context(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*Timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -153,14 +153,17 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	defer cancel()
 	ticker := time.NewTicker(25 * time.Millisecond)
 	defer ticker.Stop()
-	for {
+	for last := error(nil); ; {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err // not that the time is over
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("still not so after %s: %s: %v", Timeout, what, err)
+			t.Fatalf("still not so after %s: %s: %v", Timeout, what, last)
 		case <-ticker.C:
 		}
 	}

@@ -1,0 +1,183 @@
+package admission
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/utils/lru"
+
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/informers/scoped"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
+const maxWebhookClusters = 1024
+
+// webhooks calls the webhooks of the cluster of each request. A cluster that has configurations has an instance of
+// upstream's plugin, made when they are used first and made again when they change. The others have nothing.
+type webhooks[P any] struct {
+	config       Config
+	fingerprints func(logicalcluster.Name) ([sha256.Size]byte, bool, error)
+	build        func() (P, *generic.Webhook, error)
+
+	mu        sync.Mutex // serialises the making of instances
+	instances *lru.Cache // of instance[P], by cluster
+}
+
+type instance[P any] struct {
+	fingerprint [sha256.Size]byte
+	plugin      P
+}
+
+// plugin returns the plugin of the context's cluster; ok is false if it has no webhooks.
+func (w *webhooks[P]) plugin(ctx context.Context) (plugin P, ok bool, err error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return plugin, false, err
+	}
+	fingerprint, any, err := w.fingerprints(cluster)
+	if err != nil || !any {
+		return plugin, false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if found, known := w.instances.Get(cluster); known && found.(instance[P]).fingerprint == fingerprint {
+		return found.(instance[P]).plugin, true, nil
+	}
+	plugin, hook, err := w.build()
+	if err != nil {
+		return plugin, false, err
+	}
+	client, err := w.config.ClientFor(cluster)
+	if err != nil {
+		return plugin, false, err
+	}
+	hook.InspectFeatureGates(utilfeature.DefaultFeatureGate)
+	hook.SetExternalKubeClientSet(client)
+	hook.SetExternalKubeInformerFactory(scoped.New(w.config.Set, cluster))
+	hook.SetUnconditionalAuthorizer(w.config.Authorizer)
+	hook.SetServiceResolver(noServices{})
+	hook.SetAuthenticationInfoResolverWrapper(w.config.WebhookAuthentication)
+	if err := hook.ValidateInitialization(); err != nil {
+		return plugin, false, fmt.Errorf("webhooks: %w", err)
+	}
+	w.instances.Add(cluster, instance[P]{fingerprint: fingerprint, plugin: plugin})
+	return plugin, true, nil
+}
+
+// noServices tells that webhooks cannot be behind a Service: a logical cluster has none.
+type noServices struct{}
+
+var errNoServices = errors.New("a logical cluster has no Services: use clientConfig.url instead of clientConfig.service")
+
+func (noServices) ResolveEndpoint(string, string, int32) (*url.URL, error) { return nil, errNoServices }
+
+var _ webhook.ServiceResolver = noServices{}
+
+// fingerprintOf returns a function that tells which configurations a cluster has, in which version.
+func fingerprintOf[T interface {
+	runtime.Object
+	metav1.Object
+}](lister informers.Lister[T]) func(logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+	return func(cluster logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+		list, err := lister.List(cluster)
+		if err != nil || len(list) == 0 {
+			return [sha256.Size]byte{}, false, err
+		}
+		versions := make([]string, len(list))
+		for i, obj := range list {
+			versions[i] = string(obj.GetUID()) + "/" + obj.GetResourceVersion()
+		}
+		slices.Sort(versions)
+		return sha256.Sum256([]byte(strings.Join(versions, "\n"))), true, nil
+	}
+}
+
+// virtual resources are reviews: nothing is stored, and their webhooks could lock everybody out.
+func isReview(a admission.Attributes) bool { return alwaysAllowed.Has(a.GetResource().Group) }
+
+type mutatingWebhooks struct {
+	*admission.Handler
+	webhooks webhooks[*mutating.Plugin]
+}
+
+var _ admission.MutationInterface = &mutatingWebhooks{}
+
+func newMutatingWebhooks(config Config) *mutatingWebhooks {
+	build := func() (*mutating.Plugin, *generic.Webhook, error) {
+		p, err := mutating.NewMutatingWebhook(io.Reader(nil))
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, p.Webhook, nil
+	}
+	return &mutatingWebhooks{
+		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
+		webhooks: webhooks[*mutating.Plugin]{
+			config: config, fingerprints: fingerprintOf(config.Set.MutatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
+		},
+	}
+}
+
+// Admit implements admission.MutationInterface.
+func (w *mutatingWebhooks) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if isReview(a) {
+		return nil
+	}
+	plugin, ok, err := w.webhooks.plugin(ctx)
+	if err != nil || !ok {
+		return err
+	}
+	return plugin.Admit(ctx, a, o)
+}
+
+type validatingWebhooks struct {
+	*admission.Handler
+	webhooks webhooks[*validating.Plugin]
+}
+
+var _ admission.ValidationInterface = &validatingWebhooks{}
+
+func newValidatingWebhooks(config Config) *validatingWebhooks {
+	build := func() (*validating.Plugin, *generic.Webhook, error) {
+		p, err := validating.NewValidatingAdmissionWebhook(io.Reader(nil))
+		if err != nil {
+			return nil, nil, err
+		}
+		return p, p.Webhook, nil
+	}
+	return &validatingWebhooks{
+		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
+		webhooks: webhooks[*validating.Plugin]{
+			config: config, fingerprints: fingerprintOf(config.Set.ValidatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
+		},
+	}
+}
+
+// Validate implements admission.ValidationInterface.
+func (w *validatingWebhooks) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	if isReview(a) {
+		return nil
+	}
+	plugin, ok, err := w.webhooks.plugin(ctx)
+	if err != nil || !ok {
+		return err
+	}
+	return plugin.Validate(ctx, a, o)
+}
