@@ -11,9 +11,11 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
@@ -81,12 +83,15 @@ type config struct {
 	openapi       *openapi.OpenAPI
 	builtin       sets.Set[schema.GroupResource]
 	staticOpenAPI atomic.Pointer[spec.Swagger]
+	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
+	builtinTypes func() (managedfields.TypeConverter, error)
 
 	background sync.WaitGroup
 }
 
 func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*config, error) {
 	c := &config{opts: opts, backend: backend}
+	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	getter := &authentication.Getter{}
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return getter
@@ -108,6 +113,8 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
+		RESTMapper:            func(ctx context.Context) (meta.RESTMapper, error) { return c.discovery.RESTMapper(ctx) },
+		TypeConverter:         c.typeConverter,
 		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
 	if err != nil {
@@ -279,4 +286,23 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
 	return nil
+}
+
+// typeConverter returns what merges objects of a kind. Custom resources are merged by their structure alone: lists are
+// replaced as a whole.
+func (c *config) typeConverter(_ logicalcluster.Name, gvk schema.GroupVersionKind) managedfields.TypeConverter {
+	if legacyscheme.Scheme.Recognizes(gvk) {
+		if converter, err := c.builtinTypes(); err == nil {
+			return converter
+		}
+	}
+	return managedfields.NewDeducedTypeConverter()
+}
+
+func (c *config) newBuiltinTypes() (managedfields.TypeConverter, error) {
+	models := map[string]*spec.Schema{}
+	for name, model := range c.staticOpenAPI.Load().Definitions {
+		models[name] = &model
+	}
+	return managedfields.NewTypeConverter(models, false)
 }

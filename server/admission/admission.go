@@ -3,6 +3,7 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -30,6 +32,9 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
+	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
+	RESTMapper    func(context.Context) (meta.RESTMapper, error)
+	TypeConverter func(logicalcluster.Name, schema.GroupVersionKind) managedfields.TypeConverter
 	// WebhookAuthentication tells how the server authenticates to webhooks.
 	WebhookAuthentication webhook.AuthenticationInfoResolverWrapper
 }
@@ -52,6 +57,8 @@ func New(config Config) (admission.Interface, error) {
 		{"CertificateSigning", certificates[1]},
 		{"CertificateSubjectRestriction", certificates[2]},
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
+		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
+		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
 	}
 	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.

@@ -1,0 +1,162 @@
+package admission
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
+	"k8s.io/utils/lru"
+
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/informers/scoped"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// How many clusters have policies ready in memory, and how many distinct policies are kept compiled, of each kind.
+const (
+	maxPolicyClusters   = 1024
+	maxCompiledPolicies = 4096
+)
+
+// object is what policies and bindings are.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// policies evaluates the policies of the cluster of each request, with upstream's dispatcher. A cluster that has none has
+// nothing here; equal policies of several clusters are compiled once.
+type policies[P object, B object, E any] struct {
+	config   Config
+	policies informers.Lister[P]
+	bindings informers.Lister[B]
+	// spec returns what a policy compiles to and its kind of parameters, policyOf the policy that a binding names.
+	spec     func(P) (spec any, params *admissionregistrationv1.ParamKind)
+	policyOf func(B) string
+	compile  func(P) E
+	dispatch func(logicalcluster.Name, *matching.Matcher) generic.Dispatcher[generic.PolicyHook[P, B, E]]
+
+	mu       sync.Mutex
+	clusters *lru.Cache // of clusterPolicies[P, B, E]
+	compiled *lru.Cache // of E, by hash of name and spec
+}
+
+type clusterPolicies[P object, B object, E any] struct {
+	fingerprint [2][sha256.Size]byte
+	dispatcher  generic.Dispatcher[generic.PolicyHook[P, B, E]]
+	hooks       []generic.PolicyHook[P, B, E]
+}
+
+// of returns the policies of the context's cluster, or nil if it has none that is bound.
+func (p *policies[P, B, E]) of(ctx context.Context) (*clusterPolicies[P, B, E], error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(cluster)
+	if err != nil || !anyPolicy {
+		return nil, err
+	}
+	bindingVersions, anyBinding, err := fingerprintOf(p.bindings)(cluster)
+	if err != nil || !anyBinding {
+		return nil, err
+	}
+	fingerprint := [2][sha256.Size]byte{policyVersions, bindingVersions}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if found, ok := p.clusters.Get(cluster); ok && found.(*clusterPolicies[P, B, E]).fingerprint == fingerprint {
+		return found.(*clusterPolicies[P, B, E]), nil
+	}
+	client, err := p.config.ClientFor(cluster)
+	if err != nil {
+		return nil, err
+	}
+	made := &clusterPolicies[P, B, E]{
+		fingerprint: fingerprint,
+		dispatcher:  p.dispatch(cluster, matching.NewMatcher(scoped.New(p.config.Set, cluster).Core().V1().Namespaces().Lister(), client)),
+	}
+	if made.hooks, err = p.hooks(ctx, cluster); err != nil {
+		return nil, err
+	}
+	p.clusters.Add(cluster, made)
+	return made, nil
+}
+
+// hooks returns every policy of a cluster with its bindings, in the order of names.
+func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Name) ([]generic.PolicyHook[P, B, E], error) {
+	all, err := p.policies.List(cluster)
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := p.bindings.List(cluster)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b P) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(bindings, func(a, b B) int { return strings.Compare(a.GetName(), b.GetName()) })
+	var hooks []generic.PolicyHook[P, B, E]
+	for _, policy := range all {
+		hook := generic.PolicyHook[P, B, E]{Policy: policy}
+		for _, binding := range bindings {
+			if p.policyOf(binding) == policy.GetName() {
+				hook.Bindings = append(hook.Bindings, binding)
+			}
+		}
+		if len(hook.Bindings) == 0 {
+			continue
+		}
+		spec, params := p.spec(policy)
+		if hook.Evaluator, err = p.evaluator(policy, spec); err != nil {
+			return nil, err
+		}
+		if params != nil {
+			hook.ParamInformer, hook.ParamScope, hook.ConfigurationError = p.params(ctx, cluster, params)
+		}
+		hooks = append(hooks, hook)
+	}
+	return hooks, nil
+}
+
+// evaluator compiles a policy, or finds an equal one compiled.
+func (p *policies[P, B, E]) evaluator(policy P, spec any) (E, error) {
+	var none E
+	content, err := json.Marshal([]any{policy.GetName(), spec})
+	if err != nil {
+		return none, fmt.Errorf("policy %s: %w", policy.GetName(), err)
+	}
+	key := sha256.Sum256(content)
+	if found, ok := p.compiled.Get(key); ok {
+		return found.(E), nil
+	}
+	e := p.compile(policy)
+	p.compiled.Add(key, e)
+	return e, nil
+}
+
+// params returns how the parameters of a policy are read.
+func (p *policies[P, B, E]) params(ctx context.Context, cluster logicalcluster.Name, kind *admissionregistrationv1.ParamKind) (paramInformer, meta.RESTScope, error) {
+	gv, err := schema.ParseGroupVersion(kind.APIVersion)
+	if err != nil {
+		return paramInformer{}, nil, err
+	}
+	mapper, err := p.config.RESTMapper(ctx)
+	if err != nil {
+		return paramInformer{}, nil, err
+	}
+	mapping, err := mapper.RESTMapping(gv.WithKind(kind.Kind).GroupKind(), gv.Version)
+	if err != nil {
+		return paramInformer{}, nil, fmt.Errorf("failed to find resource referenced by paramKind: '%s'", gv.WithKind(kind.Kind))
+	}
+	return paramInformer{client: p.config.Dynamic, cluster: cluster, resource: mapping.Resource}, mapping.Scope, nil
+}
