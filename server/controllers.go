@@ -13,6 +13,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/controllers/logicalcluster"
 	"github.com/kcplane/kcp/server/controllers/namespace"
+	"github.com/kcplane/kcp/server/controllers/resourcequota"
 	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/controllers/serviceaccount"
 	"github.com/kcplane/kcp/server/controllers/serviceaccounttoken"
@@ -42,7 +43,9 @@ func (c *config) startControllers(ctx context.Context) error {
 	} {
 		c.background.Go(func() { ctl.Run(ctx) })
 	}
-	collector := garbagecollector.New(meta, c.discovery)
+	quotas := resourcequota.New(c.set, c.kube, meta, c.discovery.Resources)
+	c.background.Go(func() { quotas.Run(ctx) })
+	collector := garbagecollector.New(meta, c.discovery, quotas.Deleted)
 	c.custom.OnChange(collector.ResourcesChanged)
 	c.background.Go(func() { collector.Run(ctx) })
 	return nil

@@ -60,6 +60,7 @@ func New(config Config) (admission.Interface, error) {
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
+		{"ResourceQuota", newQuota(config)},
 	}
 	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.
 	plugins := admission.NewPlugins()

@@ -40,14 +40,17 @@ type Collector struct {
 	queue     workqueue.TypedRateLimitingInterface[object]
 	changed   chan struct{}
 
+	onDelete func(cluster logicalcluster.Name, namespace string)
+
 	monitors map[schema.GroupVersionResource]context.CancelFunc // owned by Run
 	running  sync.WaitGroup
 }
 
-// New returns a collector. Its client reaches the cluster, or all clusters, in each call's context.
-func New(client metadata.Interface, resources Resources) *Collector {
+// New returns a collector. Its client reaches the cluster, or all clusters, in each call's context. onDelete, which must
+// not block, is told of every object of any resource that is gone.
+func New(client metadata.Interface, resources Resources, onDelete func(cluster logicalcluster.Name, namespace string)) *Collector {
 	return &Collector{
-		metadata: client, resources: resources, graph: newGraph(),
+		metadata: client, resources: resources, graph: newGraph(), onDelete: onDelete,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "garbagecollector"}),
@@ -167,6 +170,7 @@ func (s *monitorStore) Delete(obj any) error {
 		return nil
 	}
 	s.gone(s.object(m), m.GetUID())
+	s.collector.onDelete(logicalcluster.Of(m), m.GetNamespace())
 	return nil
 }
 

@@ -1,0 +1,161 @@
+// Package resourcequota keeps the status of every ResourceQuota equal to what is stored: it counts when a quota changes,
+// when an object that it counts is deleted, and now and then in any case. Creations are counted by admission.
+package resourcequota
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/kcplane/kcp/server/admission"
+	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/controllers/namespace"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// recountInterval is how often every quota is counted although nothing is known to have changed.
+const recountInterval = 5 * time.Minute
+
+// Controller counts. Its keys are quotas.
+type Controller struct {
+	*controller.Controller
+	set       *informers.Set
+	kube      kubernetes.Interface
+	metadata  metadata.Interface
+	resources namespace.Resources
+}
+
+// New returns the controller. Clients reach the cluster in each call's context.
+func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources namespace.Resources) *Controller {
+	c := &Controller{set: set, kube: kube, metadata: meta, resources: resources}
+	c.Controller = controller.New("resourcequota", 4, c.reconcile)
+	c.Watch(set.ResourceQuotas.Informer)
+	return c
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	ticker := time.NewTicker(recountInterval)
+	defer ticker.Stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				c.enqueueAll()
+			}
+		}
+	}()
+	c.Controller.Run(ctx)
+	<-done
+}
+
+func (c *Controller) enqueueAll() {
+	for _, obj := range c.set.ResourceQuotas.Indexer().List() {
+		if key, err := informers.KeyOf(obj); err == nil {
+			c.Enqueue(key)
+		}
+	}
+}
+
+// Deleted tells the controller that an object is gone. It does not block.
+func (c *Controller) Deleted(cluster logicalcluster.Name, ns string) {
+	enqueue := func(namespace string, clusterScoped bool) {
+		quotas, err := c.set.ResourceQuotas.ListNamespace(cluster, namespace)
+		if err != nil {
+			return
+		}
+		for _, q := range quotas {
+			if admission.IsClusterScoped(q) == clusterScoped {
+				c.Enqueue(informers.Key{Cluster: cluster, Namespace: q.Namespace, Name: q.Name})
+			}
+		}
+	}
+	if ns != "" {
+		enqueue(ns, false)
+	}
+	enqueue(admission.ClusterQuotaNamespace, true)
+}
+
+func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
+	quota, err := c.kube.CoreV1().ResourceQuotas(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || (err == nil && quota.DeletionTimestamp != nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	used, err := c.count(ctx, quota)
+	if err != nil {
+		return err
+	}
+	status := corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: used}
+	if equality.Semantic.DeepEqual(quota.Status, status) {
+		return nil
+	}
+	changed := quota.DeepCopy()
+	changed.Status = status
+	_, err = c.kube.CoreV1().ResourceQuotas(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// count returns the usage of each limit of a quota that counts objects the cluster serves.
+func (c *Controller) count(ctx context.Context, quota *corev1.ResourceQuota) (corev1.ResourceList, error) {
+	served, err := c.resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byResource := map[schema.GroupResource]schema.GroupVersionResource{}
+	for _, r := range served {
+		if r.Verbs.Has("list") {
+			byResource[r.GroupResource()] = r.GroupVersionResource
+		}
+	}
+	namespace := quota.Namespace
+	if admission.IsClusterScoped(quota) {
+		namespace = metav1.NamespaceAll
+	}
+	used := corev1.ResourceList{}
+	for name := range quota.Spec.Hard {
+		counted, ok := byResource[countedBy(name)]
+		if !ok {
+			continue
+		}
+		list, err := c.metadata.Resource(counted).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return nil, err
+		}
+		n := int64(len(list.Items))
+		if more := list.RemainingItemCount; more != nil {
+			n += *more
+		}
+		used[name] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return used, nil
+}
+
+// countedBy returns the resource that a limit is about: "count/<resource>.<group>", "count/<resource>" or "<resource>" of
+// the core group.
+func countedBy(limit corev1.ResourceName) schema.GroupResource {
+	name, counts := strings.CutPrefix(string(limit), "count/")
+	if !counts {
+		return schema.GroupResource{Resource: name}
+	}
+	return schema.ParseGroupResource(name)
+}
