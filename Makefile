@@ -46,6 +46,7 @@ FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authentication
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -43,6 +45,7 @@ import (
 	kcpadmission "github.com/kcplane/kcp/server/admission"
 	"github.com/kcplane/kcp/server/authentication"
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/body"
 	"github.com/kcplane/kcp/server/builtin"
 	"github.com/kcplane/kcp/server/clients"
 	"github.com/kcplane/kcp/server/customresources"
@@ -207,6 +210,7 @@ func (c *config) buildAuthorization() error {
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
 	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
 	h = c.withCustomResources(h)
+	h = body.WithText(h)
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
@@ -235,6 +239,11 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Upstream answers with the list of all paths.
+	s.GenericAPIServer.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", r.URL.Path+" is not a path of this server", 0, true)
+		responsewriters.ErrorNegotiated(status, c.generic.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
+	}))
 	client, err := kubernetes.NewForConfig(clients.ForCluster(c.loopback, rootCluster))
 	if err != nil {
 		return nil, err

@@ -36,9 +36,12 @@ func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privat
 	if err != nil {
 		return "", fmt.Errorf("claims of service account token: %w", err)
 	}
-	private := map[string]any{}
+	var private map[string]any
 	if err := json.Unmarshal(encoded, &private); err != nil {
 		return "", fmt.Errorf("claims of service account token: %w", err)
+	}
+	if private == nil {
+		private = map[string]any{}
 	}
 	if _, legacy := private[legacySubjectClaim]; legacy {
 		private[legacyClusterClaim] = string(cluster)

@@ -23,6 +23,17 @@ import (
 // world returns the chain over objects.
 func world(t *testing.T, objects ...runtime.Object) authorizer.Authorizer {
 	t.Helper()
+	set := setOf(t, objects...)
+	chain, err := New(Config{Order: []string{AlwaysAllowGroups, AlwaysAllowPaths, RBAC}, AlwaysAllowPaths: []string{"/readyz"}, Set: set, Rules: NewRules(set)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return chain
+}
+
+// setOf returns informers that hold objects.
+func setOf(t testing.TB, objects ...runtime.Object) *informers.Set {
+	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -42,11 +53,7 @@ func world(t *testing.T, objects ...runtime.Object) authorizer.Authorizer {
 			t.Fatal(err)
 		}
 	}
-	chain, err := New(Config{Order: []string{AlwaysAllowGroups, AlwaysAllowPaths, RBAC}, AlwaysAllowPaths: []string{"/readyz"}, Set: set, Rules: NewRules(set)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return chain
+	return set
 }
 
 func typeName(obj runtime.Object) string {

@@ -3,70 +3,85 @@ package customresources
 import (
 	"context"
 	"io"
+	"maps"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 )
 
-// Upstream's validation wants the apiVersion of a custom resource to be <group>/<version>, which is "/v1" in the core
-// group. Everything else, upstream and clients, knows "v1", and parses "/v1" as the same. This file therefore shows "/v1"
-// to the validation alone: an object gets it at the end of mutating admission and loses it on the way to validating
-// admission and to storage.
+// Upstream's validation cannot accept a custom resource of the core group: it wants the apiVersion <group>/<version>,
+// which no object of an empty group has. Upstream's handler of such a definition is therefore shown another group, and
+// everything around it never sees that: requests and responses (corehttp.go), storage, admission and authorization.
 
-// addSlash makes obj pass upstream's validation.
-func addSlash(obj runtime.Object) {
-	if u, ok := obj.(*unstructured.Unstructured); ok && u != nil && !strings.Contains(u.GetAPIVersion(), "/") {
-		u.SetAPIVersion("/" + u.GetAPIVersion())
+// innerGroup stands for the core group within upstream's handler. The domain cannot exist, and no user's text has it.
+const innerGroup = "core.kcp.invalid"
+
+// disguiseCore returns crd as upstream's handler is shown it.
+func disguiseCore(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	if crd.Spec.Group != "" {
+		return crd
+	}
+	shown := *crd
+	shown.Spec.Group = innerGroup
+	return &shown
+}
+
+// inward returns an apiVersion as upstream's handler knows it.
+func inward(apiVersion string) string {
+	if apiVersion == "" || strings.Contains(apiVersion, "/") {
+		return apiVersion
+	}
+	return innerGroup + "/" + apiVersion
+}
+
+// outward undoes inward.
+func outward(apiVersion string) string { return strings.TrimPrefix(apiVersion, innerGroup+"/") }
+
+// renamed returns the content of an object with its apiVersions, that of the object and those of its managed fields,
+// changed by rename. What changes is copied.
+func renamed(object map[string]any, rename func(string) string) map[string]any {
+	object = maps.Clone(object)
+	if v, ok := object["apiVersion"].(string); ok {
+		object["apiVersion"] = rename(v)
+	}
+	metadata, _ := object["metadata"].(map[string]any)
+	fields, _ := metadata["managedFields"].([]any)
+	if len(fields) == 0 {
+		return object
+	}
+	changed := make([]any, len(fields))
+	for i, field := range fields {
+		changed[i] = field
+		if entry, ok := field.(map[string]any); ok {
+			entry = maps.Clone(entry)
+			if v, ok := entry["apiVersion"].(string); ok {
+				entry["apiVersion"] = rename(v)
+			}
+			changed[i] = entry
+		}
+	}
+	metadata = maps.Clone(metadata)
+	metadata["managedFields"], object["metadata"] = changed, metadata
+	return object
+}
+
+func rename(obj runtime.Object, how func(string) string) {
+	if u, ok := obj.(*unstructured.Unstructured); ok && u != nil {
+		u.Object = renamed(u.Object, how)
 	}
 }
 
-// trimSlash undoes addSlash.
-func trimSlash(obj runtime.Object) {
-	if u, ok := obj.(*unstructured.Unstructured); ok && u != nil && strings.HasPrefix(u.GetAPIVersion(), "/") {
-		u.SetAPIVersion(u.GetAPIVersion()[1:])
-	}
-}
-
-// coreAdmission stands on both sides of the validation of resources in the core group.
-type coreAdmission struct{ createGuard }
-
-// Handles implements admission.Interface.
-func (a coreAdmission) Handles(op admission.Operation) bool {
-	return op == admission.Update || a.createGuard.Handles(op)
-}
-
-// Admit implements admission.MutationInterface.
-func (a coreAdmission) Admit(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
-	if err := a.createGuard.Admit(ctx, attributes, o); err != nil {
-		return err
-	}
-	if op := attributes.GetOperation(); op == admission.Create || op == admission.Update {
-		addSlash(attributes.GetObject())
-		addSlash(attributes.GetOldObject()) // or every update would look like one of content, and count as a generation
-	}
-	return nil
-}
-
-// Validate implements admission.ValidationInterface. It is given copies.
-func (a coreAdmission) Validate(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
-	trimSlash(attributes.GetObject())
-	trimSlash(attributes.GetOldObject())
-	return a.createGuard.Validate(ctx, attributes, o)
-}
-
-// coreOptions place resources of the core group in storage.
+// coreOptions place the resources of a disguised definition in storage as what they are.
 type coreOptions struct{ generic.RESTOptionsGetter }
 
 func (o coreOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	resource.Group = ""
 	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
 	if err != nil {
 		return options, err
@@ -74,45 +89,83 @@ func (o coreOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	config := *options.StorageConfig
 	config.Codec = coreCodec{config.Codec}
 	options.StorageConfig = &config
-	inner := options.Decorator
-	options.Decorator = func(
-		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
-		newFunc, newListFunc func() runtime.Object, attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		s, destroy, err := inner(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
-		return coreStorage{s}, destroy, err
-	}
 	return options, nil
 }
 
-// coreCodec stores objects without the slash.
 type coreCodec struct{ runtime.Codec }
 
 // Encode implements runtime.Encoder.
 func (c coreCodec) Encode(obj runtime.Object, w io.Writer) error {
-	if u, ok := obj.(*unstructured.Unstructured); ok && strings.HasPrefix(u.GetAPIVersion(), "/") {
-		stored := &unstructured.Unstructured{Object: make(map[string]any, len(u.Object))}
-		for field, value := range u.Object {
-			stored.Object[field] = value
-		}
-		trimSlash(stored)
-		obj = stored
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		obj = &unstructured.Unstructured{Object: renamed(u.Object, outward)}
 	}
 	return c.Codec.Encode(obj, w)
 }
 
-// coreStorage adds the slash where admission does not see the object: in the subresource scale.
-type coreStorage struct{ storage.Interface }
-
-func (s coreStorage) GuaranteedUpdate(
-	ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
-) error {
-	if info, ok := request.RequestInfoFrom(ctx); !ok || info.Subresource != "scale" {
-		return s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached)
+// Decode implements runtime.Decoder.
+func (c coreCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.Codec.Decode(data, defaults, into)
+	if err != nil {
+		return obj, kind, err
 	}
-	return s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions,
-		func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
-			addSlash(in)
-			return update(in, meta)
-		}, cached)
+	rename(obj, inward)
+	shown := obj.GetObjectKind().GroupVersionKind()
+	return obj, &shown, nil
 }
+
+// coreAdmission shows the chain the resource and objects as they are outside.
+type coreAdmission struct{ createGuard }
+
+// Admit implements admission.MutationInterface.
+func (a coreAdmission) Admit(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
+	defer showOutside(attributes)()
+	return a.createGuard.Admit(ctx, coreAttributes{attributes}, o)
+}
+
+// Validate implements admission.ValidationInterface.
+func (a coreAdmission) Validate(ctx context.Context, attributes admission.Attributes, o admission.ObjectInterfaces) error {
+	defer showOutside(attributes)()
+	return a.createGuard.Validate(ctx, coreAttributes{attributes}, o)
+}
+
+func showOutside(a admission.Attributes) (undo func()) {
+	rename(a.GetObject(), outward)
+	rename(a.GetOldObject(), outward)
+	return func() {
+		rename(a.GetObject(), inward)
+		rename(a.GetOldObject(), inward)
+	}
+}
+
+type coreAttributes struct{ admission.Attributes }
+
+// GetResource implements admission.Attributes.
+func (a coreAttributes) GetResource() schema.GroupVersionResource {
+	resource := a.Attributes.GetResource()
+	resource.Group = ""
+	return resource
+}
+
+// GetKind implements admission.Attributes.
+func (a coreAttributes) GetKind() schema.GroupVersionKind {
+	kind := a.Attributes.GetKind()
+	if kind.Group == innerGroup {
+		kind.Group = ""
+	}
+	return kind
+}
+
+// coreAuthorizer answers upstream's question whether a client that applies or updates may create.
+type coreAuthorizer struct {
+	authorizer.UnconditionalAuthorizer
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer.
+func (z coreAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return z.UnconditionalAuthorizer.Authorize(ctx, coreAuthorization{a})
+}
+
+type coreAuthorization struct{ authorizer.Attributes }
+
+// GetAPIGroup implements authorizer.Attributes.
+func (coreAuthorization) GetAPIGroup() string { return "" }

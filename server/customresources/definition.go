@@ -22,7 +22,8 @@ type Definition struct {
 	// CRD has the spec, the accepted names and the condition Established; no metadata but the name.
 	CRD *apiextensionsv1.CustomResourceDefinition
 
-	references int // guarded by the registry
+	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
+	references int                                       // guarded by the registry
 	compiled   func() (http.Handler, error)
 	informer   *capturingInformer
 }
@@ -60,7 +61,7 @@ func newDefinition(hash string, crd *apiextensionsv1.CustomResourceDefinition, c
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})
 	}
-	d := &Definition{Hash: hash, CRD: shared, informer: &capturingInformer{}}
+	d := &Definition{Hash: hash, CRD: shared, shown: disguiseCore(shared), informer: &capturingInformer{}}
 	d.compiled = sync.OnceValues(func() (http.Handler, error) { return compile(d) })
 	return d
 }
@@ -74,7 +75,7 @@ func (d *Definition) Serves(version string) bool {
 func (d *Definition) Key() string { return d.CRD.Name }
 
 // close ends the storage of a definition that no cluster holds any more.
-func (d *Definition) close() { d.informer.removed(d.CRD) }
+func (d *Definition) close() { d.informer.removed(d.shown) }
 
 // content identifies the memory that holds the versions of a definition: crds that share it are equal.
 func content(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionVersion {

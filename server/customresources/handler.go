@@ -98,11 +98,20 @@ func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (htt
 		notServed(w, r)
 	})
 	var admit admission.Interface = createGuard{c.Admission}
-	if d.CRD.Spec.Group == "" {
-		admit, options = coreAdmission{createGuard{c.Admission}}, coreOptions{options}
+	az := c.Authorizer
+	core := d.CRD.Spec.Group == ""
+	if core {
+		admit, az, options = coreAdmission{createGuard{c.Admission}}, coreAuthorizer{az}, coreOptions{options}
 	}
-	return apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
-		c.ServiceResolver, c.AuthResolver, 1, c.Authorizer, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
+	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
+		c.ServiceResolver, c.AuthResolver, 1, az, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	if core {
+		return coreHandler{handler, c.MaxRequestBodyBytes}, nil
+	}
+	return handler, nil
 }
 
 // How often and how long a request looks for the event of a definition that is stored already.

@@ -29,14 +29,14 @@ func (o oneDefinition) List(labels.Selector) ([]*apiextensionsv1.CustomResourceD
 	if o.informer.isRemoved() {
 		return nil, nil
 	}
-	return []*apiextensionsv1.CustomResourceDefinition{o.CRD}, nil
+	return []*apiextensionsv1.CustomResourceDefinition{o.shown}, nil
 }
 
 func (o oneDefinition) Get(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if o.informer.isRemoved() {
 		return nil, apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), name)
 	}
-	return o.CRD, nil
+	return o.shown, nil
 }
 
 // capturingInformer keeps the handler that upstream registers, to tell it when the definition is gone.

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,7 +22,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/kcplane/kcp/server/customresources"
 )
@@ -91,7 +91,7 @@ func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResou
 
 // serve prepares what is asked for most.
 func (d *documents) serve() {
-	roots := discovery.NewRootAPIsHandler(discovery.DefaultAddresses{}, legacyscheme.Codecs)
+	roots := discovery.NewRootAPIsHandler(discovery.DefaultAddresses{}, apiextensionsapiserver.Codecs)
 	var core, named []apidiscoveryv2.APIGroupDiscovery
 	for _, group := range d.groups {
 		if group.Name == "" {
@@ -153,7 +153,7 @@ func (d *documents) group(name string) http.Handler {
 	}
 	for _, g := range d.groups {
 		if g.Name == name {
-			return discovery.NewAPIGroupHandler(legacyscheme.Codecs, apiGroup(g))
+			return discovery.NewAPIGroupHandler(apiextensionsapiserver.Codecs, apiGroup(g))
 		}
 	}
 	return nil

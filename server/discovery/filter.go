@@ -8,13 +8,13 @@ import (
 	"strings"
 	"sync"
 
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -83,7 +83,7 @@ func (f *filter) serveCoreVersions(d *documents, w http.ResponseWriter, r *http.
 		f.next.ServeHTTP(w, r)
 		return
 	}
-	responsewriters.WriteObjectNegotiated(legacyscheme.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
+	responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
 		&metav1.APIVersions{Versions: versions}, false)
 }
 
@@ -98,7 +98,7 @@ func (f *filter) version(d *documents, gv schema.GroupVersion, r *http.Request) 
 		return nil, err
 	}
 	list = append(list[:len(list):len(list)], custom...)
-	return discovery.NewAPIVersionHandler(legacyscheme.Codecs, gv, discovery.APIResourceListerFunc(func() []metav1.APIResource { return list })), nil
+	return discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, gv, discovery.APIResourceListerFunc(func() []metav1.APIResource { return list })), nil
 }
 
 // builtinResources returns what next serves in a version that definitions add to.

@@ -122,3 +122,53 @@ func TestTheTextIsOursAndFinished(t *testing.T) {
 		}
 	}
 }
+
+// Every row of the threat model names the tests that prove it, as `package` `Test`, `Test`; `package` …
+func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(root, "docs", "isolation.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := regexp.MustCompile("`([^`]+)`")
+	rows := 0
+	for _, line := range strings.Split(string(content), "\n") {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || strings.TrimSpace(cells[1]) == "boundary" {
+			continue
+		}
+		rows++
+		if !strings.Contains(cells[3], "`Test") && !strings.Contains(cells[3], "`Fuzz") {
+			t.Errorf("%s: no test proves it", strings.TrimSpace(cells[1]))
+		}
+		pkg, source := "", ""
+		for _, found := range quoted.FindAllStringSubmatch(cells[3], -1) {
+			name := found[1]
+			if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") {
+				pkg, source = name, testSource(t, name)
+			} else if !strings.Contains(source, "func "+name+"(") {
+				t.Errorf("%s: %s is not in %s", strings.TrimSpace(cells[1]), name, pkg)
+			}
+		}
+	}
+	if rows == 0 {
+		t.Error("the threat model has no rows")
+	}
+}
+
+// testSource returns the tests of a package, given by its directory.
+func testSource(t *testing.T, pkg string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pkg), "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var source strings.Builder
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source.Write(content)
+	}
+	return source.String()
+}

@@ -12,6 +12,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -139,6 +140,30 @@ func TestAClusterThatDoesNotExistIsForbiddenAndNamesNothing(t *testing.T) {
 	other := server.Cluster(t)
 	_, err = other.Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
+func TestAClusterThatDoesNotExistTakesNoObjects(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	absent := server.Named("absent" + kcptest.Suffix())
+	for _, user := range []kcptest.User{kcptest.Alice, kcptest.Masters} {
+		if _, err := absent.Kube(t, user).CoreV1().Namespaces().Create(ctx, namespace("x"), metav1.CreateOptions{}); err == nil {
+			t.Errorf("%s made a namespace in a cluster that does not exist", user.Name)
+		}
+	}
+	_, err := absent.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": map[string]any{"name": "cluster"},
+	}}, metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	found, err := server.Named("*").Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range found.Items {
+		if item.Annotations[clusterAnnotation] == absent.Name {
+			t.Errorf("the namespace %s is stored in a cluster that does not exist", item.Name)
+		}
+	}
 }
 
 func TestAUserMayGrantOnlyWhatTheyHaveInThatCluster(t *testing.T) {

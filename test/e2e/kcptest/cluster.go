@@ -80,19 +80,19 @@ func (c *Cluster) Config(user User) *rest.Config {
 // Kube returns a client of user for built-in types.
 func (c *Cluster) Kube(t testing.TB, user User) kubernetes.Interface {
 	t.Helper()
-	return must[kubernetes.Interface](t)(kubernetes.NewForConfig(c.Config(user)))
+	return must[kubernetes.Interface](t)(kubernetes.NewForConfigAndClient(c.Config(user), c.server.client(t, user)))
 }
 
 // Dynamic returns a client of user for every type.
 func (c *Cluster) Dynamic(t testing.TB, user User) dynamic.Interface {
 	t.Helper()
-	return must[dynamic.Interface](t)(dynamic.NewForConfig(c.Config(user)))
+	return must[dynamic.Interface](t)(dynamic.NewForConfigAndClient(c.Config(user), c.server.client(t, user)))
 }
 
 // Definitions returns a client of user for CustomResourceDefinitions.
 func (c *Cluster) Definitions(t testing.TB, user User) apiextensions.Interface {
 	t.Helper()
-	return must[apiextensions.Interface](t)(apiextensions.NewForConfig(c.Config(user)))
+	return must[apiextensions.Interface](t)(apiextensions.NewForConfigAndClient(c.Config(user), c.server.client(t, user)))
 }
 
 // Define creates a CustomResourceDefinition and waits until its resource is served.
@@ -193,11 +193,11 @@ func must[T any](t testing.TB) func(T, error) T {
 // KubeAtServer returns a client of user whose URL names no cluster, as programs in a cluster have one.
 func (c *Cluster) KubeAtServer(t testing.TB, user User) kubernetes.Interface {
 	t.Helper()
-	return must[kubernetes.Interface](t)(kubernetes.NewForConfig(c.server.Config(user)))
+	return must[kubernetes.Interface](t)(kubernetes.NewForConfigAndClient(c.server.Config(user), c.server.client(t, user)))
 }
 
 // Metadata returns a client of user for the metadata of every type.
 func (c *Cluster) Metadata(t testing.TB, user User) metadata.Interface {
 	t.Helper()
-	return must[metadata.Interface](t)(metadata.NewForConfig(c.Config(user)))
+	return must[metadata.Interface](t)(metadata.NewForConfigAndClient(c.Config(user), c.server.client(t, user)))
 }

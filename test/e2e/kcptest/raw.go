@@ -6,19 +6,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-
-	"k8s.io/client-go/rest"
 )
 
 // Raw sends a request that no client library would, and returns the code and the body of the answer. path is sent as it
 // is, and header takes precedence over the user's credentials.
 func (c *Cluster) Raw(t testing.TB, user User, method, path string, header http.Header, body string) (int, []byte) {
 	t.Helper()
-	config := rest.CopyConfig(c.server.Config(Anonymous))
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := c.server.client(t, Anonymous)
 	request, err := http.NewRequestWithContext(Context(t), method, c.server.URL, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -54,6 +55,7 @@ type Server struct {
 	process *exec.Cmd
 	exited  chan struct{}
 	base    *rest.Config
+	clients sync.Map // user → *http.Client: one connection for each user, however many clients a test makes
 }
 
 // Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server.
@@ -164,6 +166,20 @@ func (s *Server) Config(user User) *rest.Config {
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	return config
+}
+
+func (s *Server) client(t testing.TB, user User) *http.Client {
+	t.Helper()
+	key := user.Name + " " + user.Token
+	if client, found := s.clients.Load(key); found {
+		return client.(*http.Client)
+	}
+	client, err := rest.HTTPClientFor(s.Config(user))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.clients.Store(key, client)
+	return client
 }
 
 // Kubeconfig is the path of the administrators' kubeconfig.

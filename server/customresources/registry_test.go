@@ -1,0 +1,105 @@
+package customresources
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestTheHashDependsOnTheContentAlone(t *testing.T) {
+	hash := func(crd *apiextensionsv1.CustomResourceDefinition) string {
+		h, err := hashOf(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	base := hash(widgets())
+	other := widgets()
+	other.UID, other.ResourceVersion, other.Labels = "u", "7", map[string]string{"a": "b"}
+	other.Status.StoredVersions = []string{"v1"}
+	other.Status.Conditions[0].LastTransitionTime = metav1.Now()
+	if hash(other) != base || hash(terminating(widgets())) != base {
+		t.Error("metadata, conditions or stored versions changed the hash")
+	}
+	seen := map[string]string{base: "the original"}
+	for name, change := range map[string]func(*apiextensionsv1.CustomResourceDefinition){
+		"group":  func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Group = "example.com" },
+		"kind":   func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Names.Kind = "Other" },
+		"scope":  func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Scope = apiextensionsv1.ClusterScoped },
+		"schema": withFields("size", "colour"),
+	} {
+		h := hash(widgets(change))
+		if before, ok := seen[h]; ok {
+			t.Errorf("%s has the hash of %s", name, before)
+		}
+		seen[h] = name
+	}
+	renamed := widgets()
+	renamed.Status.AcceptedNames.ShortNames = []string{"w"}
+	if hash(renamed) == base {
+		t.Error("the accepted names did not change the hash")
+	}
+}
+
+func TestEqualDefinitionsAreHeldOnceAndGoWithTheLastCluster(t *testing.T) {
+	r := newRegistry(func(*Definition) (http.Handler, error) { return nil, nil })
+	var moved, forgotten []string
+	changes := 0
+	r.moved = func(c logicalcluster.Name, key string) { moved = append(moved, string(c)+"|"+key) }
+	r.forgotten = func(key string) { forgotten = append(forgotten, key) }
+	r.onChange(func() { changes++ })
+	in := func(cluster string, crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+		crd.Annotations = map[string]string{logicalcluster.AnnotationKey: cluster}
+		r.share(crd)
+		return crd
+	}
+	// As in the first list of an informer: everything is shared before anything is set.
+	const clusters = 100
+	var all []*apiextensionsv1.CustomResourceDefinition
+	for i := range clusters {
+		all = append(all, in(fmt.Sprint("c", i), widgets()))
+	}
+	for _, crd := range all {
+		r.set(crd)
+		if content(crd) != content(all[0]) {
+			t.Fatalf("%s has a spec of its own", logicalcluster.Of(crd))
+		}
+	}
+	if d := r.distinct(); len(d) != 1 || len(r.installed) != clusters || changes != clusters {
+		t.Fatalf("%d definitions, %d clusters, %d changes", len(d), len(r.installed), changes)
+	}
+	first := r.distinct()[0]
+	r.set(all[0]) // nothing new
+	if changes != clusters || len(moved) != 0 {
+		t.Errorf("an event without news counted as a change: %d, moved %v", changes, moved)
+	}
+	changed := in("c0", widgets(withFields("colour")))
+	r.set(changed)
+	if len(r.distinct()) != 2 || fmt.Sprint(moved) != "[c0|widgets.example.org]" {
+		t.Errorf("after a change: %d definitions, moved %v", len(r.distinct()), moved)
+	}
+	r.remove(changed)
+	for _, crd := range all[1:] {
+		if first.informer.isRemoved() {
+			t.Fatal("closed while in use")
+		}
+		r.remove(crd)
+	}
+	if !first.informer.isRemoved() || fmt.Sprint(forgotten) != "[widgets.example.org]" {
+		t.Errorf("closed: %t, forgotten: %v", first.informer.isRemoved(), forgotten)
+	}
+	if n := len(r.byHash) + len(r.byContent) + len(r.byKey) + len(r.installed); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+	again := in("c0", widgets())
+	r.set(again)
+	if i, ok := r.get("c0", "widgets.example.org"); !ok || i.informer.isRemoved() {
+		t.Error("a definition did not come back after it was gone")
+	}
+}

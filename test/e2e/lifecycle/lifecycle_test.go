@@ -1,0 +1,247 @@
+// Package lifecycle proves that a server starts, stops, restarts and fails as an operator expects.
+package lifecycle
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// start starts a server in dir that ends with the test at the latest.
+func start(t *testing.T, dir string, flags ...string) *kcptest.Server {
+	t.Helper()
+	server, err := kcptest.Start(dir, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	return server
+}
+
+func TestAServerIsReadySoonAndTellsWhatToTypeNext(t *testing.T) {
+	began := time.Now()
+	server := start(t, t.TempDir())
+	if took := time.Since(began); took > 10*time.Second { // the budget is 5 s on an idle machine
+		t.Errorf("the server took %s to be ready", took)
+	}
+	kcptest.Eventually(t, "the server greets", func(ctx context.Context) error {
+		log, err := os.ReadFile(server.Log)
+		if err != nil {
+			return err
+		}
+		for _, want := range []string{"kcp is ready at https://", "export KUBECONFIG=", "admin.kubeconfig", "kubectl"} {
+			if !strings.Contains(string(log), want) {
+				return fmt.Errorf("%q is not in its output", want)
+			}
+		}
+		return nil
+	})
+	if err := server.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheAdministratorsKubeconfigWorks(t *testing.T) {
+	server := start(t, t.TempDir())
+	info, err := os.Stat(server.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("its mode is %s", info.Mode())
+	}
+	kubectl := server.Named("root").Command(t, "kubectl", kcptest.Anonymous)
+	with := func(args ...string) []string { return append([]string{"--kubeconfig=" + server.Kubeconfig()}, args...) }
+	if current := strings.TrimSpace(kubectl.Run(t, with("config", "current-context")...)); current != "root" {
+		t.Errorf("the current context is %q", current)
+	}
+	for _, name := range []string{"root", "system:admin"} {
+		kubectl.Run(t, with("--context="+name, "get", "namespaces")...)
+	}
+	for _, name := range []string{"base", "shard-base"} {
+		kubectl.Run(t, with("--context="+name, "get", "--raw=/readyz")...)
+	}
+	if who := kubectl.Run(t, with("auth", "whoami", "--output=jsonpath={.status.userInfo.username}")...); who != "kcp-admin" {
+		t.Errorf("the administrator is %q", who)
+	}
+}
+
+func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	first := start(t, dir)
+	second, err := kcptest.Start(dir)
+	if err == nil {
+		second.Kill()
+		t.Fatal("the second server runs")
+	}
+	if !strings.Contains(err.Error(), "in use") && !strings.Contains(err.Error(), "another") {
+		t.Errorf("the refusal does not say that another server uses the directory: %v", err)
+	}
+	first.Cluster(t) // the first one does not mind
+}
+
+func TestARestartedServerHasWhatWasStored(t *testing.T) {
+	dir := t.TempDir()
+	server := start(t, dir)
+	cluster := server.Cluster(t)
+	cluster.Kubectl(t, "create", "configmap", "kept", "--from-literal=a=b")
+	token := strings.TrimSpace(cluster.Kubectl(t, "create", "token", "default"))
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	server = start(t, dir)
+	cluster = server.Named(cluster.Name)
+	if data := cluster.Kubectl(t, "get", "configmap", "kept", "--output=jsonpath={.data.a}"); data != "b" {
+		t.Errorf("the data is %q", data)
+	}
+	robot := kcptest.User{Name: "default", Token: token}
+	_, err := cluster.Kube(t, robot).CoreV1().ConfigMaps("default").Get(kcptest.Context(t), "kept", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden) // known, without rights: the signing key is the same
+	cluster.Kubectl(t, "create", "namespace", "afterwards")
+}
+
+func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
+	const kills, writers = 5, 4
+	dir := t.TempDir()
+	server := start(t, dir)
+	cluster := server.Cluster(t)
+	var acknowledged sync.Map
+	var count atomic.Int64
+	for kill := range kills {
+		client := server.Named(cluster.Name).Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default")
+		var group sync.WaitGroup
+		for w := range writers {
+			group.Go(func() {
+				for i := 0; ; i++ {
+					name := fmt.Sprintf("k%d-w%d-%d", kill, w, i)
+					made, err := client.Create(kcptest.Context(t), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+					if err != nil {
+						return // the server was killed
+					}
+					acknowledged.Store(name, string(made.UID))
+					count.Add(1)
+				}
+			})
+		}
+		target := int64(kill+1) * 100
+		kcptest.Eventually(t, "enough is written", func(context.Context) error {
+			if written := count.Load(); written < target {
+				return fmt.Errorf("only %d", written)
+			}
+			return nil
+		})
+		server.Kill()
+		group.Wait()
+		server = start(t, dir)
+		stored := map[string]string{}
+		list, err := server.Named(cluster.Name).Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range list.Items {
+			stored[item.Name] = string(item.UID)
+		}
+		acknowledged.Range(func(name, uid any) bool {
+			if stored[name.(string)] != uid {
+				t.Errorf("after kill %d: %s was acknowledged as %s and is %q", kill+1, name, uid, stored[name.(string)])
+			}
+			return true
+		})
+	}
+	t.Logf("%d acknowledged writes survived %d kills", count.Load(), kills)
+}
+
+func TestIdleClustersAddNoGoroutineAndNoMetricSeries(t *testing.T) {
+	server := start(t, t.TempDir())
+	grow := func(clusters int) {
+		var group sync.WaitGroup
+		next := make(chan struct{}, clusters)
+		for range clusters {
+			next <- struct{}{}
+		}
+		close(next)
+		for range 4 {
+			group.Go(func() {
+				for range next {
+					server.Cluster(t)
+				}
+			})
+		}
+		group.Wait()
+	}
+	grow(20) // so that everything that is there once is there
+	goroutines, series := settled(t, server)
+	grow(100)
+	kcptest.Eventually(t, "100 more clusters add neither goroutines nor series", func(context.Context) error {
+		nowGoroutines, nowSeries := settled(t, server)
+		// Connections of clients come and go; a series per code and verb may appear late.
+		if nowGoroutines > goroutines+30 || nowSeries > series+100 {
+			return fmt.Errorf("%d goroutines were %d, %d series were %d", nowGoroutines, goroutines, nowSeries, series)
+		}
+		return nil
+	})
+}
+
+// settled returns the number of goroutines and of metric series of the server.
+func settled(t *testing.T, server *kcptest.Server) (goroutines, series int) {
+	t.Helper()
+	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/metrics", nil, "")
+	if code != http.StatusOK {
+		t.Fatalf("/metrics answers %d: %.300s", code, body)
+	}
+	lines := bufio.NewScanner(strings.NewReader(string(body)))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if !strings.Contains(line, "_bucket{") {
+			series++
+		}
+		if value, found := strings.CutPrefix(line, "go_goroutines "); found {
+			goroutines, _ = strconv.Atoi(value)
+		}
+	}
+	if goroutines == 0 {
+		t.Fatal("the metrics do not tell the number of goroutines")
+	}
+	return goroutines, series
+}
+
+func TestTheRootDirectoryIsItsOwnersOnly(t *testing.T) {
+	server := start(t, t.TempDir())
+	err := filepath.WalkDir(server.Root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		if path == server.Root && info.Mode().Perm() != 0o700 {
+			t.Errorf("the root directory has mode %s", info.Mode())
+		}
+		if secret := filepath.Ext(path) == ".key" || filepath.Ext(path) == ".kubeconfig"; secret && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has mode %s", filepath.Base(path), info.Mode())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
