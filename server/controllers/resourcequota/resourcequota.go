@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -26,6 +27,9 @@ import (
 // recountInterval is how often every quota is counted although nothing is known to have changed.
 const recountInterval = 5 * time.Minute
 
+// settling is how long an object may take from its charge until it is stored, in all likelihood.
+const settling = 250 * time.Millisecond
+
 // Controller counts. Its keys are quotas.
 type Controller struct {
 	*controller.Controller
@@ -38,8 +42,17 @@ type Controller struct {
 // New returns the controller. Clients reach the cluster in each call's context.
 func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources namespace.Resources) *Controller {
 	c := &Controller{set: set, kube: kube, metadata: meta, resources: resources}
-	c.Controller = controller.New("resourcequota", 4, c.reconcile)
-	c.Watch(set.ResourceQuotas.Informer)
+	c.Controller = controller.New("resourcequota", 16, c.reconcile)
+	set.ResourceQuotas.AddHandler(func(old, obj runtime.Object) {
+		before, _ := old.(*corev1.ResourceQuota)
+		quota, ok := obj.(*corev1.ResourceQuota)
+		if !ok || (before != nil && equality.Semantic.DeepEqual(before.Spec, quota.Spec)) {
+			return // charges by admission are no reason to count
+		}
+		if key, err := informers.KeyOf(quota); err == nil {
+			c.Enqueue(key)
+		}
+	})
 	return c
 }
 
@@ -102,6 +115,21 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil {
 		return err
 	}
+	if lower(used, quota.Status.Used) {
+		// Objects are charged before they are stored. What was charged before the quota was read is stored by now, or
+		// refused; what was charged after that makes the update below conflict.
+		select {
+		case <-time.After(settling):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if used, err = c.count(ctx, quota); err != nil {
+			return err
+		}
+	}
+	if len(quota.Status.Hard) == 0 {
+		c.EnqueueAfter(key, time.Second) // for what was created, and not charged, before the status below is in force
+	}
 	status := corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: used}
 	if equality.Semantic.DeepEqual(quota.Status, status) {
 		return nil
@@ -113,6 +141,16 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 		return nil
 	}
 	return err
+}
+
+// lower tells whether an amount of a is less than in b.
+func lower(a, b corev1.ResourceList) bool {
+	for name, amount := range b {
+		if now, ok := a[name]; ok && now.Cmp(amount) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // count returns the usage of each limit of a quota that counts objects the cluster serves.
