@@ -200,15 +200,7 @@ rules:
 func TestServiceAccountTokensAreGoodInTheirOwnClusterOnly(t *testing.T) {
 	t.Parallel()
 	ours, theirs := server.Cluster(t), server.Cluster(t)
-	for _, c := range []*kcptest.Cluster{ours, theirs} {
-		c.Kubectl(t, "create", "serviceaccount", "robot")
-		c.Kubectl(t, "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot")
-	}
-	robot := kcptest.User{Name: "system:serviceaccount:default:robot", Token: strings.TrimSpace(ours.Kubectl(t, "create", "token", "robot"))}
-	kcptest.Eventually(t, "the token works in its own cluster", func(ctx context.Context) error {
-		_, err := ours.Kube(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
-		return err
-	})
+	robot, _ := robot(t, ours), robot(t, theirs)
 	_, err := theirs.Kube(t, robot).CoreV1().Secrets("").List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 

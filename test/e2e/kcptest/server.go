@@ -36,6 +36,8 @@ type User struct {
 var (
 	Alice     = User{Name: "alice", Groups: []string{"team-a"}, Token: "token-of-alice"}
 	Bob       = User{Name: "bob", Groups: []string{"team-b"}, Token: "token-of-bob"}
+	Victor    = User{Name: "victor", Token: "token-of-victor"}
+	Stranger  = User{Name: "stranger", Token: "token-of-stranger"}
 	Masters   = User{Name: "root-of-trust", Groups: []string{"system:masters"}, Token: "token-of-masters"}
 	Anonymous = User{Name: "system:anonymous"}
 )
@@ -102,7 +104,7 @@ func Start(dir string, flags ...string) (*Server, error) {
 		return nil, err
 	}
 	tokens := filepath.Join(dir, "tokens.csv")
-	if err := writeTokens(tokens, Alice, Bob, Masters); err != nil {
+	if err := writeTokens(tokens, Alice, Bob, Victor, Stranger, Masters); err != nil {
 		return nil, err
 	}
 	s := &Server{
