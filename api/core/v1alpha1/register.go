@@ -17,7 +17,7 @@ var (
 )
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(SchemeGroupVersion, &LogicalCluster{}, &LogicalClusterList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &LogicalCluster{}, &LogicalClusterList{}, &Shard{}, &ShardList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }
