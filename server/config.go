@@ -42,6 +42,7 @@ import (
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	kcpadmission "github.com/kcplane/kcp/server/admission"
 	"github.com/kcplane/kcp/server/authentication"
 	"github.com/kcplane/kcp/server/authorization"
@@ -50,13 +51,17 @@ import (
 	"github.com/kcplane/kcp/server/clients"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/kubeconfig"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
+	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
+	"github.com/kcplane/kcp/server/tree"
+	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
 // config is everything that a server is made of.
@@ -77,6 +82,10 @@ type config struct {
 	informers *informers.Factory
 	set       *informers.Set
 	rules     *authorization.Rules
+	tree      *tree.Tree
+	types     *workspacetypes.Types
+	scheduler *scheduling.Scheduler
+	entry     *entry.Entry
 	reviews   authenticator.Request
 	// secretIssuer signs the tokens of Secrets.
 	secretIssuer serviceaccount.TokenGenerator
@@ -112,7 +121,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	}
 	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
-		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer,
+		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types,
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
@@ -174,14 +183,41 @@ func (c *config) buildClients() error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
 	}
 	c.informers = informers.NewFactory(c.loopback, scheme)
-	c.set, err = informers.NewSet(c.informers)
-	return err
+	stored := map[string]*storage.Typed{}
+	for _, t := range []struct {
+		resource schema.GroupVersionResource
+		kind     string
+	}{
+		{corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), "LogicalCluster"},
+		{corev1alpha1.SchemeGroupVersion.WithResource("shards"), "Shard"},
+		{tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces"), "Workspace"},
+		{tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes"), "WorkspaceType"},
+	} {
+		s, err := c.backend.Typed(c.definitionOptions, t.resource, scheme, t.kind, t.kind+"List")
+		if err != nil {
+			return err
+		}
+		stored[t.kind] = s
+		c.informers.From(t.resource, s)
+	}
+	if c.set, err = informers.NewSet(c.informers); err != nil {
+		return err
+	}
+	c.tree = tree.New(c.set)
+	c.types = workspacetypes.New(c.set, c.tree)
+	c.scheduler = &scheduling.Scheduler{
+		Clusters: stored["LogicalCluster"],
+		Shards: c.set.Shards, Tree: c.tree, Types: c.types, ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
+	}
+	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	c.entry = &entry.Entry{Set: c.set, Kube: c.kube, CA: ca}
+	return nil
 }
 
 func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
@@ -210,12 +246,13 @@ func (c *config) buildAuthorization() error {
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
 	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
 	h = c.withCustomResources(h)
+	h = c.entry.WithContent(h, g.Serializer)
 	h = body.WithText(h)
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
-	h = path.WithCluster(h, g.Serializer)
+	h = path.WithCluster(h, g.Serializer, c.tree)
 	return authentication.WithInClusterServiceAccount(h)
 }
 
@@ -275,7 +312,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		return crd, apiextensionsapiserver.Scheme.Convert(obj, crd, nil)
 	}
 	c.custom, err = customresources.New(customresources.Config{
-		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.backend.Custom(c.definitionOptions),
+		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
 		ServiceResolver:   webhook.NewDefaultServiceResolver(),
 		AuthResolver:      webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),

@@ -17,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/controllers/serviceaccount"
 	"github.com/kcplane/kcp/server/controllers/serviceaccounttoken"
+	"github.com/kcplane/kcp/server/controllers/workspace"
 )
 
 // startControllers runs every controller until ctx ends. Each serves all logical clusters.
@@ -38,8 +39,9 @@ func (c *config) startControllers(ctx context.Context) error {
 		customresourcedefinition.New(c.set, definitions.CustomResourceDefinitions(), meta),
 		namespace.New(c.set, c.kube, meta, c.discovery.Resources),
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Metadata: meta, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
+			Set: c.set, Dynamic: c.dynamic, Metadata: meta, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
 		}),
+		workspace.New(workspace.Inputs{Set: c.set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
 	} {
 		c.background.Go(func() { ctl.Run(ctx) })
 	}

@@ -22,6 +22,8 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/tree"
+	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
 // Config of the chain. Clients reach the cluster in the context of each call.
@@ -30,6 +32,8 @@ type Config struct {
 	Kube       kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Authorizer authorizer.UnconditionalAuthorizer
+	Tree       *tree.Tree
+	Types      *workspacetypes.Types
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
 	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
@@ -51,7 +55,11 @@ func New(config Config) (admission.Interface, error) {
 	}{
 		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
 		{"LogicalClusterLifecycle", newLifecycle(config)},
+		{"tenancy.kcp.io/Workspace", workspaceRules{config}},
+		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{config}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
+		{"core.kcp.io/Shard", shardDefaults{}},
+		{"kcp.io/PathAnnotation", pathAnnotation{config}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},
 		{"CertificateSigning", certificates[1]},

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
 )
 
@@ -93,6 +94,9 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 		return "spec.createdBy is immutable"
 	case !reflect.DeepEqual(old.Spec.Owner, obj.Spec.Owner):
 		return "spec.owner is immutable"
+	case annotations(old)[corev1alpha1.PathAnnotation] != annotations(obj)[corev1alpha1.PathAnnotation],
+		annotations(old)[tenancyv1alpha1.TypeAnnotation] != annotations(obj)[tenancyv1alpha1.TypeAnnotation]:
+		return fmt.Sprintf("annotations %s and %s are immutable", corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation)
 	case initializing && !subset(obj.Status.Initializers, old.Status.Initializers):
 		return "status.initializers must not grow"
 	case !initializing && !slices.Equal(old.Status.Initializers, obj.Status.Initializers):

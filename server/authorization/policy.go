@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -125,7 +126,42 @@ func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.Clu
 	if err != nil {
 		return nil, err
 	}
-	return p.set.ClusterRoleBindings.List(cluster)
+	bindings, err := p.set.ClusterRoleBindings.List(cluster)
+	if err != nil {
+		return nil, err
+	}
+	if owners, ok := p.ownersBinding(cluster); ok {
+		bindings = append(bindings, owners)
+	}
+	return bindings, nil
+}
+
+// ownersBinding returns what makes the owner of a cluster its administrator until that is stored: with the first request
+// that enters the cluster, and anew should it be deleted.
+func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.ClusterRoleBinding, bool) {
+	lc, err := p.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil || lc.Spec.CreatedBy == nil {
+		return nil, false
+	}
+	if _, err := p.set.ClusterRoleBindings.Get(cluster, "", OwnersBindingName); !apierrors.IsNotFound(err) {
+		return nil, false
+	}
+	return OwnersBinding(lc)
+}
+
+// OwnersBindingName is the name of the binding that OwnersBinding returns.
+const OwnersBindingName = "workspace-admin"
+
+// OwnersBinding returns the binding that makes the owner of a logical cluster its administrator, false if it has none.
+func OwnersBinding(lc *corev1alpha1.LogicalCluster) (*rbacv1.ClusterRoleBinding, bool) {
+	if lc.Spec.CreatedBy == nil || lc.Spec.CreatedBy.Username == "" {
+		return nil, false
+	}
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: OwnersBindingName},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: lc.Spec.CreatedBy.Username}},
+	}, true
 }
 
 func (p localPolicy) GetRole(ctx context.Context, namespace, name string) (*rbacv1.Role, error) {

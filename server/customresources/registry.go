@@ -198,7 +198,7 @@ func (r *registry) release(d *Definition) bool {
 
 // get returns what serves a resource in a cluster.
 func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool) {
-	if d, ok := r.system[key]; ok {
+	if d, ok := r.system[key]; ok && servedIn(key, cluster) {
 		return Installed{Definition: d}, true
 	}
 	r.mu.RLock()
@@ -224,12 +224,14 @@ func (r *registry) anywhere(key, version string) (*Definition, bool) {
 // list returns what a cluster serves, in the order of names.
 func (r *registry) list(cluster logicalcluster.Name) []Installed {
 	var all []Installed
-	for _, d := range r.system {
-		all = append(all, Installed{Definition: d})
+	for key, d := range r.system {
+		if servedIn(key, cluster) {
+			all = append(all, Installed{Definition: d})
+		}
 	}
 	r.mu.RLock()
 	for key, i := range r.installed[cluster] {
-		if _, ok := r.system[key]; !ok {
+		if _, ok := r.system[key]; !ok || !servedIn(key, cluster) {
 			all = append(all, i)
 		}
 	}

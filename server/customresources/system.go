@@ -8,12 +8,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 //go:embed system/*.yaml
 var systemFiles embed.FS
 
-// systemDefinitions returns the definitions that every cluster serves, generated from the Go types in api/.
+// systemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/.
 func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	files, err := systemFiles.ReadDir("system")
 	if err != nil {
@@ -37,4 +39,9 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		definitions = append(definitions, crd)
 	}
 	return definitions, nil
+}
+
+// servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters.
+func servedIn(key string, cluster logicalcluster.Name) bool {
+	return key != "shards.core.kcp.io" || cluster == logicalcluster.Root || cluster == ""
 }

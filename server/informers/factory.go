@@ -24,6 +24,7 @@ type Factory struct {
 	codecs serializer.CodecFactory
 
 	mu        sync.Mutex
+	sources   map[schema.GroupVersionResource]cache.ListerWatcher
 	informers map[schema.GroupVersionResource]*Informer
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
@@ -36,9 +37,17 @@ func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
 		config:    clients.ForCluster(base, logicalcluster.Cluster{Wildcard: true}),
 		scheme:    scheme,
 		codecs:    serializer.NewCodecFactory(scheme),
+		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
 		informers: map[schema.GroupVersionResource]*Informer{},
 		started:   map[schema.GroupVersionResource]bool{},
 	}
+}
+
+// From makes the informer of a resource read from source, which lists and watches all clusters, instead of the server.
+func (f *Factory) From(resource schema.GroupVersionResource, source cache.ListerWatcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sources[resource] = source
 }
 
 // For returns the informer of a resource; example is an empty object of its type. It runs from the next Start on.
@@ -47,6 +56,10 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 	defer f.mu.Unlock()
 	if i, ok := f.informers[resource]; ok {
 		return i, nil
+	}
+	if source, ok := f.sources[resource]; ok {
+		f.informers[resource] = New(resource, example, source, nil)
+		return f.informers[resource], nil
 	}
 	cfg := rest.CopyConfig(f.config)
 	gv := resource.GroupVersion()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
 // Listers are the resources that the server itself reads. Taking one from Set declares the input.
@@ -32,6 +33,9 @@ type Set struct {
 	MutatingAdmissionPolicies         Lister[*admissionregistrationv1.MutatingAdmissionPolicy]
 	MutatingAdmissionPolicyBindings   Lister[*admissionregistrationv1.MutatingAdmissionPolicyBinding]
 	LogicalClusters                   Lister[*corev1alpha1.LogicalCluster]
+	Shards                            Lister[*corev1alpha1.Shard]
+	Workspaces                        Lister[*tenancyv1alpha1.Workspace]
+	WorkspaceTypes                    Lister[*tenancyv1alpha1.WorkspaceType]
 }
 
 // NewSet takes every informer of the set from f.
@@ -63,6 +67,9 @@ func NewSet(f *Factory) (*Set, error) {
 		{admission, "mutatingadmissionpolicies", &admissionregistrationv1.MutatingAdmissionPolicy{}, &s.MutatingAdmissionPolicies.Informer},
 		{admission, "mutatingadmissionpolicybindings", &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &s.MutatingAdmissionPolicyBindings.Informer},
 		{corev1alpha1.SchemeGroupVersion, "logicalclusters", &corev1alpha1.LogicalCluster{}, &s.LogicalClusters.Informer},
+		{corev1alpha1.SchemeGroupVersion, "shards", &corev1alpha1.Shard{}, &s.Shards.Informer},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", &tenancyv1alpha1.Workspace{}, &s.Workspaces.Informer},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", &tenancyv1alpha1.WorkspaceType{}, &s.WorkspaceTypes.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

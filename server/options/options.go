@@ -40,6 +40,8 @@ type Options struct {
 	ShardName string
 	// ShardBaseURL is how other shards and the front proxy reach this server, ShardExternalURL how users do.
 	ShardBaseURL, ShardExternalURL string
+	// ShardVirtualWorkspaceURL is where users reach the virtual workspaces of this server.
+	ShardVirtualWorkspaceURL string
 	// ProfilerAddress, host:port, serves pprof without authentication. Empty means none.
 	ProfilerAddress string
 	// RunControllers tells whether this process runs the controllers.
@@ -132,6 +134,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for everything that the server stores.")
 	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard.")
 	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL at which other shards and the front proxy reach this one.")
+	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL, "URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
 
@@ -220,6 +223,9 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	}
 	if o.ShardExternalURL == "" {
 		o.ShardExternalURL = o.ShardBaseURL
+	}
+	if o.ShardVirtualWorkspaceURL == "" {
+		o.ShardVirtualWorkspaceURL = o.ShardBaseURL
 	}
 	return Completed{Options: o, Generic: generic, Embedded: embedded}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/tree"
 )
 
 const prefix = "/clusters/"
@@ -34,9 +35,15 @@ func IsServerPath(path string) bool {
 	return unscoped[path]
 }
 
+// Places tells where the paths of workspaces lead.
+type Places interface {
+	Lookup(path string) (tree.Place, bool)
+}
+
 // WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. What belongs to the server itself
-// is served without one; every other path without a cluster is not found. s encodes the errors.
-func WithCluster(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+// is served without one; every other path without a cluster is not found. A name with a colon is the path of a workspace,
+// which places knows. s encodes the errors.
+func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Places) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(err error) { responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r) }
 		if !strings.HasPrefix(r.URL.Path, prefix) {
@@ -51,6 +58,18 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer) http.Handler
 		if err != nil {
 			refuse(err)
 			return
+		}
+		if path := string(cluster.Name); strings.Contains(path, ":") && !cluster.Name.IsSystem() {
+			place, ok := places.Lookup(path)
+			switch {
+			case !ok || place.Cluster == "":
+				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
+				return
+			case place.Code != 0:
+				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "", "workspace "+path+" is unavailable", 1, false))
+				return
+			}
+			cluster.Name = place.Cluster
 		}
 		if rest == "/metrics" || strings.HasPrefix(rest, "/metrics/") {
 			refuse(notImplemented("metrics are those of the server, at /metrics; a logical cluster has none of its own"))
@@ -98,8 +117,6 @@ func split(u *url.URL) (logicalcluster.Cluster, string, error) {
 	case !logicalcluster.ValidPath(name):
 		return none, "", apierrors.NewBadRequest("invalid logical cluster: want lower case letters, digits and '-', in parts joined by ':', " +
 			fmt.Sprintf("%d bytes at most", logicalcluster.MaxPathLength))
-	case strings.Contains(name, ":") && !logicalcluster.Name(name).IsSystem():
-		return none, "", apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, name)
 	}
 	return logicalcluster.Cluster{Name: logicalcluster.Name(name)}, rest, nil
 }

@@ -13,7 +13,21 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/tree"
 )
+
+// places is a tree with the paths root:org, and root:down, which is unavailable.
+type places struct{}
+
+func (places) Lookup(path string) (tree.Place, bool) {
+	switch path {
+	case "root:org":
+		return tree.Place{Cluster: "2x9k"}, true
+	case "root:down":
+		return tree.Place{Cluster: "3y8k", Code: http.StatusServiceUnavailable}, true
+	}
+	return tree.Place{}, false
+}
 
 // seen is what the handler behind the filter gets.
 type seen struct {
@@ -28,7 +42,7 @@ func serve(method, target string) (seen, *httptest.ResponseRecorder) {
 	h := WithCluster(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := logicalcluster.From(r.Context())
 		got = seen{called: true, path: r.URL.Path, uri: r.RequestURI, cluster: c.String()}
-	}), legacyscheme.Codecs)
+	}), legacyscheme.Codecs, places{})
 	r := httptest.NewRequest(method, "https://kcp.test/", nil)
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
@@ -45,6 +59,7 @@ func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
 	for target, want := range map[string]seen{
 		"/clusters/root/api/v1/namespaces":               {true, "/api/v1/namespaces", "/api/v1/namespaces", "root"},
 		"/clusters/2x9k/apis?limit=5":                    {true, "/apis", "/apis?limit=5", "2x9k"},
+		"/clusters/root:org/api":                         {true, "/api", "/api", "2x9k"},
 		"/clusters/system:admin/api":                     {true, "/api", "/api", "system:admin"},
 		"/clusters/*/api/v1/configmaps":                  {true, "/api/v1/configmaps", "/api/v1/configmaps", "*"},
 		"/clusters/root":                                 {true, "/", "/", "root"},
@@ -89,6 +104,7 @@ func TestPathsThatNameNoClusterAreRefused(t *testing.T) {
 		"/clusters/a/clusters/b/api":  http.StatusNotFound,
 		"/clusters/a/clusters":        http.StatusNotFound,
 		"/clusters/root:org:team/api": http.StatusNotFound,
+		"/clusters/root:down/api":     http.StatusServiceUnavailable,
 		"/clusters/a/metrics":         http.StatusNotImplemented,
 		"/clusters/a/metrics/slis":    http.StatusNotImplemented,
 		"/clusters/*/metrics":         http.StatusNotImplemented,

@@ -2,30 +2,29 @@ package logicalcluster
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/namespace"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Inputs of the controller. Clients reach the cluster in each call's context.
 type Inputs struct {
 	Set       *informers.Set
-	Kube      kubernetes.Interface
 	Dynamic   dynamic.Interface
 	Metadata  metadata.Interface
 	Resources namespace.Resources
@@ -33,21 +32,25 @@ type Inputs struct {
 	ExternalURL string
 }
 
-const remainingInterval = time.Second
+const (
+	remainingInterval = time.Second
+	orphanAge         = time.Minute
+)
 
-var resource = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
-
-// namespaces that a cluster starts with.
-var namespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem}
+var (
+	resource   = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	workspaces = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
+)
 
 type reconciler struct {
 	Inputs
 	controller *controller.Controller
+	started    time.Time
 }
 
 // New returns the controller. Its keys are LogicalClusters.
 func New(in Inputs) *controller.Controller {
-	r := &reconciler{Inputs: in}
+	r := &reconciler{Inputs: in, started: time.Now()}
 	r.controller = controller.New("logicalcluster", 8, r.reconcile)
 	r.controller.Watch(in.Set.LogicalClusters.Informer)
 	return r.controller
@@ -58,44 +61,76 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
+	if err != nil || r.settled(lc) {
+		return err
+	}
+	u, err := r.Dynamic.Resource(resource).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	wanted := next(lc, r.ExternalURL)
-	if wanted.Status.Phase == corev1alpha1.LogicalClusterPhaseReady && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseInactive {
-		if err := r.ensureNamespaces(ctx, key); err != nil {
-			return err
-		}
+	live := &corev1alpha1.LogicalCluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, live); err != nil {
+		return err
 	}
-	if wanted.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(lc.Finalizers, corev1alpha1.DeletionFinalizer) {
+	if orphan, err := r.orphan(ctx, key, live); orphan || err != nil {
+		return err
+	}
+	wanted := next(live, r.ExternalURL)
+	if wanted.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(live.Finalizers, corev1alpha1.DeletionFinalizer) {
 		remaining, err := r.deleteContent(ctx)
 		if err != nil {
 			return err
 		}
-		wanted.Status.Conditions = withContentCondition(lc.Status.Conditions, remaining)
+		wanted.Status.Conditions = withContentCondition(live.Status.Conditions, remaining)
 		if len(remaining) == 0 {
 			wanted.Finalizers = slices.DeleteFunc(wanted.Finalizers, func(f string) bool { return f == corev1alpha1.DeletionFinalizer })
 		} else {
 			r.controller.EnqueueAfter(key, remainingInterval)
 		}
 	}
-	return r.commit(ctx, lc, wanted)
+	return r.commit(ctx, live, wanted)
 }
 
-func (r *reconciler) ensureNamespaces(ctx context.Context, key informers.Key) error {
-	for _, name := range namespaces {
-		if _, err := r.Set.Namespaces.Get(key.Cluster, "", name); !apierrors.IsNotFound(err) {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		_, err := r.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("namespace %s: %w", name, err)
-		}
+// settled tells whether a logical cluster needs nothing.
+func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
+	return lc.DeletionTimestamp == nil && lc.Status.Phase == nextPhase(lc) && lc.Labels[corev1alpha1.PhaseLabel] == string(lc.Status.Phase) &&
+		lc.Status.URL == urlOf(lc, r.ExternalURL) && lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady &&
+		slices.Contains(lc.Finalizers, corev1alpha1.TerminatorsFinalizer) == (len(lc.Status.Terminators) > 0) && !r.suspect(lc)
+}
+
+// suspect tells whether a logical cluster may be what a crash has left of a workspace that was never stored: one from
+// before this process, without its workspace.
+func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
+	owner := lc.Spec.Owner
+	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {
+		return false
 	}
-	return nil
+	_, err := r.Set.Workspaces.Get(logicalcluster.Name(owner.Cluster), "", owner.Name)
+	return apierrors.IsNotFound(err)
+}
+
+// orphan deletes a logical cluster whose workspace does not exist, once it is old enough for a request of another server
+// that is still storing the workspace.
+func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1alpha1.LogicalCluster) (bool, error) {
+	if !r.suspect(lc) {
+		return false, nil
+	}
+	if age := time.Since(lc.CreationTimestamp.Time); age < orphanAge {
+		r.controller.EnqueueAfter(key, orphanAge-age)
+		return true, nil
+	}
+	owner := lc.Spec.Owner
+	found, err := r.Dynamic.Resource(workspaces).Get(logicalcluster.WithName(ctx, logicalcluster.Name(owner.Cluster)), owner.Name, metav1.GetOptions{})
+	if err == nil && found.GetUID() == owner.UID {
+		return false, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	return true, ignoreGone(r.Dynamic.Resource(resource).Delete(ctx, key.Name, metav1.DeleteOptions{}))
 }
 
 // commit writes what changed: first the status, then the metadata, whose finalizers may make the object go.
@@ -117,7 +152,7 @@ func (r *reconciler) commit(ctx context.Context, old, wanted *corev1alpha1.Logic
 		}
 		wanted.ResourceVersion = updated.GetResourceVersion()
 	}
-	if reflect.DeepEqual(old.Labels, wanted.Labels) && slices.Equal(old.Finalizers, wanted.Finalizers) {
+	if maps.Equal(old.Labels, wanted.Labels) && slices.Equal(old.Finalizers, wanted.Finalizers) {
 		return nil
 	}
 	u, err := toUnstructured(wanted)

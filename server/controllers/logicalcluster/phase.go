@@ -1,26 +1,19 @@
-// Package logicalcluster leads every LogicalCluster through its phases, makes the namespaces that a cluster starts with,
-// and deletes what a cluster holds before its LogicalCluster goes.
+// Package logicalcluster leads every LogicalCluster through its phases, and deletes what a cluster holds before its LogicalCluster goes.
 package logicalcluster
 
 import (
-	"maps"
 	"slices"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/scheduling"
 )
 
 // next returns what the metadata and status of lc should be: the decision of the controller, without side effects.
 func next(lc *corev1alpha1.LogicalCluster, externalURL string) *corev1alpha1.LogicalCluster {
 	out := lc.DeepCopy()
 	out.Status.Phase = nextPhase(lc)
-	out.Status.URL = externalURL + "/clusters/" + lc.Annotations["kcp.io/cluster"]
-	if out.Labels[corev1alpha1.PhaseLabel] != string(out.Status.Phase) {
-		out.Labels = maps.Clone(out.Labels)
-		if out.Labels == nil {
-			out.Labels = map[string]string{}
-		}
-		out.Labels[corev1alpha1.PhaseLabel] = string(out.Status.Phase)
-	}
+	out.Status.URL = urlOf(lc, externalURL)
 	held := slices.Contains(out.Finalizers, corev1alpha1.TerminatorsFinalizer)
 	switch wanted := len(lc.Status.Terminators) > 0; {
 	case wanted && !held && lc.DeletionTimestamp == nil:
@@ -30,10 +23,15 @@ func next(lc *corev1alpha1.LogicalCluster, externalURL string) *corev1alpha1.Log
 	}
 	if lc.Status.Phase == "" || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
 		// That a LogicalCluster exists means that it is scheduled; from here on its steps count.
-		out.Status.Initializers = slices.Clone(lc.Spec.Initializers)
+		out.Status.Initializers = scheduling.Remaining(lc.Spec.Initializers)
 		out.Status.Terminators = slices.Clone(lc.Spec.Terminators)
 	}
+	scheduling.SetLabels(out)
 	return out
+}
+
+func urlOf(lc *corev1alpha1.LogicalCluster, externalURL string) string {
+	return externalURL + "/clusters/" + string(logicalcluster.Of(lc))
 }
 
 func nextPhase(lc *corev1alpha1.LogicalCluster) corev1alpha1.LogicalClusterPhase {
@@ -46,7 +44,7 @@ func nextPhase(lc *corev1alpha1.LogicalCluster) corev1alpha1.LogicalClusterPhase
 	}
 	switch lc.Status.Phase {
 	case "", corev1alpha1.LogicalClusterPhaseScheduling:
-		if len(lc.Spec.Initializers) > 0 {
+		if len(scheduling.Remaining(lc.Spec.Initializers)) > 0 {
 			return corev1alpha1.LogicalClusterPhaseInitializing
 		}
 		return corev1alpha1.LogicalClusterPhaseReady

@@ -23,6 +23,14 @@ const (
 		"IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
+// ConfigMap returns what a namespace gets; ca is in PEM.
+func ConfigMap(namespace string, ca []byte) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{descriptionAnnotation: description}},
+		Data:       map[string]string{key: string(ca)},
+	}
+}
+
 // New returns the controller. Its keys are namespaces; ca is in PEM.
 func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.Controller {
 	c := controller.New("rootca", 4, func(ctx context.Context, k informers.Key) error {
@@ -36,11 +44,7 @@ func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.C
 		configMaps := kube.CoreV1().ConfigMaps(k.Name)
 		current, err := set.ConfigMaps.Get(k.Cluster, k.Name, name)
 		if apierrors.IsNotFound(err) {
-			wanted := &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Namespace: k.Name, Name: name, Annotations: map[string]string{descriptionAnnotation: description}},
-				Data:       map[string]string{key: string(ca)},
-			}
-			_, err := configMaps.Create(ctx, wanted, metav1.CreateOptions{})
+			_, err := configMaps.Create(ctx, ConfigMap(k.Name, ca), metav1.CreateOptions{})
 			return controller.IgnoreGoing(err)
 		}
 		if err != nil || (len(current.Data) == 1 && current.Data[key] == string(ca) && current.Annotations[descriptionAnnotation] != "") {

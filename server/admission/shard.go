@@ -1,0 +1,41 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+)
+
+// shardDefaults completes the URLs of a Shard.
+type shardDefaults struct{}
+
+var _ admission.MutationInterface = shardDefaults{}
+
+// Handles implements admission.Interface.
+func (shardDefaults) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Admit implements admission.MutationInterface.
+func (shardDefaults) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != corev1alpha1.SchemeGroupVersion.WithResource("shards").GroupResource() || a.GetSubresource() != "" {
+		return nil
+	}
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, a.GetObject())
+	}
+	base, _, _ := unstructured.NestedString(u.Object, "spec", "baseURL")
+	for _, field := range []string{"externalURL", "virtualWorkspaceURL"} {
+		if value, _, _ := unstructured.NestedString(u.Object, "spec", field); value == "" && base != "" {
+			if err := unstructured.SetNestedField(u.Object, base, "spec", field); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

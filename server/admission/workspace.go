@@ -1,0 +1,231 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/workspacetypes"
+)
+
+var workspaceResource = tenancyv1alpha1.Resource("workspaces")
+
+// workspaceRules give a new Workspace its owner and type, and keep to the server what only the server may say.
+type workspaceRules struct{ config Config }
+
+var (
+	_ admission.MutationInterface   = workspaceRules{}
+	_ admission.ValidationInterface = workspaceRules{}
+)
+
+// Handles implements admission.Interface.
+func (workspaceRules) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// isWorkspace tells whether a request is about a Workspace or its status.
+func isWorkspace(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == workspaceResource
+}
+
+func isMaster(a admission.Attributes) bool {
+	return slices.Contains(a.GetUserInfo().GetGroups(), user.SystemPrivilegedGroup)
+}
+
+// Admit implements admission.MutationInterface.
+func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspace(a) || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, a.GetObject())
+	}
+	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return err
+	}
+	if err := setOwner(u, a, parent); err != nil {
+		return err
+	}
+	ws := &tenancyv1alpha1.Workspace{}
+	if err := decode(u, ws); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if ws.Spec.Mount != nil && ws.Spec.Type == nil {
+		return nil
+	}
+	of, err := w.typeOf(cluster, parent, ws)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	aliases, err := w.config.Types.Aliases(of)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	labels := u.GetLabels()
+	for key, value := range workspacetypes.Labels(aliases) {
+		if _, ok := labels[key]; !ok {
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels[key] = value
+		}
+	}
+	if len(labels) > 0 {
+		u.SetLabels(labels)
+	}
+	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": of.Path}, "spec", "type")
+}
+
+// setOwner notes who creates the workspace, and who may enter it at all.
+func setOwner(u *unstructured.Unstructured, a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
+	annotations := u.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if _, given := annotations[tenancyv1alpha1.OwnerAnnotation]; !given || !isMaster(a) {
+		who := a.GetUserInfo()
+		info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
+		for key, values := range who.GetExtra() {
+			if info.Extra == nil {
+				info.Extra = map[string]authenticationv1.ExtraValue{}
+			}
+			info.Extra[key] = values
+		}
+		owner, err := json.Marshal(info)
+		if err != nil {
+			return err
+		}
+		annotations[tenancyv1alpha1.OwnerAnnotation] = string(owner)
+	}
+	if groups := parent.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
+		if _, given := annotations[corev1alpha1.RequiredGroupsAnnotation]; !given || !isMaster(a) {
+			annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
+		}
+	}
+	u.SetAnnotations(annotations)
+	return nil
+}
+
+// typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
+func (w workspaceRules) typeOf(cluster logicalcluster.Name, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
+	ref := tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
+	switch parentType, ok := w.config.Types.Of(parent); {
+	case ws.Spec.Type != nil:
+		ref = *ws.Spec.Type
+	case ok && parentType.Spec.DefaultChildWorkspaceType != nil:
+		ref = *parentType.Spec.DefaultChildWorkspaceType
+		cluster = parentType.Cluster
+	}
+	return w.config.Types.Find(cluster, ref)
+}
+
+// Validate implements admission.ValidationInterface.
+func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspace(a) {
+		return nil
+	}
+	ws, old := &tenancyv1alpha1.Workspace{}, &tenancyv1alpha1.Workspace{}
+	if err := decode(a.GetObject(), ws); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if a.GetOperation() == admission.Update {
+		if err := decode(a.GetOldObject(), old); err != nil {
+			return fmt.Errorf("%w: %w", errUnexpected, err)
+		}
+	}
+	if problem := workspaceProblem(a, old, ws); problem != "" {
+		return forbidden(a, "%s", problem)
+	}
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || ws.Spec.Type == nil {
+		return nil
+	}
+	return w.checkType(ctx, a, *ws.Spec.Type)
+}
+
+// workspaceProblem returns what is wrong with a change of a workspace, empty if nothing.
+func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace) string {
+	creating := a.GetOperation() == admission.Create
+	switch {
+	case ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady && ws.Spec.Mount == nil && (ws.Spec.Cluster == "" || ws.Spec.URL == ""):
+		return "spec.cluster and spec.URL must be set for phase Ready"
+	case !creating && !reflect.DeepEqual(old.Spec.Type, ws.Spec.Type):
+		return "spec.type is immutable"
+	case !creating && !reflect.DeepEqual(old.Spec.Mount, ws.Spec.Mount):
+		return "spec.mount is immutable"
+	case isMaster(a):
+		return ""
+	case old.Spec.Cluster != ws.Spec.Cluster:
+		return "spec.cluster can only be set by system privileged users"
+	case old.Spec.URL != ws.Spec.URL:
+		return "spec.URL can only be set by system privileged users"
+	case creating && ws.Spec.Mount != nil && ws.Spec.Type != nil:
+		return "spec.type and spec.mount are mutually exclusive"
+	case !creating && old.Annotations[tenancyv1alpha1.OwnerAnnotation] != ws.Annotations[tenancyv1alpha1.OwnerAnnotation]:
+		return "annotation " + tenancyv1alpha1.OwnerAnnotation + " is immutable"
+	case !creating && old.Annotations[corev1alpha1.RequiredGroupsAnnotation] != ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]:
+		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
+	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
+		return "the status of a workspace is written by the system"
+	}
+	return ""
+}
+
+// checkType refuses a type that may not be here, or that the user may not use.
+func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReference) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	of, err := w.config.Types.Find(cluster, ref)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	aliases, err := w.config.Types.Aliases(of)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	for _, alias := range aliases {
+		decision, _, err := w.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, alias.Cluster)), authorizer.AttributesRecord{
+			User: a.GetUserInfo(), Verb: "use", APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+			Resource: "workspacetypes", Name: alias.Name, ResourceRequest: true,
+		})
+		if err != nil || decision != authorizer.DecisionAllow {
+			return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", alias)
+		}
+	}
+	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return err
+	}
+	parentType, ok := w.config.Types.Of(parent)
+	if !ok {
+		return nil
+	}
+	parents, err := w.config.Types.Aliases(parentType)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	if err := workspacetypes.CheckPlace(parents, aliases); err != nil {
+		return forbidden(a, "%w", err)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/workspacetypes"
+)
+
+var workspaceTypeResource = tenancyv1alpha1.Resource("workspacetypes")
+
+// reservedTypeNames mean something else in references.
+var reservedTypeNames = []string{"any", "system"}
+
+// workspaceTypeRules make references absolute, and refuse types that nobody could use.
+type workspaceTypeRules struct{ config Config }
+
+var (
+	_ admission.MutationInterface   = workspaceTypeRules{}
+	_ admission.ValidationInterface = workspaceTypeRules{}
+)
+
+// Handles implements admission.Interface.
+func (workspaceTypeRules) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+func isWorkspaceType(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == workspaceTypeResource && a.GetSubresource() == ""
+}
+
+// referenceFields are where a WorkspaceType refers to others, as lists.
+var referenceFields = [][]string{
+	{"spec", "extend", "with"}, {"spec", "limitAllowedChildren", "types"}, {"spec", "limitAllowedParents", "types"}, {"spec", "defaultAPIBindings"},
+}
+
+// Admit implements admission.MutationInterface.
+func (w workspaceTypeRules) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspaceType(a) {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, a.GetObject())
+	}
+	path := w.config.Tree.Path(cluster)
+	complete := func(ref any) {
+		if m, ok := ref.(map[string]any); ok && (m["path"] == nil || m["path"] == "") {
+			m["path"] = path
+		}
+	}
+	for _, field := range referenceFields {
+		if refs, found, _ := unstructured.NestedFieldNoCopy(u.Object, field...); found {
+			list, _ := refs.([]any)
+			for _, ref := range list {
+				complete(ref)
+			}
+		}
+	}
+	if ref, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "defaultChildWorkspaceType"); found {
+		complete(ref)
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspaceType(a) {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	wt, old := &tenancyv1alpha1.WorkspaceType{}, &tenancyv1alpha1.WorkspaceType{}
+	if err := decode(a.GetObject(), wt); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if a.GetOperation() == admission.Update {
+		if err := decode(a.GetOldObject(), old); err != nil {
+			return fmt.Errorf("%w: %w", errUnexpected, err)
+		}
+	}
+	switch {
+	case slices.Contains(reservedTypeNames, wt.Name):
+		return forbidden(a, "name is reserved")
+	case wt.Name == string(logicalcluster.Root) && cluster != logicalcluster.Root:
+		return forbidden(a, "the workspace type root exists in the workspace root only")
+	}
+	if slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) }) {
+		return nil
+	}
+	if _, err := w.config.Types.Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {
+		return forbidden(a, "%w", err)
+	}
+	for _, binding := range wt.Spec.DefaultAPIBindings {
+		if !slices.Contains(old.Spec.DefaultAPIBindings, binding) {
+			if err := w.checkBind(ctx, a, binding); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkBind refuses a default binding to an export that the user may not bind. It says the same of one that is not there.
+func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
+	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
+	place, ok := w.config.Tree.Lookup(binding.Path)
+	if !ok || place.Cluster == "" {
+		return refused
+	}
+	decision, _, err := w.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, place.Cluster)), authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: "bind", APIGroup: "apis.kcp.io", APIVersion: "*", Resource: "apiexports", Name: binding.Export, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return refused
+	}
+	return nil
+}
+
+// pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
+type pathAnnotation struct{ config Config }
+
+var _ admission.MutationInterface = pathAnnotation{}
+
+// Handles implements admission.Interface.
+func (pathAnnotation) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Admit implements admission.MutationInterface.
+func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetSubresource() != "" || isReview(a) || a.GetResource().GroupResource() == logicalClusterResource {
+		return nil // the path of a LogicalCluster is where all others come from
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return nil
+	}
+	annotations := m.GetAnnotations()
+	if _, carried := annotations[corev1alpha1.PathAnnotation]; !carried && a.GetResource().GroupResource() != workspaceTypeResource {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	path := p.config.Tree.Path(cluster)
+	if annotations[corev1alpha1.PathAnnotation] == path {
+		return nil
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[corev1alpha1.PathAnnotation] = path
+	m.SetAnnotations(annotations)
+	return nil
+}
