@@ -11,6 +11,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/options"
 )
 
 var (
@@ -35,6 +36,9 @@ func (c *config) bootstrap(ctx context.Context) error {
 		Create(logicalcluster.WithName(ctx, logicalcluster.Root), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("logical cluster %s: %w", logicalcluster.Root, err)
+	}
+	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {
+		return c.bootstrapMetricsViewer(logicalcluster.WithName(ctx, logicalcluster.Root))
 	}
 	return nil
 }
