@@ -3,9 +3,8 @@ package server
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/root"
 )
 
@@ -16,5 +15,11 @@ func (c *config) bootstrap(ctx context.Context) error {
 	shard := root.Shard{
 		Name: c.opts.ShardName, BaseURL: c.opts.ShardBaseURL, ExternalURL: c.opts.ShardExternalURL, VirtualWorkspaceURL: c.opts.ShardVirtualWorkspaceURL,
 	}
-	return root.Bootstrap(ctx, c.dynamic, shard, sets.New("workspace-types", "admin"))
+	if err := root.Bootstrap(ctx, c.dynamic, shard, c.opts.Batteries); err != nil {
+		return err
+	}
+	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {
+		return c.bootstrapMetricsViewer(logicalcluster.WithName(ctx, logicalcluster.Root))
+	}
+	return nil
 }

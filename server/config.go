@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,18 +22,22 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/healthz"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
+	etcdmetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/keyutil"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
@@ -49,12 +54,15 @@ import (
 	"github.com/kcplane/kcp/server/body"
 	"github.com/kcplane/kcp/server/builtin"
 	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/kubeconfig"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
@@ -74,10 +82,13 @@ type config struct {
 	// definitionOptions place types outside of the built-in scheme: definitions and custom resources.
 	definitionOptions generic.RESTOptionsGetter
 
-	// loopback reaches the bare server as a privileged user; kube and dynamic the cluster of each call's context.
+	// loopback reaches the bare server as a privileged user; kube, dynamic and metadata the cluster of each call's context.
 	loopback *rest.Config
 	kube     kubernetes.Interface
 	dynamic  dynamic.Interface
+	metadata metadata.Interface
+	// definitions reaches the CustomResourceDefinitions of the cluster of each call's context.
+	definitions apiextensionsclient.ApiextensionsV1Interface
 
 	informers *informers.Factory
 	set       *informers.Set
@@ -97,6 +108,10 @@ type config struct {
 	staticOpenAPI atomic.Pointer[spec.Swagger]
 	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
 	builtinTypes func() (managedfields.TypeConverter, error)
+	// builtinSchemas are the types of built-in objects; they are collected when the first are asked for.
+	builtinSchemas func() resolver.SchemaResolver
+	// collector is the garbage collector while the controllers run in this process.
+	collector atomic.Pointer[garbagecollector.Collector]
 
 	background sync.WaitGroup
 }
@@ -104,6 +119,7 @@ type config struct {
 func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*config, error) {
 	c := &config{opts: opts, backend: backend}
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
+	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	getter := &authentication.Getter{}
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return getter
@@ -125,7 +141,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
-		RESTMapper:            func(ctx context.Context) (meta.RESTMapper, error) { return c.discovery.RESTMapper(ctx) },
+		RESTMapper:            c.restMapper,
 		TypeConverter:         c.typeConverter,
 		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
@@ -165,6 +181,7 @@ func (c *config) buildGeneric() error {
 		return fmt.Errorf("--service-account-signing-key-file: %w", err)
 	}
 	c.secretIssuer = authentication.Generator{TokenGenerator: legacy}
+	etcdmetrics.SetStorageMonitorGetter(c.backend.Monitors)
 	// These write to one cluster, on behalf of components that do not exist here.
 	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
 	return nil
@@ -175,6 +192,12 @@ func (c *config) buildClients() error {
 	c.loopback.QPS = -1
 	var err error
 	if c.kube, err = kubernetes.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+		return err
+	}
+	if c.metadata, err = metadata.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+		return err
+	}
+	if c.definitions, err = apiextensionsclient.NewForConfig(clients.ForContext(c.loopback)); err != nil {
 		return err
 	}
 	plain := rest.CopyConfig(c.loopback)
@@ -189,35 +212,10 @@ func (c *config) buildClients() error {
 		}
 	}
 	c.informers = informers.NewFactory(c.loopback, scheme)
-	stored := map[string]*storage.Typed{}
-	for _, t := range []struct {
-		resource schema.GroupVersionResource
-		kind     string
-	}{
-		{corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), "LogicalCluster"},
-		{corev1alpha1.SchemeGroupVersion.WithResource("shards"), "Shard"},
-		{tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces"), "Workspace"},
-		{tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes"), "WorkspaceType"},
-	} {
-		s, err := c.backend.Typed(c.definitionOptions, t.resource, scheme, t.kind, t.kind+"List")
-		if err != nil {
-			return err
-		}
-		stored[t.kind] = s
-		c.informers.From(t.resource, s)
-	}
-	if c.set, err = informers.NewSet(c.informers); err != nil {
+	if err := c.buildWorkspaces(scheme); err != nil {
 		return err
 	}
-	c.tree = tree.New(c.set)
-	c.types = workspacetypes.New(c.set, c.tree)
-	c.scheduler = &scheduling.Scheduler{
-		Clusters: stored["LogicalCluster"],
-		Shards: c.set.Shards, Tree: c.tree, Types: c.types, ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
-	}
-	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
-	c.entry = &entry.Entry{Set: c.set, Kube: c.kube, CA: ca}
-	return nil
+	return metrics.CountLogicalClusters(legacyregistry.Register, c.set.LogicalClusters.Informer, c.opts.ShardName)
 }
 
 func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
@@ -247,13 +245,20 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
 	h = c.withCustomResources(h)
 	h = c.entry.WithContent(h, g.Serializer)
+	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
 	h = body.WithText(h)
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
+	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	return authentication.WithInClusterServiceAccount(h)
+}
+
+// restMapper returns what the cluster of a context serves.
+func (c *config) restMapper(ctx context.Context) (meta.RESTMapper, error) {
+	return c.discovery.RESTMapper(ctx)
 }
 
 // withCustomResources serves resources that are not built in.
@@ -323,6 +328,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	if err != nil {
 		return err
 	}
+	c.custom.OnChange(c.resourcesChanged)
 	d, err := discovery.New(s.AggregatedLegacyDiscoveryGroupManager, s.AggregatedDiscoveryGroupManager, c.custom)
 	if err != nil {
 		return err

@@ -2,13 +2,12 @@ package server
 
 import (
 	"context"
+	"sync"
 
-	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
-	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
 
-	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/controllers/certificates"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
-	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/controllers/logicalcluster"
@@ -17,38 +16,47 @@ import (
 	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/controllers/serviceaccount"
 	"github.com/kcplane/kcp/server/controllers/serviceaccounttoken"
+	"github.com/kcplane/kcp/server/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/controllers/workspace"
 )
 
-// startControllers runs every controller until ctx ends. Each serves all logical clusters.
-func (c *config) startControllers(ctx context.Context) error {
-	meta, err := metadata.NewForConfig(clients.ForContext(c.loopback))
-	if err != nil {
-		return err
-	}
-	definitions, err := apiextensionsclient.NewForConfig(clients.ForContext(c.loopback))
-	if err != nil {
-		return err
-	}
+// runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical
+// clusters. It can be called again: nothing is left of controllers that have stopped.
+func (c *config) runControllers(ctx context.Context) {
+	set, end := c.set.Branch()
+	defer end()
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
-	for _, ctl := range []*controller.Controller{
-		serviceaccount.New(c.set, c.kube),
-		rootca.New(c.set, c.kube, ca),
-		serviceaccounttoken.New(c.set, c.kube, c.secretIssuer, ca),
-		clusterroleaggregation.New(c.set, c.kube),
-		customresourcedefinition.New(c.set, definitions.CustomResourceDefinitions(), meta),
-		namespace.New(c.set, c.kube, meta, c.discovery.Resources),
+	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
+	collector := garbagecollector.New(c.metadata, c.discovery, quotas.Deleted)
+	c.collector.Store(collector)
+	defer c.collector.Store(nil)
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, ctl := range []interface{ Run(context.Context) }{
+		serviceaccount.New(set, c.kube),
+		rootca.New(set, c.kube, ca),
+		serviceaccounttoken.New(set, c.kube, c.secretIssuer, ca),
+		clusterroleaggregation.New(set, c.kube),
+		customresourcedefinition.New(set, c.definitions.CustomResourceDefinitions(), c.metadata),
+		namespace.New(set, c.kube, c.metadata, c.discovery.Resources),
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: c.set, Dynamic: c.dynamic, Metadata: meta, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
+			Set: set, Dynamic: c.dynamic, Metadata: c.metadata, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
 		}),
-		workspace.New(workspace.Inputs{Set: c.set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
+		workspace.New(workspace.Inputs{Set: set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
+		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
+			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
+		}),
+		certificates.New(set, c.kube, clock.RealClock{}),
+		quotas,
+		collector,
 	} {
-		c.background.Go(func() { ctl.Run(ctx) })
+		running.Go(func() { ctl.Run(ctx) })
 	}
-	quotas := resourcequota.New(c.set, c.kube, meta, c.discovery.Resources)
-	c.background.Go(func() { quotas.Run(ctx) })
-	collector := garbagecollector.New(meta, c.discovery, quotas.Deleted)
-	c.custom.OnChange(collector.ResourcesChanged)
-	c.background.Go(func() { collector.Run(ctx) })
-	return nil
+}
+
+// resourcesChanged tells the controllers, if they run here, that other resources are served than before.
+func (c *config) resourcesChanged() {
+	if collector := c.collector.Load(); collector != nil {
+		collector.ResourcesChanged()
+	}
 }

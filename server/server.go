@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
@@ -24,7 +25,8 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 		return err
 	}
 	defer closeStorage()
-	tokens, err := kubeconfig.Load(opts.KubeconfigPath, opts.AdminTokenPath)
+	users := kubeconfig.Users{Admins: opts.Batteries.Has(options.BatteryAdmin), Plain: opts.Batteries.Has(options.BatteryUser)}
+	tokens, err := kubeconfig.Load(users, opts.KubeconfigPath, opts.AdminTokenPath)
 	if err != nil {
 		return err
 	}
@@ -90,13 +92,35 @@ func (c *config) addHooks(s *genericapiserver.GenericAPIServer, announce func())
 		return nil
 	})
 	if c.opts.RunControllers {
-		s.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
-			if err := c.informers.WaitForSync(hook); err != nil {
-				return err
-			}
-			return c.startControllers(hook)
-		})
+		c.addControllerHooks(s)
 	}
+}
+
+// addControllerHooks runs the controllers, at once or whenever this process leads.
+func (c *config) addControllerHooks(s *genericapiserver.GenericAPIServer) {
+	var taking atomic.Pointer[election]
+	s.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		if err := c.informers.WaitForSync(hook); err != nil {
+			return err
+		}
+		if !c.opts.LeaderElection.Enabled {
+			c.background.Go(func() { c.runControllers(hook) })
+			return nil
+		}
+		e, err := c.newElection(hook, c.runControllers)
+		if err != nil {
+			return fmt.Errorf("leader election: %w", err)
+		}
+		taking.Store(e)
+		c.background.Go(func() { e.run(hook) })
+		return nil
+	})
+	s.AddPreShutdownHookOrDie("kcp-controllers", func() error {
+		if e := taking.Load(); e != nil {
+			e.leave()
+		}
+		return nil
+	})
 }
 
 func (c *config) runInformers(ctx context.Context) {

@@ -3,9 +3,10 @@ package cmd
 
 import (
 	"github.com/spf13/cobra"
-	_ "k8s.io/component-base/metrics/prometheus/restclient" // metrics of clients
-	_ "k8s.io/component-base/metrics/prometheus/version"    // build information as a metric
-	_ "k8s.io/component-base/metrics/prometheus/workqueue"  // metrics of queues
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // which process leads, as a metric
+	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of clients
+	_ "k8s.io/component-base/metrics/prometheus/version"                 // build information as a metric
+	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of queues
 )
 
 // New returns the command kcp with its subcommands.

@@ -96,14 +96,22 @@ func serveProfiles(listener net.Listener) {
 	klog.ErrorS(s.Serve(listener), "profiles are not served any more")
 }
 
-// greet tells a person what to type next.
+// greet tells a person what to type next, or a program that reads the log that the server is ready.
 func greet(out io.Writer, opts options.Completed, took time.Duration) {
+	if opts.Generic.Logs.Format != logsapi.DefaultLogFormat {
+		klog.InfoS("kcp is ready", "url", opts.ShardExternalURL, "seconds", took.Seconds())
+		return
+	}
+	fmt.Fprintf(out, "\nkcp is ready at %s (%.1f s).", opts.ShardExternalURL, took.Seconds())
+	if !opts.Batteries.HasAny(options.BatteryAdmin, options.BatteryUser) {
+		fmt.Fprint(out, "\n\nPress Ctrl+C to stop.\n\n")
+		return
+	}
 	file := opts.KubeconfigPath
 	if relative, err := filepath.Rel(".", file); err == nil && len(relative) < len(file) {
 		file = relative
 	}
-	fmt.Fprintf(out, `
-kcp is ready at %s (%.1f s). In another terminal:
+	fmt.Fprintf(out, ` In another terminal:
 
   export KUBECONFIG=%s
   kubectl get namespaces        # in the logical cluster "root"
@@ -111,5 +119,5 @@ kcp is ready at %s (%.1f s). In another terminal:
 
 Press Ctrl+C to stop.
 
-`, opts.ShardExternalURL, took.Seconds(), file)
+`, file)
 }

@@ -83,7 +83,8 @@ type Informer struct {
 	transform func(runtime.Object)
 
 	mu       sync.Mutex // guards handlers and serialises delivery
-	handlers []Handler
+	handlers []registered
+	root     *Informer // of a branch: the informer that it is of
 	synced   chan struct{}
 	once     sync.Once
 }
@@ -128,12 +129,16 @@ func (i *Informer) HasSynced() bool {
 
 // AddHandler registers h and delivers what is in the store as additions first.
 func (i *Informer) AddHandler(h Handler) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, obj := range i.indexer.List() {
+	root := i
+	if i.root != nil {
+		root = i.root
+	}
+	root.mu.Lock()
+	defer root.mu.Unlock()
+	for _, obj := range root.indexer.List() {
 		h(nil, obj.(runtime.Object))
 	}
-	i.handlers = append(i.handlers, h)
+	root.handlers = append(root.handlers, registered{h, i})
 }
 
 // Run lists and watches until ctx ends.
@@ -247,8 +252,8 @@ func sameVersion(a, b any) bool {
 }
 
 func (s *deliveringStore) deliver(old, obj runtime.Object) {
-	for _, h := range s.handlers {
-		h(old, obj)
+	for _, r := range s.handlers {
+		r.handler(old, obj)
 	}
 }
 

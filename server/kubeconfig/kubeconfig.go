@@ -1,5 +1,5 @@
-// Package kubeconfig gives the administrators of a server their first credentials: tokens that the server knows, in a
-// file that kubectl reads.
+// Package kubeconfig gives the first users of a server their credentials: tokens that the server knows, in a file that
+// kubectl reads.
 package kubeconfig
 
 import (
@@ -23,57 +23,92 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// The administrators: names of users in the file and in the server.
+// Names of users in the file and in the server.
 const (
 	// Admin administers workspaces: group system:kcp:admin. Its token is new at every start.
 	Admin = "kcp-admin"
 	// ShardAdmin may do everything: group system:masters. The server keeps only a hash of its token.
 	ShardAdmin = "shard-admin"
+	// Plain has no right but what it is given. Its token is new at every start.
+	Plain = "user"
 	// AdminGroup is bound to cluster-admin in every logical cluster.
 	AdminGroup = "system:kcp:admin"
 )
 
-// Tokens authenticates the administrators.
-type Tokens struct {
-	admin, shardAdmin         string
-	adminHash, shardAdminHash [sha256.Size]byte
+// Users are those that a server makes.
+type Users struct {
+	// Admins are Admin and ShardAdmin.
+	Admins bool
+	// Plain is the user of that name.
+	Plain bool
 }
 
-// Load returns the tokens for a server: a new one for Admin, and for ShardAdmin the one that kubeconfigFile holds, if
-// its hash is the one in hashFile, or a new one if there is neither file yet.
-func Load(kubeconfigFile, hashFile string) (*Tokens, error) {
-	admin, err := newToken()
-	if err != nil {
+// Tokens authenticates the users. A token is empty if its user was not made.
+type Tokens struct {
+	admin, shardAdmin, plain string
+	known                    []account
+}
+
+// account is a user by the hash of its token.
+type account struct {
+	hash        [sha256.Size]byte
+	name, group string
+}
+
+// Load returns the tokens for a server: new ones for Admin and Plain, and for ShardAdmin the one that kubeconfigFile holds,
+// if its hash is the one in hashFile, or a new one if there is neither file yet.
+func Load(users Users, kubeconfigFile, hashFile string) (*Tokens, error) {
+	t := &Tokens{}
+	var err error
+	if users.Plain {
+		if t.plain, err = newToken(); err != nil {
+			return nil, err
+		}
+		t.know(Plain, "", sha256.Sum256([]byte(t.plain)))
+	}
+	if !users.Admins {
+		return t, nil
+	}
+	if t.admin, err = newToken(); err != nil {
 		return nil, err
 	}
-	t := &Tokens{admin: admin, adminHash: sha256.Sum256([]byte(admin))}
+	t.know(Admin, AdminGroup, sha256.Sum256([]byte(t.admin)))
+	return t, t.loadShardAdmin(kubeconfigFile, hashFile)
+}
+
+func (t *Tokens) know(name, group string, hash [sha256.Size]byte) {
+	t.known = append(t.known, account{hash, name, group})
+}
+
+func (t *Tokens) loadShardAdmin(kubeconfigFile, hashFile string) error {
 	stored, err := os.ReadFile(hashFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		if t.shardAdmin, err = newToken(); err != nil {
-			return nil, err
+			return err
 		}
-		t.shardAdminHash = sha256.Sum256([]byte(t.shardAdmin))
-		return t, writeSecret(hashFile, []byte(hex.EncodeToString(t.shardAdminHash[:])+"\n"))
+		hash := sha256.Sum256([]byte(t.shardAdmin))
+		t.know(ShardAdmin, user.SystemPrivilegedGroup, hash)
+		return writeSecret(hashFile, []byte(hex.EncodeToString(hash[:])+"\n"))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("token of %s: %w", ShardAdmin, err)
+		return fmt.Errorf("token of %s: %w", ShardAdmin, err)
 	}
-	known, err := hex.DecodeString(strings.TrimSpace(string(stored)))
-	if err != nil || len(known) != sha256.Size {
-		return nil, fmt.Errorf("%s does not hold a hash; remove it together with %s to get new credentials", hashFile, kubeconfigFile)
+	hash, err := hex.DecodeString(strings.TrimSpace(string(stored)))
+	if err != nil || len(hash) != sha256.Size {
+		return fmt.Errorf("%s does not hold a hash; remove it together with %s to get new credentials", hashFile, kubeconfigFile)
 	}
-	copy(t.shardAdminHash[:], known)
 	config, err := clientcmd.LoadFromFile(kubeconfigFile)
 	if err != nil {
-		return nil, fmt.Errorf("reading the token of %s: %w; remove %s to get new credentials", ShardAdmin, err, hashFile)
+		return fmt.Errorf("reading the token of %s: %w; remove %s to get new credentials", ShardAdmin, err, hashFile)
 	}
 	if u := config.AuthInfos[ShardAdmin]; u != nil {
 		t.shardAdmin = u.Token
 	}
-	if sha256.Sum256([]byte(t.shardAdmin)) != t.shardAdminHash {
-		return nil, fmt.Errorf("the token of %s in %s is not the one that this server knows; remove %s to get new credentials", ShardAdmin, kubeconfigFile, hashFile)
+	if sha256.Sum256([]byte(t.shardAdmin)) != [sha256.Size]byte(hash) {
+		return fmt.Errorf("the token of %s in %s is not the one that this server knows; remove %s to get new credentials", ShardAdmin, kubeconfigFile, hashFile)
 	}
-	return t, nil
+	t.know(ShardAdmin, user.SystemPrivilegedGroup, [sha256.Size]byte(hash))
+	return nil
 }
 
 func newToken() (string, error) {
@@ -87,37 +122,47 @@ func newToken() (string, error) {
 // AuthenticateToken implements authenticator.Token.
 func (t *Tokens) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	hash := sha256.Sum256([]byte(token))
-	isAdmin := subtle.ConstantTimeCompare(hash[:], t.adminHash[:])
-	isShardAdmin := subtle.ConstantTimeCompare(hash[:], t.shardAdminHash[:])
-	switch {
-	case isAdmin == 1:
-		return response(Admin, AdminGroup), true, nil
-	case isShardAdmin == 1:
-		return response(ShardAdmin, user.SystemPrivilegedGroup), true, nil
+	var found *account
+	for i := range t.known {
+		if subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:]) == 1 {
+			found = &t.known[i]
+		}
 	}
-	return nil, false, nil
+	if found == nil {
+		return nil, false, nil
+	}
+	groups := []string{user.AllAuthenticated}
+	if found.group != "" {
+		groups = []string{found.group, user.AllAuthenticated}
+	}
+	return &authenticator.Response{User: &user.DefaultInfo{Name: found.name, Groups: groups}}, true, nil
 }
 
-func response(name, group string) *authenticator.Response {
-	return &authenticator.Response{User: &user.DefaultInfo{Name: name, Groups: []string{group, user.AllAuthenticated}}}
-}
-
-// Write writes the kubeconfig: contexts root (current), base, system:admin and shard-base of the server at url, whose
-// certificate is verified with the PEM certificates in ca.
+// Write writes the kubeconfig of the users, if there are any, for the server at url, whose certificate is verified with the
+// PEM certificates in ca: contexts root, base, system:admin and shard-base of the administrators, and user of Plain. The
+// current one is the first of them.
 func (t *Tokens) Write(file, url string, ca []byte) error {
 	config := clientcmdapi.NewConfig()
-	config.AuthInfos[Admin] = &clientcmdapi.AuthInfo{Token: t.admin}
-	config.AuthInfos[ShardAdmin] = &clientcmdapi.AuthInfo{Token: t.shardAdmin}
-	for _, c := range []struct{ name, server, user string }{
-		{"root", url + "/clusters/" + string(logicalcluster.Root), Admin},
-		{"base", url, Admin},
-		{"system:admin", url + "/clusters/" + string(logicalcluster.SystemAdmin), ShardAdmin},
-		{"shard-base", url, ShardAdmin},
+	for _, c := range []struct{ name, server, user, token string }{
+		{"root", url + "/clusters/" + string(logicalcluster.Root), Admin, t.admin},
+		{"base", url, Admin, t.admin},
+		{"system:admin", url + "/clusters/" + string(logicalcluster.SystemAdmin), ShardAdmin, t.shardAdmin},
+		{"shard-base", url, ShardAdmin, t.shardAdmin},
+		{"user", url + "/clusters/" + string(logicalcluster.Root), Plain, t.plain},
 	} {
+		if c.token == "" {
+			continue
+		}
+		config.AuthInfos[c.user] = &clientcmdapi.AuthInfo{Token: c.token}
 		config.Clusters[c.name] = &clientcmdapi.Cluster{Server: c.server, CertificateAuthorityData: ca}
 		config.Contexts[c.name] = &clientcmdapi.Context{Cluster: c.name, AuthInfo: c.user}
+		if config.CurrentContext == "" {
+			config.CurrentContext = c.name
+		}
 	}
-	config.CurrentContext = "root"
+	if config.CurrentContext == "" {
+		return nil
+	}
 	content, err := clientcmd.Write(*config)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)

@@ -11,7 +11,10 @@ import (
 	"time"
 
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapi/builder"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/klog/v2"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -23,6 +26,7 @@ import (
 // setV3 holds the documents of one set of APIs.
 type setV3 struct {
 	groups map[string]*groupV3 // by path; those that are not here are built in
+	paths  sets.Set[string]    // all of them
 	root   []byte              // the document that lists the paths of all versions
 	etag   string
 }
@@ -42,10 +46,22 @@ func (o *OpenAPI) documentV3(cluster logicalcluster.Name, path string, next http
 	if path == pathV3 {
 		return http.HandlerFunc(set.serveRoot), nil
 	}
-	if group, ok := set.groups[strings.TrimPrefix(path, pathV3+"/")]; ok {
+	version := strings.TrimPrefix(path, pathV3+"/")
+	if group, ok := set.groups[version]; ok {
 		return http.HandlerFunc(group.service.HandleGroupVersion), nil
 	}
+	if !set.paths.Has(version) { // upstream would answer with success, and nothing
+		return http.HandlerFunc(notDescribed), nil
+	}
 	return next, nil
+}
+
+func notDescribed(w http.ResponseWriter, r *http.Request) {
+	responsewriters.WriteRawJSON(http.StatusNotFound, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
+		Message: "the logical cluster serves nothing that this document could describe; " + pathV3 + " lists what there is",
+	}, w)
 }
 
 func (s *setV3) serveRoot(w http.ResponseWriter, r *http.Request) {
@@ -87,6 +103,7 @@ func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handl
 		set.groups[path] = group
 		root.Paths[path] = group.item
 	}
+	set.paths = sets.KeySet(root.Paths)
 	var err error
 	if set.root, err = json.Marshal(root); err != nil {
 		return nil, err

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -46,6 +48,10 @@ type Options struct {
 	ProfilerAddress string
 	// RunControllers tells whether this process runs the controllers.
 	RunControllers bool
+	// LeaderElection tells whether it does so only while it leads others.
+	LeaderElection LeaderElection
+	// BatteriesIncluded is a list for Completed.Batteries: names, or +name and -name for more or less than the defaults.
+	BatteriesIncluded []string
 }
 
 // Authorization are the options of the chain of authorizers.
@@ -91,6 +97,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		RunControllers: true,
+		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
 			AlwaysAllowPaths:       []string{"/healthz", "/readyz", "/livez"},
 			Order:                  []string{"AlwaysAllowGroups", "AlwaysAllowPaths", "RBAC", "Webhook"},
@@ -137,6 +144,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL, "URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
+	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
+		"; or +name and -name, for more or less than the default.")
 
 	fs = sets.FlagSet("kcp authentication")
 	fs.StringVar(&o.KubeconfigPath, "kubeconfig-path", o.KubeconfigPath, "Where the administrators' kubeconfig is written, relative to the root directory.")
@@ -153,6 +162,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
+	o.LeaderElection.addFlags(fs)
 
 	fs = sets.FlagSet("embedded etcd")
 	e := &o.EmbeddedEtcd
@@ -169,10 +179,19 @@ type Completed struct {
 	Generic controlplaneoptions.CompletedOptions
 	// Embedded tells whether the etcd is the server's own.
 	Embedded bool
+	// Batteries are what the installation starts with.
+	Batteries sets.Set[string]
 }
 
 // Complete resolves what depends on other options, and makes the root directory and the signing key.
 func (o *Options) Complete(ctx context.Context) (Completed, error) {
+	included, err := parseBatteries(o.BatteriesIncluded)
+	if err != nil {
+		return Completed{}, err
+	}
+	if err := o.LeaderElection.validate(); err != nil {
+		return Completed{}, err
+	}
 	root, err := filepath.Abs(o.RootDirectory)
 	if err != nil {
 		return Completed{}, err
@@ -227,5 +246,5 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if o.ShardVirtualWorkspaceURL == "" {
 		o.ShardVirtualWorkspaceURL = o.ShardBaseURL
 	}
-	return Completed{Options: o, Generic: generic, Embedded: embedded}, nil
+	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included}, nil
 }

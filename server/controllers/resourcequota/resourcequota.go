@@ -1,5 +1,6 @@
-// Package resourcequota keeps the status of every ResourceQuota equal to what is stored: it counts when a quota changes,
-// when an object that it counts is deleted, and now and then in any case. Creations are counted by admission.
+// Package resourcequota keeps the status of every ResourceQuota equal to what is stored: it counts when a quota or the
+// definition of a counted resource changes, when a counted object is deleted, and now and then in any case. Creations are
+// counted by admission.
 package resourcequota
 
 import (
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -53,7 +55,29 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 			c.Enqueue(key)
 		}
 	})
+	c.WatchMapped(set.CustomResourceDefinitions.Informer, c.countingInstances)
 	return c
+}
+
+// countingInstances returns the quotas of a definition's cluster that limit the number of its instances: until these are
+// served there is nothing to count, and admission refuses what is not counted.
+func (c *Controller) countingInstances(obj runtime.Object) []informers.Key {
+	crd := obj.(*apiextensionsv1.CustomResourceDefinition)
+	counted := schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}
+	quotas, err := c.set.ResourceQuotas.List(logicalcluster.Of(crd))
+	if err != nil {
+		return nil
+	}
+	var keys []informers.Key
+	for _, q := range quotas {
+		for limit := range q.Spec.Hard {
+			if countedBy(limit) == counted {
+				keys = append(keys, informers.Key{Cluster: logicalcluster.Of(q), Namespace: q.Namespace, Name: q.Name})
+				break
+			}
+		}
+	}
+	return keys
 }
 
 // Run works until ctx ends.

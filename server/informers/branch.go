@@ -1,0 +1,45 @@
+package informers
+
+import (
+	"reflect"
+	"slices"
+)
+
+// registered is a handler and the informer, or branch of one, that it was added to.
+type registered struct {
+	handler Handler
+	at      *Informer
+}
+
+// Branch returns a view of i over the same objects, and what ends it: the handlers that were added to the branch are told
+// of nothing any more. A branch is not run.
+func (i *Informer) Branch() (branch *Informer, end func()) {
+	root := i
+	if i.root != nil {
+		root = i.root
+	}
+	branch = &Informer{resource: root.resource, indexer: root.indexer, example: root.example, synced: root.synced, root: root}
+	return branch, func() {
+		root.mu.Lock()
+		defer root.mu.Unlock()
+		root.handlers = slices.DeleteFunc(root.handlers, func(r registered) bool { return r.at == branch })
+	}
+}
+
+// Branch returns a branch of every informer of the set, for those that read the objects for a time only, and what ends it.
+func (s *Set) Branch() (branch *Set, end func()) {
+	copied := *s
+	var ends []func()
+	listers := reflect.ValueOf(&copied).Elem()
+	for n := range listers.NumField() {
+		informer := listers.Field(n).FieldByName("Informer")
+		b, end := informer.Interface().(*Informer).Branch()
+		informer.Set(reflect.ValueOf(b))
+		ends = append(ends, end)
+	}
+	return &copied, func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package options
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+func TestBatteriesAreNamedOrChangeTheDefaults(t *testing.T) {
+	for _, test := range []struct {
+		list []string
+		want []string
+	}{
+		{nil, nil},
+		{defaultBatteries, []string{"admin", "workspace-types"}},
+		{[]string{"user"}, []string{"user"}},
+		{[]string{"user", "metrics-viewer"}, []string{"user", "metrics-viewer"}},
+		{[]string{"+user"}, []string{"admin", "user", "workspace-types"}},
+		{[]string{"-admin"}, []string{"workspace-types"}},
+		{[]string{"-admin", "+metrics-viewer"}, []string{"metrics-viewer", "workspace-types"}},
+		{[]string{"+user", "-user"}, []string{"admin", "workspace-types"}},
+	} {
+		got, err := parseBatteries(test.list)
+		if err != nil || !got.Equal(sets.New(test.want...)) {
+			t.Errorf("%q: got %v, %v, want %v", test.list, sets.List(got), err, test.want)
+		}
+	}
+}
+
+func TestUnknownBatteriesAreRefusedWithThoseThatExist(t *testing.T) {
+	for _, list := range [][]string{{"lamp"}, {"+lamp"}, {"-lamp"}, {"admin", "lamp"}, {"Admin"}, {""}, {"+"}, {"+-user"}, {" admin"}} {
+		_, err := parseBatteries(list)
+		if err == nil || !strings.Contains(err.Error(), "there are admin, metrics-viewer, user") {
+			t.Errorf("%q: got %v", list, err)
+		}
+	}
+	if _, err := parseBatteries([]string{"user", "-admin"}); err == nil || !strings.Contains(err.Error(), "either") {
+		t.Errorf("a list that is both: got %v", err)
+	}
+}
+
+func TestALeaseNeedsANamespaceAndAName(t *testing.T) {
+	o := newLeaderElection()
+	o.Enabled = true
+	if err := o.validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	o.Name = ""
+	if err := o.validate(); err == nil {
+		t.Error("an empty name is accepted")
+	}
+	o.Enabled = false
+	if err := o.validate(); err != nil {
+		t.Errorf("without a lease its name matters: %v", err)
+	}
+}

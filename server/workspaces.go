@@ -1,0 +1,51 @@
+package server
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
+	"github.com/kcplane/kcp/server/tree"
+	"github.com/kcplane/kcp/server/workspacetypes"
+)
+
+// buildWorkspaces makes the informers, and what knows and makes workspaces. The types of which there is one object or
+// more for every workspace are read from storage directly, without a request to the server itself.
+func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
+	stored := map[string]*storage.Typed{}
+	for _, t := range []struct {
+		group          schema.GroupVersion
+		resource, kind string
+	}{
+		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster"},
+		{corev1alpha1.SchemeGroupVersion, "shards", "Shard"},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace"},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType"},
+	} {
+		resource := t.group.WithResource(t.resource)
+		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")
+		if err != nil {
+			return err
+		}
+		stored[t.resource] = s
+		c.informers.From(resource, s)
+	}
+	var err error
+	if c.set, err = informers.NewSet(c.informers); err != nil {
+		return err
+	}
+	c.tree = tree.New(c.set)
+	c.types = workspacetypes.New(c.set, c.tree)
+	c.scheduler = &scheduling.Scheduler{
+		Clusters: stored["logicalclusters"], Shards: c.set.Shards, Tree: c.tree, Types: c.types,
+		ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
+	}
+	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	c.entry = &entry.Entry{Set: c.set, Kube: c.kube, CA: ca}
+	return nil
+}

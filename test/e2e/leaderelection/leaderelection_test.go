@@ -1,0 +1,132 @@
+// Package leaderelection proves that several processes on one etcd share the work: all serve, and one runs the controllers.
+package leaderelection
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func start(t *testing.T, flags ...string) *kcptest.Server {
+	t.Helper()
+	server, err := kcptest.Start(t.TempDir(), flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	return server
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// leads tells whether a server says that it is the leader.
+func leads(t *testing.T, server *kcptest.Server) bool {
+	t.Helper()
+	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/metrics", nil, "")
+	if code != http.StatusOK {
+		t.Fatalf("/metrics answers %d", code)
+	}
+	return strings.Contains(string(body), `leader_election_master_status{name="kcp-controllers"} 1`)
+}
+
+func holder(ctx context.Context, t *testing.T, server *kcptest.Server) (string, error) {
+	t.Helper()
+	lease, err := server.Named("system:admin").Kube(t, kcptest.Masters).CoordinationV1().Leases("kube-system").Get(ctx, "kcp-controllers", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", fmt.Errorf("nobody holds the lease")
+	}
+	if d := lease.Spec.LeaseDurationSeconds; d == nil || *d != 60 {
+		t.Errorf("the lease lasts %v seconds", d)
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// elsewhere is the cluster of one server at another one of the same etcd.
+func elsewhere(cluster *kcptest.Cluster, at *kcptest.Server) *kcptest.Cluster {
+	return at.Named(cluster.Name)
+}
+
+func TestOneProcessRunsTheControllersAndAnotherTakesOver(t *testing.T) {
+	port := freePort(t)
+	storage := start(t, "--run-controllers=false", fmt.Sprintf("--embedded-etcd-client-port=%d", port))
+	flags := []string{fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", port), "--enable-leader-election"}
+	first := start(t, flags...)
+	var leader string
+	kcptest.Eventually(t, "the first process leads", func(ctx context.Context) (err error) {
+		if leader, err = holder(ctx, t, storage); err == nil && !leads(t, first) {
+			err = fmt.Errorf("%s does", leader)
+		}
+		return err
+	})
+	second := start(t, flags...)
+	cluster := second.Cluster(t) // ready, and with its namespaces: by the controllers of the first process
+	due := dueRequest(t, elsewhere(cluster, storage))
+	if leads(t, second) || leads(t, storage) {
+		t.Error("two processes lead")
+	}
+	if err := first.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the second process leads", func(ctx context.Context) error {
+		now, err := holder(ctx, t, storage)
+		if err == nil && (now == leader || !leads(t, second)) {
+			err = fmt.Errorf("%s holds the lease", now)
+		}
+		return err
+	})
+	second.Cluster(t)
+	kcptest.Eventually(t, "the controllers of the second process clean up", func(ctx context.Context) error {
+		_, err := elsewhere(cluster, storage).Kube(t, kcptest.Masters).CertificatesV1().CertificateSigningRequests().Get(ctx, due, metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	if err := second.Stop(); err != nil {
+		t.Error(err)
+	}
+	if err := storage.Stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// dueRequest makes a CertificateSigningRequest that was denied long ago.
+func dueRequest(t *testing.T, cluster *kcptest.Cluster) string {
+	t.Helper()
+	ctx := kcptest.Context(t)
+	requests := cluster.Kube(t, kcptest.Masters).CertificatesV1().CertificateSigningRequests()
+	csr, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{Name: "due"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: request(t), SignerName: "example.com/signer", Usages: []certificatesv1.KeyUsage{certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{
+		Type: certificatesv1.CertificateDenied, Status: corev1.ConditionTrue, Reason: "Test", LastUpdateTime: metav1.NewTime(time.Now().Add(-2 * time.Hour)),
+	}}
+	if _, err := requests.UpdateApproval(ctx, csr.Name, csr, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return csr.Name
+}

@@ -1,0 +1,122 @@
+package observability
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func logLines(t *testing.T) [][]byte {
+	t.Helper()
+	content, err := os.ReadFile(server.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := bytes.LastIndexByte(content, '\n') + 1 // what follows is being written
+	return bytes.Split(bytes.TrimSpace(content[:end]), []byte("\n"))
+}
+
+func TestEveryLineOfTheLogIsJSON(t *testing.T) {
+	server.Cluster(t)
+	lines := logLines(t)
+	ready := false
+	for _, line := range lines {
+		var entry struct {
+			Time float64 `json:"ts"`
+			Text string  `json:"msg"`
+		}
+		if err := json.Unmarshal(line, &entry); err != nil || entry.Time == 0 {
+			t.Errorf("%v in the line %s", err, line)
+		}
+		ready = ready || entry.Text == "kcp is ready"
+	}
+	if len(lines) < 20 || !ready {
+		t.Errorf("the log of %d lines does not tell that the server is ready", len(lines))
+	}
+}
+
+// spread uses tokens wherever one can be given, and returns those that nobody else may see.
+func spread(t *testing.T) map[string]string {
+	t.Helper()
+	ctx := kcptest.Context(t)
+	cluster := server.Cluster(t)
+	cluster.Kubectl(t, "create", "serviceaccount", "robot")
+	cluster.Kubectl(t, "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot")
+	core := cluster.Kube(t, kcptest.Masters).CoreV1()
+	secrets := map[string]string{kcptest.Masters.Name: kcptest.Masters.Token, kcptest.Alice.Name: kcptest.Alice.Token}
+	requested, err := core.ServiceAccounts("default").CreateToken(ctx, "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets["requested"] = requested.Status.Token
+	stored := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "robot", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot"}}}
+	stored.Type = corev1.SecretTypeServiceAccountToken
+	if _, err := core.Secrets("default").Create(ctx, stored, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the secret holds a token", func(ctx context.Context) error {
+		filled, err := core.Secrets("default").Get(ctx, "robot", metav1.GetOptions{})
+		if err != nil || len(filled.Data["token"]) == 0 {
+			return fmt.Errorf("it holds %d keys, %w", len(filled.Data), err)
+		}
+		secrets["stored"] = string(filled.Data["token"])
+		return nil
+	})
+	administrators, err := clientcmd.LoadFromFile(server.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, u := range administrators.AuthInfos {
+		secrets[name] = u.Token
+	}
+	secrets["unknown"] = "a-token-that-nobody-knows-" + kcptest.Suffix()
+
+	for name, token := range secrets {
+		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+		if _, err := cluster.Kube(t, kcptest.Masters).AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		user := kcptest.User{Name: name, Token: token}
+		for _, path := range []string{"/clusters/" + cluster.Name + "/api/v1/namespaces", "/api/v1/namespaces", "/metrics", "/clusters/none/api"} {
+			get(t, user, path)
+		}
+		protocols := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte(token)) + ", v4.channel.k8s.io"
+		websocket := http.Header{"Sec-Websocket-Protocol": {protocols}, "Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Authorization": {"Basic " + token}}
+		cluster.Raw(t, kcptest.Anonymous, http.MethodGet, "/clusters/"+cluster.Name+"/api/v1/namespaces?watch=true&timeoutSeconds=1", websocket, "")
+	}
+	return secrets
+}
+
+func TestNoLineOfTheLogHoldsAToken(t *testing.T) {
+	t.Parallel()
+	secrets := spread(t)
+	if len(secrets) < 7 {
+		t.Fatalf("only %d tokens were tried", len(secrets))
+	}
+	for _, line := range logLines(t) {
+		for name, token := range secrets {
+			forms := []string{token, base64.StdEncoding.EncodeToString([]byte(token)), base64.RawURLEncoding.EncodeToString([]byte(token))}
+			if parts := strings.Split(token, "."); len(parts) == 3 {
+				forms = append(forms, parts[2]) // the signature
+			}
+			for _, form := range forms {
+				if bytes.Contains(line, []byte(form)) {
+					t.Fatalf("the token %s is in the line %s", name, line)
+				}
+			}
+		}
+	}
+}
