@@ -69,6 +69,8 @@ import (
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
+	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/lifecycle"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
@@ -97,6 +99,7 @@ type config struct {
 	types     *workspacetypes.Types
 	scheduler *scheduling.Scheduler
 	entry     *entry.Entry
+	views     virtual.Views
 	reviews   authenticator.Request
 	// secretIssuer signs the tokens of Secrets.
 	secretIssuer serviceaccount.TokenGenerator
@@ -236,6 +239,8 @@ func (c *config) buildAuthorization() error {
 		}
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
+	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
+	c.generic.Authorization.Authorizer = virtual.Authorizer(c.generic.Authorization.Authorizer)
 	c.generic.RuleResolver = authorization.Resolver{Rules: c.rules}
 	return err
 }
@@ -247,12 +252,15 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
 	h = body.WithText(h)
+	h = virtual.Serve(h)
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
+	bare := h
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
 	h = path.WithCluster(h, g.Serializer, c.tree)
+	h = c.views.WithView(h, bare, g.Serializer)
 	return authentication.WithInClusterServiceAccount(h)
 }
 

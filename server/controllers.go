@@ -18,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/serviceaccounttoken"
 	"github.com/kcplane/kcp/server/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/controllers/workspace"
+	"github.com/kcplane/kcp/server/controllers/workspacetype"
 )
 
 // runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical
@@ -43,6 +44,7 @@ func (c *config) runControllers(ctx context.Context) {
 			Set: set, Dynamic: c.dynamic, Metadata: c.metadata, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
 		}),
 		workspace.New(workspace.Inputs{Set: set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
+		workspacetype.New(set, c.dynamic),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
 		}),

@@ -45,9 +45,12 @@ func (logicalClusterRules) Admit(_ context.Context, a admission.Attributes, _ ad
 }
 
 // Validate implements admission.ValidationInterface.
-func (logicalClusterRules) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != logicalClusterResource {
 		return nil
+	}
+	if step, ok := ctx.Value(stepKey{}).(step); ok {
+		return validateStep(a, step)
 	}
 	for _, group := range a.GetUserInfo().GetGroups() {
 		if slices.Contains(exempt, group) {
@@ -131,4 +134,47 @@ func subset[T comparable](some, all []T) bool {
 		}
 	}
 	return true
+}
+
+// step is the initializer or the terminator that a controller acts for.
+type step struct {
+	initializer corev1alpha1.LogicalClusterInitializer
+	terminator  corev1alpha1.LogicalClusterTerminator
+}
+
+type stepKey struct{}
+
+// WithInitializer returns a context in which an update of a LogicalCluster may remove this initializer, and nothing else.
+func WithInitializer(ctx context.Context, id corev1alpha1.LogicalClusterInitializer) context.Context {
+	return context.WithValue(ctx, stepKey{}, step{initializer: id})
+}
+
+// WithTerminator returns a context in which an update of a LogicalCluster may remove this terminator, and nothing else.
+func WithTerminator(ctx context.Context, id corev1alpha1.LogicalClusterTerminator) context.Context {
+	return context.WithValue(ctx, stepKey{}, step{terminator: id})
+}
+
+// validateStep refuses everything but the removal of a controller's own step, and conditions.
+func validateStep(a admission.Attributes, own step) error {
+	old, obj := &corev1alpha1.LogicalCluster{}, &corev1alpha1.LogicalCluster{}
+	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
+		return forbidden(a, "only the status can be updated")
+	}
+	if err := decode(a.GetOldObject(), old); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if err := decode(a.GetObject(), obj); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	initializers := slices.DeleteFunc(slices.Clone(old.Status.Initializers), func(i corev1alpha1.LogicalClusterInitializer) bool { return i == own.initializer })
+	terminators := slices.DeleteFunc(slices.Clone(old.Status.Terminators), func(t corev1alpha1.LogicalClusterTerminator) bool { return t == own.terminator })
+	switch {
+	case !slices.Equal(obj.Status.Initializers, old.Status.Initializers) && !slices.Equal(obj.Status.Initializers, initializers):
+		return forbidden(a, "status.initializers: only %q can be removed, and nothing else changed", own.initializer)
+	case !slices.Equal(obj.Status.Terminators, old.Status.Terminators) && !slices.Equal(obj.Status.Terminators, terminators):
+		return forbidden(a, "status.terminators: only %q can be removed, and nothing else changed", own.terminator)
+	case obj.Status.Phase != old.Status.Phase || obj.Status.URL != old.Status.URL:
+		return forbidden(a, "status.phase and status.URL are written by the system")
+	}
+	return nil
 }

@@ -101,6 +101,9 @@ func isImpersonation(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() && (a.GetVerb() == "impersonate" || strings.HasPrefix(a.GetVerb(), "impersonate:"))
 }
 
+// IsGuarded tells whether nobody may take on a group who is not a member.
+func IsGuarded(group string) bool { return guarded.Has(group) }
+
 // impersonation refuses to impersonate a guarded group, or a warrant of one, to everybody who does not hold the group.
 func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if !isImpersonation(a) {

@@ -128,7 +128,10 @@ func (t *Types) Aliases(of Type) ([]Type, error) {
 		}
 		open[id] = true
 		for _, ref := range one.Spec.Extend.With {
-			extended, err := t.Find(one.Cluster, ref)
+			extended, err := of, error(nil) // which may not be stored yet
+			if absolute(one, ref) != of.Reference() {
+				extended, err = t.Find(one.Cluster, ref)
+			}
 			if err != nil {
 				return fmt.Errorf("workspace type %s extends %s: %w", id, ref, err)
 			}

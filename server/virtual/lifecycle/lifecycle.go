@@ -1,0 +1,269 @@
+// Package lifecycle is the virtual workspaces initializingworkspaces and terminatingworkspaces: the one controller of a
+// workspace type sees the logical clusters that wait for it, works in them, and takes itself off their list.
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/admission"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Names of the two virtual workspaces, as in paths.
+const (
+	Initializing = "initializingworkspaces"
+	Terminating  = "terminatingworkspaces"
+)
+
+// Config of the virtual workspaces.
+type Config struct {
+	Set        *informers.Set
+	Authorizer authorizer.UnconditionalAuthorizer
+	Serializer runtime.NegotiatedSerializer
+}
+
+// Views returns both.
+func Views(config Config) virtual.Views {
+	find := func(s *stage) func(string) (virtual.View, string, error) {
+		return func(path string) (virtual.View, string, error) {
+			id, cluster, rest, err := virtual.Target(path)
+			if err != nil {
+				return nil, "", err
+			}
+			at := strings.LastIndexByte(id, ':')
+			if at <= 0 {
+				return nil, "", apierrors.NewBadRequest(fmt.Sprintf("invalid %s %q: want <logical cluster>:<workspace type>", s.noun, id))
+			}
+			return &view{Config: config, stage: s, id: id, typeCluster: logicalcluster.Name(id[:at]), typeName: id[at+1:], cluster: cluster}, rest, nil
+		}
+	}
+	return virtual.Views{Initializing: find(initializing), Terminating: find(terminating)}
+}
+
+// stage is what is different between the beginning and the end of a workspace.
+type stage struct {
+	noun, verb, group string
+	label             func(id string) (key, value string)
+	waits             func(lc *corev1alpha1.LogicalCluster, id string) bool
+	permissions       func(*tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule
+	own               func(ctx context.Context, id string) context.Context
+	phase             corev1alpha1.LogicalClusterPhase
+}
+
+var initializing = &stage{
+	noun: "initializer", verb: "initialize", group: "system:kcp:initializer:", phase: corev1alpha1.LogicalClusterPhaseInitializing,
+	label: func(id string) (string, string) {
+		return scheduling.InitializerLabel(corev1alpha1.LogicalClusterInitializer(id))
+	},
+	waits: func(lc *corev1alpha1.LogicalCluster, id string) bool {
+		return lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInitializing && slices.Contains(lc.Status.Initializers, corev1alpha1.LogicalClusterInitializer(id))
+	},
+	permissions: func(wt *tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule { return wt.Spec.InitializerPermissions },
+	own: func(ctx context.Context, id string) context.Context {
+		return admission.WithInitializer(ctx, corev1alpha1.LogicalClusterInitializer(id))
+	},
+}
+
+var terminating = &stage{
+	noun: "terminator", verb: "terminate", group: "system:kcp:terminator:", phase: corev1alpha1.LogicalClusterPhaseTerminating,
+	label: func(id string) (string, string) {
+		return scheduling.TerminatorLabel(corev1alpha1.LogicalClusterTerminator(id))
+	},
+	waits: func(lc *corev1alpha1.LogicalCluster, id string) bool {
+		return lc.DeletionTimestamp != nil && slices.Contains(lc.Status.Terminators, corev1alpha1.LogicalClusterTerminator(id))
+	},
+	permissions: func(wt *tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule { return wt.Spec.TerminatorPermissions },
+	own: func(ctx context.Context, id string) context.Context {
+		return admission.WithTerminator(ctx, corev1alpha1.LogicalClusterTerminator(id))
+	},
+}
+
+// view is one of the virtual workspaces, for one type and one logical cluster or all of them.
+type view struct {
+	Config
+	stage       *stage
+	id          string
+	typeCluster logicalcluster.Name
+	typeName    string
+	cluster     logicalcluster.Cluster
+}
+
+// Authorize lets those in who may initialize or terminate workspaces of the type.
+func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.typeCluster), authorizer.AttributesRecord{
+		User: a.GetUser(), Verb: v.stage.verb, APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+		Resource: "workspacetypes", Name: v.typeName, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on workspacetype %s", v.stage.verb, v.id), err
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// Serve shows the LogicalClusters that wait, and their content.
+func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		v.fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		return
+	}
+	isLogicalCluster := info.IsResourceRequest && info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters"
+	switch {
+	case v.cluster.Wildcard && !info.IsResourceRequest:
+		// Discovery for a client that follows all of them: what every cluster serves.
+		next.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), logicalcluster.Root)))
+	case v.cluster.Wildcard && (!isLogicalCluster || info.Name != "" || (info.Verb != "list" && info.Verb != "watch")):
+		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+			fmt.Errorf("of all logical clusters only the logicalclusters that wait for the %s can be listed and watched", v.stage.noun)))
+	case v.cluster.Wildcard:
+		v.serveWaiting(next, w, r)
+	default:
+		v.serveCluster(next, w, r, info, isLogicalCluster)
+	}
+}
+
+// serveWaiting lists or watches the LogicalClusters that wait.
+func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	key, value := v.stage.label(v.id)
+	selectors := []string{key + "=" + value, corev1alpha1.PhaseLabel + "=" + string(v.stage.phase)}
+	if given := query.Get("labelSelector"); given != "" {
+		selectors = append(selectors, given)
+	}
+	query.Set("labelSelector", strings.Join(selectors, ","))
+	ctx := request.WithUser(logicalcluster.WithWildcard(r.Context()), system(authorization.ExternalAdminGroup))
+	inner := r.WithContext(ctx)
+	u := *r.URL
+	u.RawQuery = query.Encode()
+	inner.URL = &u
+	next.ServeHTTP(w, inner)
+}
+
+// serveCluster serves what is in a logical cluster that waits.
+func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Request, info *request.RequestInfo, isLogicalCluster bool) {
+	ctx := logicalcluster.WithName(r.Context(), v.cluster.Name)
+	lc, err := v.Set.LogicalClusters.Get(v.cluster.Name, "", corev1alpha1.LogicalClusterName)
+	if err != nil || !v.stage.waits(lc, v.id) {
+		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+			fmt.Errorf("%s %q cannot access this workspace", v.stage.noun, v.id)))
+		return
+	}
+	switch {
+	case !info.IsResourceRequest:
+		next.ServeHTTP(w, r.WithContext(ctx))
+	case isLogicalCluster && slices.Contains([]string{"get", "list", "watch"}, info.Verb):
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, system(authorization.ExternalAdminGroup))))
+	case isLogicalCluster && info.Subresource == "status" && (info.Verb == "update" || info.Verb == "patch"):
+		ctx = request.WithUser(v.stage.own(ctx, v.id), system(authorization.ExternalAdminGroup))
+		next.ServeHTTP(w, r.WithContext(ctx))
+	case isLogicalCluster:
+		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+			fmt.Errorf("only its own entry in the status can be changed by a controller of a workspace type")))
+	default:
+		v.serveContent(next, w, r.WithContext(ctx), lc)
+	}
+}
+
+// serveContent works as the caller within the permissions of the type, or as the owner if the type has none.
+func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Request, lc *corev1alpha1.LogicalCluster) {
+	ctx := r.Context()
+	caller, _ := request.UserFrom(ctx)
+	attributes, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		v.fail(w, r, apierrors.NewInternalError(err))
+		return
+	}
+	refused := func(why string) {
+		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, attributes.GetName(),
+			fmt.Errorf("%s %q denied by %sPermissions: %s", v.stage.noun, v.id, v.stage.noun, why)))
+	}
+	wt, err := v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
+	if err != nil {
+		refused("the workspace type does not exist")
+		return
+	}
+	if rules := v.stage.permissions(wt); len(rules) > 0 {
+		if !rbac.RulesAllow(attributes, rules...) {
+			refused("no rule allows this")
+			return
+		}
+		group := v.stage.group + v.id
+		acting := &user.DefaultInfo{Name: caller.GetName(), UID: caller.GetUID(), Extra: caller.GetExtra(), Groups: append(slices.Clone(caller.GetGroups()), group)}
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, acting)))
+		return
+	}
+	owner := ownerOf(lc)
+	if owner == nil {
+		refused("the workspace has no owner to act for")
+		return
+	}
+	decision, reason, err := v.Authorizer.Authorize(ctx, asUser{attributes, owner})
+	if err != nil || decision != authorizer.DecisionAllow {
+		refused("the owner may not do this: " + reason)
+		return
+	}
+	next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, owner)))
+}
+
+// ownerOf returns who created a logical cluster, without the groups that open others.
+func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
+	if lc.Spec.CreatedBy == nil {
+		return nil
+	}
+	by := lc.Spec.CreatedBy
+	owner := &user.DefaultInfo{Name: by.Username, UID: by.UID, Extra: map[string][]string{}}
+	for _, group := range by.Groups {
+		if !authorization.IsGuarded(group) || group == user.AllAuthenticated {
+			owner.Groups = append(owner.Groups, group)
+		}
+	}
+	for key, values := range by.Extra {
+		owner.Extra[key] = values
+	}
+	// What the owner may do elsewhere is none of the initializer's business.
+	owner.Extra[authorization.ScopesKey] = append(slices.Clone(owner.Extra[authorization.ScopesKey]), "cluster:"+string(logicalcluster.Of(lc)))
+	return owner
+}
+
+// asUser are attributes of a request by somebody else.
+type asUser struct {
+	authorizer.Attributes
+	user user.Info
+}
+
+func (a asUser) GetUser() user.Info { return a.user }
+
+// system is the server, as it acts for the controllers of types.
+func system(group string) user.Info {
+	return &user.DefaultInfo{Name: "system:kcp:virtual-workspace", Groups: []string{group, user.AllAuthenticated}}
+}
+
+func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if e, ok := err.(*apierrors.StatusError); ok && e.ErrStatus.Status == "" {
+		e.ErrStatus.Status = metav1.StatusFailure
+	}
+	responsewriters.ErrorNegotiated(err, v.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
+}

@@ -1,0 +1,134 @@
+// Package virtual serves virtual workspaces: views of the shard's logical clusters at /services/<name>/…, each with rules
+// of its own for who may see what. A view decides, and passes what it allows on to the API of the logical clusters.
+package virtual
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Prefix of the paths of virtual workspaces.
+const Prefix = "/services/"
+
+// View is one virtual workspace.
+type View interface {
+	// Authorize decides about a request for this view. No logical cluster is in ctx.
+	Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
+	// Serve answers a request that Authorize has allowed; its path is that of the Kubernetes API. next serves what the
+	// context addresses, as the user in the context, and does not ask for permission any more.
+	Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
+}
+
+// Views finds a view by the part of the path behind its name: what names the view, and what is below it.
+type Views map[string]func(path string) (view View, rest string, err error)
+
+type contextKey struct{}
+
+// from returns the view that a request is for, nil if none.
+func from(ctx context.Context) View {
+	v, _ := ctx.Value(contextKey{}).(View)
+	return v
+}
+
+// WithView takes the view out of the path of a request, and serves it by inner, which begins with authentication. next
+// serves all other requests.
+func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rest, ok := strings.CutPrefix(r.URL.Path, Prefix)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		refuse := func(err error) {
+			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
+		}
+		if strings.ContainsAny(r.URL.RawPath, "%") || strings.Contains(rest, "//") || strings.Contains(rest, "/../") || strings.Contains(rest, "/./") {
+			refuse(apierrors.NewBadRequest("the path contains an escape, an empty or a relative segment"))
+			return
+		}
+		for header := range r.Header {
+			if strings.HasPrefix(header, "Impersonate-") {
+				refuse(forbidden("virtual workspaces do not serve impersonated users"))
+				return
+			}
+		}
+		name, path, _ := strings.Cut(rest, "/")
+		find, ok := views[name]
+		if !ok {
+			refuse(notFound("there is no virtual workspace " + name))
+			return
+		}
+		view, below, err := find(path)
+		if err != nil {
+			refuse(err)
+			return
+		}
+		viewed := r.WithContext(context.WithValue(r.Context(), contextKey{}, view))
+		u := *r.URL
+		u.Path, u.RawPath = "/"+strings.TrimPrefix(below, "/"), ""
+		viewed.URL, viewed.RequestURI = &u, u.RequestURI()
+		inner.ServeHTTP(w, viewed)
+	})
+}
+
+// Authorizer asks the view of a request, and next about all requests without one.
+func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if view := from(ctx); view != nil {
+			return view.Authorize(ctx, a)
+		}
+		return next.Authorize(ctx, a)
+	})
+}
+
+// Serve answers requests for views by next, and passes on all others. It stands behind authorization.
+func Serve(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		view := from(r.Context())
+		if view == nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		view.Serve(next, w, r.WithContext(context.WithValue(r.Context(), contextKey{}, nil)))
+	})
+}
+
+// Target splits <argument>/clusters/<cluster>/<path>, as most virtual workspaces are addressed.
+func Target(path string) (argument string, cluster logicalcluster.Cluster, rest string, err error) {
+	argument, rest, _ = strings.Cut(path, "/")
+	below, ok := strings.CutPrefix(rest, "clusters/")
+	name, rest, _ := strings.Cut(below, "/")
+	switch {
+	case !ok || argument == "":
+		return "", cluster, "", notFound("the path has to go on with clusters/<name>/ or clusters/*/")
+	case name == "*":
+		cluster.Wildcard = true
+	case !logicalcluster.ValidPath(name) || strings.Contains(name, ":"):
+		return "", cluster, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+	default:
+		cluster.Name = logicalcluster.Name(name)
+	}
+	return argument, cluster, rest, nil
+}
+
+func status(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+}
+
+func notFound(message string) error {
+	return status(http.StatusNotFound, metav1.StatusReasonNotFound, message)
+}
+
+func forbidden(message string) error {
+	return status(http.StatusForbidden, metav1.StatusReasonForbidden, message)
+}

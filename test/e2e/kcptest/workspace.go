@@ -1,0 +1,66 @@
+package kcptest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+)
+
+// The resources that make a tree of workspaces.
+var (
+	Workspaces     = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
+	WorkspaceTypes = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes")
+)
+
+// Workspace returns a new object of a type, which is given as <path>:<name>, <name>, or empty.
+func Workspace(name, path, typeName string) *unstructured.Unstructured {
+	spec := map[string]any{}
+	if typeName != "" {
+		ref := map[string]any{"name": typeName}
+		if path != "" {
+			ref["path"] = path
+		}
+		spec["type"] = ref
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+// CreateWorkspace makes a workspace in the cluster as user and waits until it is ready. The cluster that it returns is
+// addressed by path.
+func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unstructured) *Cluster {
+	t.Helper()
+	client := c.Dynamic(t, user).Resource(Workspaces)
+	if _, err := client.Create(Context(t), ws, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating workspace %s in %s: %v", ws.GetName(), c.Name, err)
+	}
+	Eventually(t, "workspace "+ws.GetName()+" is ready", func(ctx context.Context) error {
+		got := c.GetWorkspace(t, ws.GetName())
+		if got.Status.Phase != "Ready" {
+			return fmt.Errorf("its phase is %q", got.Status.Phase)
+		}
+		return nil
+	})
+	return c.server.Named(c.Name + ":" + ws.GetName())
+}
+
+// GetWorkspace returns a workspace of the cluster.
+func (c *Cluster) GetWorkspace(t testing.TB, name string) *tenancyv1alpha1.Workspace {
+	t.Helper()
+	u, err := c.Dynamic(t, Masters).Resource(Workspaces).Get(Context(t), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := &tenancyv1alpha1.Workspace{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, ws); err != nil {
+		t.Fatal(err)
+	}
+	return ws
+}

@@ -1,0 +1,265 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// organization returns a workspace of that type which nobody else uses, owned by user.
+func organization(t *testing.T, user kcptest.User) *kcptest.Cluster {
+	t.Helper()
+	root := server.Named("root")
+	root.Kubectl(t, "create", "clusterrolebinding", "creator-"+kcptest.Suffix(), "--clusterrole=cluster-admin", "--user="+user.Name)
+	kcptest.Eventually(t, user.Name+" may create workspaces in root", func(ctx context.Context) error {
+		_, err := root.Dynamic(t, user).Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("try", "", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	return root.CreateWorkspace(t, user, kcptest.Workspace("org-"+kcptest.Suffix(), "", ""))
+}
+
+func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
+	t.Parallel()
+	org := organization(t, kcptest.Alice)
+	made, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(kcptest.Context(t), kcptest.Workspace("team", "", ""), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	phase, _, _ := unstructured.NestedString(made.Object, "status", "phase")
+	kind, _, _ := unstructured.NestedString(made.Object, "spec", "type", "name")
+	url, _, _ := unstructured.NestedString(made.Object, "spec", "URL")
+	if phase != "Ready" || kind != "universal" || !strings.HasSuffix(url, "/clusters/"+org.Name+":team") {
+		t.Errorf("its phase is %q, its type %q, its URL %q", phase, kind, url)
+	}
+	team := server.Named(org.Name + ":team")
+	lc, err := team.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters).Get(kcptest.Context(t), "cluster", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path := lc.GetAnnotations()[corev1alpha1.PathAnnotation]; path != org.Name+":team" {
+		t.Errorf("the path of its logical cluster is %q", path)
+	}
+}
+
+func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
+	t.Parallel()
+	org := organization(t, kcptest.Alice)
+	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", ""))
+	ctx := kcptest.Context(t)
+	kube := team.Kube(t, kcptest.Alice)
+	namespaces, err := kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil || len(namespaces.Items) != 2 {
+		t.Fatalf("%d namespaces, %v", len(namespaces.Items), err)
+	}
+	for _, namespace := range namespaces.Items {
+		if _, err := kube.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if _, err := kube.CoreV1().ConfigMaps(namespace.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, "workspace-admin", metav1.GetOptions{})
+	if err != nil || len(binding.Subjects) != 1 || binding.Subjects[0].Name != kcptest.Alice.Name || binding.RoleRef.Name != "cluster-admin" {
+		t.Errorf("the binding of the owner is %v, %v", binding, err)
+	}
+}
+
+func TestAnotherTenantSeesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	alices := organization(t, kcptest.Alice)
+	if _, err := alices.Kube(t, kcptest.Alice).CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := alices.Kube(t, kcptest.Stranger).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = alices.Dynamic(t, kcptest.Stranger).Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("x", "", ""), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = server.Named(alices.Name+":absent").Kube(t, kcptest.Stranger).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "workspaces.tenancy.kcp.io") {
+		t.Errorf("a path that leads nowhere: %v", err)
+	}
+}
+
+func TestAnOrganizationHasLevels(t *testing.T) {
+	t.Parallel()
+	org := organization(t, kcptest.Alice)
+	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "root", "universal"))
+	app := team.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("app", "", ""))
+	app.Kubectl(t, "create", "configmap", "here")
+	if got := strings.TrimSpace(app.Kubectl(t, "get", "configmap", "here", "--output=jsonpath={.metadata.name}")); got != "here" {
+		t.Errorf("got %q", got)
+	}
+	if err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Delete(kcptest.Context(t), "team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the tree is gone", func(ctx context.Context) error {
+		_, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(ctx, "team", metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	kcptest.Eventually(t, "the path leads nowhere any more", func(ctx context.Context) error {
+		_, err := app.Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return kcptest.Gone(err)
+	})
+}
+
+func TestBadWorkspacesAreRefused(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	org := organization(t, kcptest.Alice)
+	types := org.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes)
+	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
+	with := func(change func(object map[string]any)) *unstructured.Unstructured {
+		ws := kcptest.Workspace("ws-"+kcptest.Suffix(), "root", "universal")
+		change(ws.Object)
+		return ws
+	}
+	set := func(value any, fields ...string) func(map[string]any) {
+		return func(object map[string]any) { _ = unstructured.SetNestedField(object, value, fields...) }
+	}
+	for _, test := range []struct {
+		ws   *unstructured.Unstructured
+		want string
+	}{
+		{kcptest.Workspace("Upper", "", ""), "name"},
+		{kcptest.Workspace(strings.Repeat("a", 64), "", ""), "name of a workspace"},
+		{kcptest.Workspace("a.b", "", ""), "name of a workspace"},
+		{kcptest.Workspace("x", "", "absent"), "looked in " + org.Name + ", root"},
+		{kcptest.Workspace("x", "root:absent", "thing"), "there is no workspace root:absent"},
+		{kcptest.Workspace("x", "root", "home"), "cannot have any parent workspace type"},
+		{kcptest.Workspace("x", "root", "organization"), "only allows [root:root] parent workspaces"},
+		{with(set("root", "spec", "cluster")), "spec.cluster can only be set by system privileged users"},
+		{with(set("https://evil", "spec", "URL")), "spec.URL can only be set by system privileged users"},
+	} {
+		if _, err := workspaces.Create(ctx, test.ws, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", test.ws.GetName(), err, test.want)
+		}
+	}
+	workspaceType := func(name string, spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": name}, "spec": spec,
+		}}
+	}
+	for _, test := range []struct {
+		name string
+		spec map[string]any
+		want string
+	}{
+		{"any", nil, "name is reserved"}, {"system", nil, "name is reserved"}, {"root", nil, "in the workspace root only"},
+		{"self", map[string]any{"extend": map[string]any{"with": []any{map[string]any{"name": "self"}}}}, "circular dependency"},
+		{"both", map[string]any{"limitAllowedParents": map[string]any{"none": true, "types": []any{map[string]any{"name": "x"}}}}, "exactly one of none and types"},
+		{"binds", map[string]any{"defaultAPIBindings": []any{map[string]any{"path": "root:absent", "export": "things"}}}, "no permission to bind"},
+	} {
+		if _, err := types.Create(ctx, workspaceType(test.name, test.spec), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("type %s: got %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
+func TestATypeHasToBeUsable(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	alices, bobs := organization(t, kcptest.Alice), organization(t, kcptest.Bob)
+	private := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "private"},
+		"spec": map[string]any{"extend": map[string]any{"with": []any{map[string]any{"name": "universal", "path": "root"}}}},
+	}}
+	if _, err := alices.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes).Create(ctx, private, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := "unable to use workspace type " + alices.Name + ":private: missing verb='use' permission on workspacetype"
+	below := bobs.CreateWorkspace(t, kcptest.Bob, kcptest.Workspace("below", "", ""))
+	workspaces := below.Dynamic(t, kcptest.Bob).Resource(kcptest.Workspaces)
+	if _, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "private"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "use-private"}, Rules: []rbacv1.PolicyRule{
+		{Verbs: []string{"use"}, APIGroups: []string{"tenancy.kcp.io"}, Resources: []string{"workspacetypes"}, ResourceNames: []string{"private"}},
+	}}
+	if _, err := alices.Kube(t, kcptest.Alice).RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	alices.Kubectl(t, "create", "clusterrolebinding", "use-private", "--clusterrole=use-private", "--user="+kcptest.Bob.Name)
+	kcptest.Eventually(t, "the type can be used", func(ctx context.Context) error {
+		_, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "private"), metav1.CreateOptions{})
+		return err
+	})
+}
+
+func TestWhatTheSystemWritesCanNotBeForged(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	org := organization(t, kcptest.Alice)
+	forged := kcptest.Workspace("forged", "", "")
+	forged.SetAnnotations(map[string]string{"experimental.tenancy.kcp.io/owner": `{"username":"bob","groups":["system:masters"]}`})
+	team := org.CreateWorkspace(t, kcptest.Alice, forged)
+	if _, err := team.Kube(t, kcptest.Alice).CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); err != nil {
+		t.Errorf("the creator is not the owner: %v", err)
+	}
+	_, err := team.Kube(t, kcptest.Bob).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+
+	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
+	for _, patch := range []string{
+		`{"spec":{"cluster":"root"}}`, `{"spec":{"cluster":null}}`, `{"spec":{"URL":"https://evil"}}`, `{"spec":{"type":{"name":"organization"}}}`,
+		`{"metadata":{"annotations":{"experimental.tenancy.kcp.io/owner":"{\"username\":\"bob\"}"}}}`,
+	} {
+		if _, err := workspaces.Patch(ctx, "forged", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err == nil {
+			t.Errorf("%s was accepted", patch)
+		}
+	}
+	_, err = workspaces.Patch(ctx, "forged", types.MergePatchType, []byte(`{"status":{"phase":"Unavailable"}}`), metav1.PatchOptions{}, "status")
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+
+	logicalClusters := team.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters)
+	kcptest.WantReason(t, logicalClusters.Delete(ctx, "cluster", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
+	for _, patch := range []string{
+		`{"metadata":{"annotations":{"kcp.io/path":"root"}}}`, `{"metadata":{"annotations":{"internal.tenancy.kcp.io/type":"root:root"}}}`,
+		`{"spec":{"owner":{"name":"other"}}}`, `{"spec":{"createdBy":{"username":"bob"}}}`, `{"spec":{"initializers":["root:other"]}}`,
+	} {
+		_, err := logicalClusters.Patch(ctx, "cluster", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	}
+}
+
+func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	org := organization(t, kcptest.Alice)
+	region := "r-" + kcptest.Suffix()
+	ws := kcptest.Workspace("far", "", "")
+	_ = unstructured.SetNestedStringMap(ws.Object, map[string]string{"region-" + region: "yes"}, "spec", "location", "selector", "matchLabels")
+	if _, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(ctx, ws, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the workspace tells that no shard takes it", func(context.Context) error {
+		got := org.GetWorkspace(t, "far")
+		for _, c := range got.Status.Conditions {
+			if c.Type == "WorkspaceScheduled" && c.Status == metav1.ConditionFalse && c.Reason == "Unschedulable" && strings.Contains(c.Message, "region-"+region) {
+				return nil
+			}
+		}
+		return fmt.Errorf("its status is %+v", got.Status)
+	})
+	server.Named("root").Kubectl(t, "label", "shard", "root", "region-"+region+"=yes")
+	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
+		if got := org.GetWorkspace(t, "far"); got.Status.Phase != corev1alpha1.LogicalClusterPhaseReady || got.Spec.Cluster == "" {
+			return fmt.Errorf("its status is %+v", got.Status)
+		}
+		return nil
+	})
+	if _, err := server.Named(org.Name+":far").Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
