@@ -83,7 +83,9 @@ func virtualWorkspaces(shards []*corev1alpha1.Shard, key informers.Key) []tenanc
 		if shard.Spec.VirtualWorkspaceURL == "" {
 			continue
 		}
-		url := func(name string) string { return fmt.Sprintf("%s/services/%s/%s", shard.Spec.VirtualWorkspaceURL, name, id) }
+		url := func(name string) string {
+			return fmt.Sprintf("%s/services/%s/%s", shard.Spec.VirtualWorkspaceURL, name, id)
+		}
 		all = append(all,
 			tenancyv1alpha1.VirtualWorkspace{URL: url(lifecycle.Initializing), Type: tenancyv1alpha1.VirtualWorkspaceTypeInitializing},
 			tenancyv1alpha1.VirtualWorkspace{URL: url(lifecycle.Terminating), Type: tenancyv1alpha1.VirtualWorkspaceTypeTerminating})
