@@ -23,9 +23,16 @@ build: ## Build bin/kcp.
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
 	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck
 
+# What a release of Kubernetes writes into its programs.
+KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
+KUBE_MINOR   = $(word 2,$(subst ., ,$(KUBE_VERSION)))
+KUBE_FLAGS   = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 \
+	-X k8s.io/component-base/version.gitMinor=$(KUBE_MINOR) -X k8s.io/component-base/version.gitTreeState=clean
+
 .PHONY: test-tools
-test-tools: ## Build the real kubectl and Helm that the end-to-end tests run.
-	cd test/tools && $(GO) build -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
+test-tools: ## Build the real kubectl and Helm, and Kubernetes' own tests, that the end-to-end tests run.
+	cd test/tools && $(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
+	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
 
 .PHONY: test
 test: unit e2e ## Run every test.
@@ -37,6 +44,10 @@ unit: ## Run the tests that need no server process.
 .PHONY: e2e
 e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/...
+
+.PHONY: conformance
+conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.
+	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
 
 .PHONY: race
 race: ## Run the unit tests with the race detector.

@@ -163,6 +163,7 @@ func (c *config) buildGeneric() error {
 	if err != nil {
 		return err
 	}
+	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
 	c.generic = g
 	etcd := *c.opts.Generic.Etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)

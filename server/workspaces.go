@@ -42,7 +42,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
 	c.scheduler = &scheduling.Scheduler{
-		Clusters: stored["logicalclusters"], Shards: c.set.Shards, Tree: c.tree, Types: c.types,
+		Clusters: stored["logicalclusters"], LogicalClusters: c.set.LogicalClusters, Shards: c.set.Shards, Tree: c.tree, Types: c.types,
 		ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
 	}
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()

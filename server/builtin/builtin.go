@@ -53,7 +53,9 @@ func Providers(
 	var az authorizer.Authorizer = generic.Authorization.Authorizer
 	return []controlplaneapiserver.RESTStorageProvider{
 		config.NewCoreGenericConfig(),
-		authenticationrest.RESTStorageProvider{Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences},
+		authenticationProvider{authenticationrest.RESTStorageProvider{
+			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
+		}},
 		authorizationrest.RESTStorageProvider{Authorizer: az, RuleResolver: generic.RuleResolver},
 		certificatesrest.RESTStorageProvider{Authorizer: az, Generic: true},
 		coordinationrest.RESTStorageProvider{},

@@ -36,9 +36,11 @@ type Clusters interface {
 // Scheduler decides where workspaces go.
 type Scheduler struct {
 	Clusters Clusters
-	Shards   informers.Lister[*corev1alpha1.Shard]
-	Tree     *tree.Tree
-	Types    *workspacetypes.Types
+	// LogicalClusters and Shards are what there is.
+	LogicalClusters informers.Lister[*corev1alpha1.LogicalCluster]
+	Shards          informers.Lister[*corev1alpha1.Shard]
+	Tree            *tree.Tree
+	Types           *workspacetypes.Types
 	// ShardName is this shard, ExternalURL where users reach it.
 	ShardName, ExternalURL string
 }

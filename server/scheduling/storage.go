@@ -3,10 +3,12 @@ package scheduling
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
@@ -20,14 +22,17 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-var workspaces = tenancyv1alpha1.Resource("workspaces")
+var (
+	workspaces      = tenancyv1alpha1.Resource("workspaces")
+	logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource()
+)
 
 // Options returns base for custom resources, with the logical cluster of a Workspace stored by the request that creates
 // the Workspace. What cannot be decided by then is left to the controller of workspaces.
 func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
-		if err != nil || resource != workspaces {
+		if err != nil || (resource != workspaces && resource != logicalClusters) {
 			return options, err
 		}
 		inner := options.Decorator
@@ -36,6 +41,9 @@ func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsG
 			plain, destroy, err := inner(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
 			if err != nil {
 				return nil, nil, err
+			}
+			if resource == logicalClusters {
+				return &logicalClusterStorage{Interface: plain, scheduler: s}, destroy, nil
 			}
 			return &workspaceStorage{Interface: plain, scheduler: s}, destroy, nil
 		}
@@ -71,6 +79,10 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
 	err = w.Interface.Create(ctx, key, obj, out, ttl)
+	if err == nil {
+		parent, _ := logicalcluster.NameFrom(ctx) // as schedule has
+		w.scheduler.await(ctx, func() bool { return w.scheduler.exists(name) && w.scheduler.Tree.Has(parent, u.GetName()) })
+	}
 	if err != nil {
 		inside = context.WithoutCancel(inside) // the client may be gone by now
 		if err := w.scheduler.Clusters.Delete(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}); err != nil {
@@ -78,6 +90,38 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		}
 	}
 	return err
+}
+
+// logicalClusterStorage answers who creates a LogicalCluster when its cluster can be entered.
+type logicalClusterStorage struct {
+	storage.Interface
+	scheduler *Scheduler
+}
+
+func (l *logicalClusterStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	if err := l.Interface.Create(ctx, key, obj, out, ttl); err != nil {
+		return err
+	}
+	if name, err := logicalcluster.NameFrom(ctx); err == nil {
+		l.scheduler.await(ctx, func() bool { return l.scheduler.exists(name) })
+	}
+	return nil
+}
+
+// How often and how long a request waits until this server has seen what it has stored, so that the next request of the
+// same client finds it.
+const (
+	awaitInterval = 500 * time.Microsecond
+	awaitTimeout  = 2 * time.Second
+)
+
+func (s *Scheduler) await(ctx context.Context, seen func() bool) {
+	_ = wait.PollUntilContextTimeout(ctx, awaitInterval, awaitTimeout, true, func(context.Context) (bool, error) { return seen(), nil })
+}
+
+func (s *Scheduler) exists(name logicalcluster.Name) bool {
+	_, err := s.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
+	return err == nil
 }
 
 // schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another

@@ -29,6 +29,7 @@ import (
 // Backend stores every resource of the server in one etcd, over one client.
 type Backend struct {
 	client    *etcdkubernetes.Client
+	decoded   *decoded
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -40,7 +41,7 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, decoded: newDecoded(decodedLimit), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
 
 // Close stops the compaction of history.
@@ -131,13 +132,17 @@ func (b *Backend) decorate(
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
 	}
+	decoder := &cachingDecoder{etcd3.NewDefaultDecoder(config.Codec, versioner), b.decoded}
 	plain, err := etcd3.New(b.client, b.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
-		transformer, config.LeaseManagerConfig, etcd3.NewDefaultDecoder(config.Codec, versioner), versioner)
+		transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
 	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc)}
-	return s, plain.Close, nil
+	return s, func() {
+		plain.Close()
+		b.decoded.forget(decoder)
+	}, nil
 }
 
 // isNamespaced asks the key function of a registry, which refuses objects of namespaced types that name none.

@@ -7,5 +7,6 @@
 //
 // There is no watch cache. A logical cluster has few objects of a type and few watchers: reading a range of a handful of
 // keys costs less than keeping every object of every cluster in memory a second time, and etcd finds the watchers of an
-// event by its key, so that an event costs the watchers of its own cluster only.
+// event by its key, so that an event costs the watchers of its own cluster only. What decoding costs when the same list is
+// read again is saved by a small cache of decoded objects, for the whole process.
 package storage

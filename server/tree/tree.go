@@ -115,6 +115,14 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 	return place, true
 }
 
+// Has tells whether there is a workspace of that name in a logical cluster.
+func (t *Tree) Has(parent logicalcluster.Name, name string) bool {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	_, ok := t.children[edge{parent: parent, name: name}]
+	return ok
+}
+
 // Len is the number of workspaces in the tree.
 func (t *Tree) Len() int {
 	t.mu.RLock()

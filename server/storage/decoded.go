@@ -1,0 +1,112 @@
+package storage
+
+import (
+	linked "container/list"
+	"context"
+	"hash/maphash"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// decodedLimit is how many bytes, as stored, the objects may have that are kept decoded; they take several times that.
+const decodedLimit = 8 << 20
+
+// decoded keeps the objects that were listed last, so that a list which is asked for again and again reads what is stored
+// but decodes what has changed only. It is bounded for the whole process, and knows nothing of clusters: its keys are
+// revisions and contents.
+type decoded struct {
+	limit int
+	seed  maphash.Seed
+
+	mu      sync.Mutex
+	size    int
+	entries map[decodedKey]*linked.Element
+	order   *linked.List // of decodedEntry, the last used first
+}
+
+// decodedKey identifies an object within one storage, whose codec decides what is decoded.
+type decodedKey struct {
+	storage  *cachingDecoder
+	revision uint64
+	content  uint64
+}
+
+type decodedEntry struct {
+	key    decodedKey
+	size   int
+	object runtime.Object
+}
+
+func newDecoded(limit int) *decoded {
+	return &decoded{limit: limit, seed: maphash.MakeSeed(), entries: map[decodedKey]*linked.Element{}, order: linked.New()}
+}
+
+func (d *decoded) get(key decodedKey) (runtime.Object, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.entries[key]
+	if !ok {
+		return nil, false
+	}
+	d.order.MoveToFront(e)
+	return e.Value.(decodedEntry).object, true
+}
+
+func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.entries[key]; ok || size > d.limit/16 {
+		return
+	}
+	d.entries[key] = d.order.PushFront(decodedEntry{key, size, object})
+	d.size += size
+	for d.size > d.limit {
+		d.remove(d.order.Back())
+	}
+}
+
+func (d *decoded) remove(e *linked.Element) {
+	entry := d.order.Remove(e).(decodedEntry)
+	delete(d.entries, entry.key)
+	d.size -= entry.size
+}
+
+// forget drops what a storage that is closed has left.
+func (d *decoded) forget(storage *cachingDecoder) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for e := d.order.Front(); e != nil; {
+		next := e.Next()
+		if e.Value.(decodedEntry).key.storage == storage {
+			d.remove(e)
+		}
+		e = next
+	}
+}
+
+// cachingDecoder is the decoder of one storage. Objects of a list are shared and must not be changed, as those out of
+// upstream's watch cache.
+type cachingDecoder struct {
+	etcd3.Decoder
+	cache *decoded
+}
+
+// DecodeListItem implements etcd3.Decoder. Lists over all clusters are read once, by informers, and not kept.
+func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
+	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard {
+		return c.Decoder.DecodeListItem(ctx, data, revision, newItem)
+	}
+	key := decodedKey{storage: c, revision: revision, content: maphash.Bytes(c.cache.seed, data)}
+	if object, ok := c.cache.get(key); ok {
+		return object, nil
+	}
+	object, err := c.Decoder.DecodeListItem(ctx, data, revision, newItem)
+	if err == nil {
+		c.cache.add(key, len(data), object)
+	}
+	return object, err
+}

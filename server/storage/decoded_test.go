@@ -1,0 +1,87 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// countingDecoder makes a ConfigMap of any data, and counts.
+type countingDecoder struct{ decoded int }
+
+func (c *countingDecoder) Decode([]byte, runtime.Object, int64) error { return nil }
+
+func (c *countingDecoder) DecodeListItem(_ context.Context, data []byte, revision uint64, _ func() runtime.Object) (runtime.Object, error) {
+	c.decoded++
+	return &corev1.ConfigMap{Data: map[string]string{"is": fmt.Sprint(revision, string(data))}}, nil
+}
+
+func TestWhatIsListedAgainIsDecodedOnce(t *testing.T) {
+	cache := newDecoded(16 * 100)
+	inner := &countingDecoder{}
+	one, other := &cachingDecoder{inner, cache}, &cachingDecoder{inner, cache}
+	inCluster := logicalcluster.WithName(t.Context(), "a")
+	decode := func(ctx context.Context, d *cachingDecoder, data string, revision uint64) {
+		t.Helper()
+		object, err := d.DecodeListItem(ctx, []byte(data), revision, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := object.(*corev1.ConfigMap).Data["is"], fmt.Sprint(revision, data); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for _, step := range []struct {
+		ctx      context.Context
+		decoder  *cachingDecoder
+		data     string
+		revision uint64
+		decoded  int
+	}{
+		{inCluster, one, "x", 1, 1},
+		{inCluster, one, "x", 1, 1},
+		{inCluster, one, "x", 2, 2},                                // written again
+		{inCluster, one, "y", 1, 3},                                // another object of one write
+		{inCluster, other, "x", 1, 4},                              // another codec
+		{logicalcluster.WithWildcard(t.Context()), one, "x", 1, 5}, // an informer
+		{t.Context(), one, "x", 1, 6},
+		{inCluster, one, "x", 1, 6},
+	} {
+		decode(step.ctx, step.decoder, step.data, step.revision)
+		if inner.decoded != step.decoded {
+			t.Errorf("%q at %d: %d were decoded, want %d", step.data, step.revision, inner.decoded, step.decoded)
+		}
+	}
+	cache.forget(other)
+	decode(inCluster, one, "x", 1)
+	decode(inCluster, other, "x", 1)
+	if inner.decoded != 7 {
+		t.Errorf("after one storage was closed %d were decoded, want 7", inner.decoded)
+	}
+}
+
+func TestTheCacheOfDecodedObjectsIsBounded(t *testing.T) {
+	const limit = 1600
+	cache := newDecoded(limit)
+	d := &cachingDecoder{&countingDecoder{}, cache}
+	ctx := logicalcluster.WithName(t.Context(), "a")
+	for i := range uint64(1000) {
+		for _, size := range []int{10, 100, 1000} {
+			if _, err := d.DecodeListItem(ctx, make([]byte, size), i*10+uint64(size), nil); err != nil {
+				t.Fatal(err)
+			}
+			if cache.size > limit || len(cache.entries) != cache.order.Len() {
+				t.Fatalf("it holds %d bytes of %d, %d and %d entries", cache.size, limit, len(cache.entries), cache.order.Len())
+			}
+		}
+	}
+	cache.forget(d)
+	if cache.size != 0 || len(cache.entries) != 0 {
+		t.Errorf("%d bytes are left", cache.size)
+	}
+}

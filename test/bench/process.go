@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// process is a server under measurement, with its etcd.
+type process struct {
+	name     string
+	commands []*exec.Cmd
+	config   *rest.Config
+	// cluster returns the path of one of its clusters.
+	cluster func(name string) string
+}
+
+const token = "benchmark"
+
+func startKCP(ctx context.Context, bin, dir string) (*process, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := tokenFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{name: "kcp", config: config(port), cluster: func(name string) string { return "/clusters/" + name }}
+	err = p.start(dir, filepath.Join(bin, "kcp"), "start", "--root-directory="+dir, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--token-auth-file="+tokens)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.ready(ctx)
+}
+
+func startVanilla(ctx context.Context, bin, dir string) (*process, error) {
+	var ports [3]int
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	tokens, err := tokenFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	key := filepath.Join(dir, "sa.key")
+	if err := writeKey(key); err != nil {
+		return nil, err
+	}
+	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	p := &process{name: "vanilla", config: config(ports[0]), cluster: func(string) string { return "" }}
+	err = p.start(dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
+		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[2]), "--log-level=error", "--quota-backend-bytes=8589934592")
+	if err != nil {
+		return nil, err
+	}
+	err = p.start(dir, filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+etcd, "--cert-dir="+filepath.Join(dir, "certs"), "--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(ports[0]), "--token-auth-file="+tokens, "--authorization-mode=RBAC", "--service-account-issuer=https://bench",
+		"--service-account-signing-key-file="+key, "--service-account-key-file="+key, "--service-cluster-ip-range=10.0.0.0/24",
+		"--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, p.ready(ctx)
+}
+
+func (p *process) start(dir, program string, args ...string) error {
+	log, err := os.OpenFile(filepath.Join(dir, filepath.Base(program)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	command := exec.Command(program, args...)
+	command.Stdout, command.Stderr = log, log
+	if err := command.Start(); err != nil {
+		return err
+	}
+	p.commands = append(p.commands, command)
+	return nil
+}
+
+// stop ends the server before its etcd.
+func (p *process) stop() {
+	for i := len(p.commands) - 1; i >= 0; i-- {
+		_ = p.commands[i].Process.Signal(syscall.SIGTERM)
+		_ = p.commands[i].Wait()
+	}
+}
+
+// ready returns when the server answers on /readyz.
+func (p *process) ready(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(p.config)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		response, err := client.Get(p.config.Host + "/readyz")
+		if err != nil {
+			continue
+		}
+		_ = response.Body.Close()
+		if response.StatusCode == 200 {
+			return ctx.Err()
+		}
+	}
+	p.stop()
+	return fmt.Errorf("%s is not ready after two minutes", p.name)
+}
+
+// resident is the memory of the processes in bytes.
+func (p *process) resident() float64 {
+	var sum float64
+	for _, command := range p.commands {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.Process.Pid))
+		if err != nil {
+			continue
+		}
+		for _, line := range strings.Split(string(content), "\n") {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+				kib, _ := strconv.ParseFloat(fields[1], 64)
+				sum += kib * 1024
+			}
+		}
+	}
+	return sum
+}
+
+func config(port int) *rest.Config {
+	return &rest.Config{
+		Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}, // both servers make their own certificates
+	}
+}
+
+func tokenFile(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "tokens.csv")
+	return file, os.WriteFile(file, []byte(token+`,benchmark,benchmark,"system:masters"`+"\n"), 0o600)
+}
+
+func writeKey(file string) error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	return os.WriteFile(file, pem.EncodeToMemory(block), 0o600)
+}
+
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
