@@ -2,7 +2,7 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./api/... ./server/... ./test/...
+PKGS   := ./api/... ./cli/... ./server/... ./test/...
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
@@ -16,8 +16,11 @@ run: build ## Build and start the server; everything it stores is in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: build
-build: ## Build bin/kcp.
-	$(GO) build -o $(BIN)/kcp ./server/cmd/kcp
+build: ## Build bin/kcp and the plugins of kubectl.
+	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/...
+	for plugin in ws kcp create-workspace; do ln -sf kubectl-$$plugin $(BIN)/kubectl_complete-$$plugin; done
+	ln -sf kubectl-ws $(BIN)/kubectl-workspace
+	ln -sf kubectl-ws $(BIN)/kubectl_complete-workspace
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
@@ -39,7 +42,7 @@ test: unit e2e ## Run every test.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test ./api/... ./server/...
+	$(GO) test ./api/... ./cli/... ./server/...
 
 .PHONY: e2e
 e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
@@ -51,11 +54,13 @@ conformance: build test-tools ## Run every test of Kubernetes itself that a logi
 
 .PHONY: race
 race: ## Run the unit tests with the race detector.
-	$(GO) test -race ./api/... ./server/...
+	$(GO) test -race ./api/... ./cli/... ./server/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers, FUZZTIME each.
+	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/location
+	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
@@ -72,7 +77,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.
-	@test -z "$$(gofmt -l api server test)" || { gofmt -l api server test; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli server test)" || { gofmt -l api cli server test; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(BIN)/staticcheck $(PKGS)
 

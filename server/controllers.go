@@ -39,9 +39,9 @@ func (c *config) runControllers(ctx context.Context) {
 		serviceaccounttoken.New(set, c.kube, c.secretIssuer, ca),
 		clusterroleaggregation.New(set, c.kube),
 		customresourcedefinition.New(set, c.definitions.CustomResourceDefinitions(), c.metadata),
-		namespace.New(set, c.kube, c.metadata, c.discovery.Resources),
+		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Holds),
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: set, Dynamic: c.dynamic, Metadata: c.metadata, Resources: c.discovery.Resources, ExternalURL: c.opts.ShardExternalURL,
+			Set: set, Dynamic: c.dynamic, Metadata: c.metadata, Resources: c.discovery.Resources, Holds: c.backend.Holds, ExternalURL: c.opts.ShardExternalURL,
 		}),
 		workspace.New(workspace.Inputs{Set: set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
 		workspacetype.New(set, c.dynamic),

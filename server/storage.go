@@ -28,7 +28,7 @@ func openStorage(ctx context.Context, opts options.Completed) (backend *storage.
 			return nil, nil, nil, fmt.Errorf("--etcd-servers: %w", err)
 		}
 	}
-	backend = storage.NewBackend(client, opts.Generic.Etcd.StorageConfig.CompactionInterval)
+	backend = storage.NewBackend(client, opts.Generic.Etcd.StorageConfig.Prefix, opts.Generic.Etcd.StorageConfig.CompactionInterval)
 	return backend, fatal, func() {
 		backend.Close()
 		_ = client.Close()

@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer server.Stop()
-		backend = storage.NewBackend(server.Client(), 0)
+		backend = storage.NewBackend(server.Client(), "", 0)
 		defer backend.Close()
 		return m.Run()
 	}())

@@ -44,6 +44,7 @@ var ErrInUse = errors.New("another server runs on this directory")
 // Server is a running embedded etcd.
 type Server struct {
 	etcd    *embed.Etcd
+	watches *clientv3.Client // of Client's watches
 	lock    *os.File
 	sockets string
 }
@@ -105,6 +106,9 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	if s.etcd, err = embed.StartEtcd(cfg); err != nil {
 		return err
 	}
+	if s.watches, err = clientv3.New(clientv3.Config{Endpoints: []string{client.String()}}); err != nil {
+		return err
+	}
 	select {
 	case <-s.etcd.Server.ReadyNotify():
 		return nil
@@ -124,14 +128,22 @@ func listenURL(sockets, name string, port int) url.URL {
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 }
 
-// Client returns a client that calls the server without a connection.
-func (s *Server) Client() *clientv3.Client { return v3client.New(s.etcd.Server) }
+// Client returns a client that calls the server without a connection, but for watches. They share a stream, and without
+// the buffers of a connection its ends wait for each other for good once many watches end at the same time.
+func (s *Server) Client() *clientv3.Client {
+	client := v3client.New(s.etcd.Server)
+	client.Watcher = clientv3.NewWatcher(s.watches)
+	return client
+}
 
 // Err delivers the error that ends the server, if one does.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
 // Stop ends the server and gives the directory free.
 func (s *Server) Stop() {
+	if s.watches != nil {
+		_ = s.watches.Close()
+	}
 	if s.etcd != nil {
 		s.etcd.Close()
 	}

@@ -24,11 +24,14 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
 type Backend struct {
 	client    *etcdkubernetes.Client
+	root      string // of all keys
 	decoded   *decoded
 	compactor interface {
 		etcd3.Compactor
@@ -36,12 +39,12 @@ type Backend struct {
 	}
 }
 
-// NewBackend returns a backend on client, which it does not own. History is compacted away after compactInterval; zero
+// NewBackend returns a backend on client, which it does not own, for keys below root. History is compacted away after compactInterval; zero
 // leaves that to etcd.
-func NewBackend(client *clientv3.Client, compactInterval time.Duration) *Backend {
+func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, decoded: newDecoded(decodedLimit), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
 
 // Close stops the compaction of history.
@@ -96,7 +99,7 @@ func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGett
 		if err != nil {
 			return options, err
 		}
-		options = b.place(options, resource, "/customresources")
+		options = b.place(options, resource, custom)
 		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
 		return options, nil
 	})
@@ -108,15 +111,44 @@ func (g optionsGetter) GetRESTOptions(resource schema.GroupResource, example run
 	return g(resource, example)
 }
 
-func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string) generic.RESTOptions {
-	group := resource.Group
-	if group == "" {
-		group = "core"
+// custom is behind the resource in the keys of custom resources.
+const custom = "/customresources"
+
+func resourcePrefix(resource schema.GroupResource) string {
+	if resource.Group == "" {
+		return "/core/" + resource.Resource
 	}
+	return "/" + resource.Group + "/" + resource.Resource
+}
+
+// Holds tells whether the cluster of ctx stores any object of a resource, in one namespace unless that is empty. It reads
+// no object.
+func (b *Backend) Holds(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, suffix := range []string{"", custom} {
+		prefix := b.root + resourcePrefix(resource) + suffix + "/" + string(cluster) + "/"
+		if namespace != "" {
+			prefix += namespace + "/"
+		}
+		found, err := b.client.Client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+		if err != nil {
+			return false, fmt.Errorf("looking for %s: %w", resource, err)
+		}
+		if len(found.Kvs) > 0 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string) generic.RESTOptions {
 	config := *options.StorageConfig
 	config.GroupResource = resource
 	options.StorageConfig = &config
-	options.ResourcePrefix = "/" + group + "/" + resource.Resource + suffix
+	options.ResourcePrefix = resourcePrefix(resource) + suffix
 	options.Decorator = b.decorate
 	options.CountMetricPollPeriod = 0 // would count every key of every cluster, once per definition
 	return options

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 		}
 		defer server.Stop()
 		client = server.Client()
-		backend = NewBackend(client, 0)
+		backend = NewBackend(client, "", 0)
 		defer backend.Close()
 		return m.Run()
 	}())

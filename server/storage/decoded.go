@@ -13,16 +13,17 @@ import (
 )
 
 // decodedLimit is how many bytes, as stored, the objects may have that are kept decoded; they take several times that.
-const decodedLimit = 8 << 20
+const decodedLimit = 2 << 20
 
-// decoded keeps the objects that were listed last, so that a list which is asked for again and again reads what is stored
-// but decodes what has changed only. It is bounded for the whole process, and knows nothing of clusters: its keys are
+// decoded keeps objects that are listed again and again, so that such a list reads what is stored but decodes what has
+// changed only. It is bounded for the whole process, and knows nothing of clusters: its keys are
 // revisions and contents.
 type decoded struct {
 	limit int
 	seed  maphash.Seed
 
 	mu      sync.Mutex
+	asked   [4096]decodedKey // what was asked for once lately: it is kept the second time
 	size    int
 	entries map[decodedKey]*linked.Element
 	order   *linked.List // of decodedEntry, the last used first
@@ -62,6 +63,10 @@ func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
 	if _, ok := d.entries[key]; ok || size > d.limit/16 {
 		return
 	}
+	if last := &d.asked[key.content%uint64(len(d.asked))]; *last != key {
+		*last = key
+		return
+	}
 	d.entries[key] = d.order.PushFront(decodedEntry{key, size, object})
 	d.size += size
 	for d.size > d.limit {
@@ -85,6 +90,11 @@ func (d *decoded) forget(storage *cachingDecoder) {
 			d.remove(e)
 		}
 		e = next
+	}
+	for i := range d.asked {
+		if d.asked[i].storage == storage {
+			d.asked[i] = decodedKey{}
+		}
 	}
 }
 

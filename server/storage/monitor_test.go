@@ -49,7 +49,7 @@ func TestTheSizeOfTheDatabaseIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer dialled.Close()
-	external := NewBackend(dialled, 0)
+	external := NewBackend(dialled, "", 0)
 	defer external.Close()
 	if size := databaseSize(t, external); size <= 0 {
 		t.Errorf("the external database has %d bytes", size)

@@ -85,6 +85,9 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 
 // deleteResource deletes every object of a resource, and returns how many wait for their finalizers.
 func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
+	if held, err := r.Holds(ctx, d.GroupResource(), ""); err != nil || !held {
+		return 0, err
+	}
 	client := r.Metadata.Resource(d.GroupVersionResource)
 	background := metav1.DeletePropagationBackground
 	list, err := client.List(ctx, metav1.ListOptions{})

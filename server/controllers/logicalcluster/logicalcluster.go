@@ -28,6 +28,7 @@ type Inputs struct {
 	Dynamic   dynamic.Interface
 	Metadata  metadata.Interface
 	Resources namespace.Resources
+	Holds     namespace.Holds
 	// ExternalURL of the installation, without a trailing slash.
 	ExternalURL string
 }

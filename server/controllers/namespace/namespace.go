@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/kubernetes/pkg/controller/namespace/deletion"
@@ -20,8 +21,11 @@ import (
 // Resources tells what the logical cluster of a context serves.
 type Resources func(ctx context.Context) ([]discovery.Resource, error)
 
+// Holds tells whether the logical cluster of a context stores anything of a resource in a namespace, or in all of them.
+type Holds func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error)
+
 // New returns the controller. Clients reach the cluster in each call's context.
-func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources) *controller.Controller {
+func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources, holds Holds) *controller.Controller {
 	var c *controller.Controller
 	c = controller.New("namespace", 8, func(ctx context.Context, key informers.Key) error {
 		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
@@ -31,7 +35,14 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 		if err != nil {
 			return err
 		}
-		discover := func() ([]*metav1.APIResourceList, error) { return namespaced(ctx, resources) }
+		asked := false
+		discover := func() ([]*metav1.APIResourceList, error) {
+			if !asked { // to learn what cannot be deleted; without an answer it would end the process
+				asked = true
+				return []*metav1.APIResourceList{{GroupVersion: "v1"}}, nil
+			}
+			return namespaced(ctx, resources, holds, key.Name)
+		}
 		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover, corev1.FinalizerKubernetes)
 		err = deleter.Delete(ctx, key.Name)
 		var remaining *deletion.ResourcesRemainingError
@@ -45,8 +56,8 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 	return c
 }
 
-// namespaced lists the resources that can be in a namespace of the context's cluster.
-func namespaced(ctx context.Context, resources Resources) ([]*metav1.APIResourceList, error) {
+// namespaced lists the resources that are in a namespace of the context's cluster. Nothing is added to it any more.
+func namespaced(ctx context.Context, resources Resources, holds Holds, name string) ([]*metav1.APIResourceList, error) {
 	served, err := resources(ctx)
 	if err != nil {
 		return nil, err
@@ -54,6 +65,11 @@ func namespaced(ctx context.Context, resources Resources) ([]*metav1.APIResource
 	var lists []*metav1.APIResourceList
 	for _, r := range served {
 		if !r.Namespaced {
+			continue
+		}
+		if held, err := holds(ctx, r.GroupResource(), name); err != nil {
+			return nil, err
+		} else if !held {
 			continue
 		}
 		lists = append(lists, &metav1.APIResourceList{

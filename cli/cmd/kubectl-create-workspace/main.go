@@ -1,0 +1,16 @@
+// Command kubectl-create-workspace is the plugin kubectl create workspace.
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/kcplane/kcp/cli/command"
+	"github.com/kcplane/kcp/cli/plugin"
+)
+
+func main() {
+	plugin.Run(func(_ string, streams genericiooptions.IOStreams) *cobra.Command {
+		return command.CreateWorkspace(streams)
+	})
+}

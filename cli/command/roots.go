@@ -1,0 +1,64 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// Workspace is the plugin that kubectl runs as kubectl <name>, which is ws or workspace.
+func Workspace(name string, streams genericiooptions.IOStreams) *cobra.Command {
+	invocation := "kubectl " + name
+	root := &cobra.Command{Use: "kubectl-" + name + " [WORKSPACE]", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
+	newSession(root, streams).workspaces(root, invocation)
+	return root
+}
+
+// CreateWorkspace is the plugin that kubectl runs as kubectl create workspace.
+func CreateWorkspace(streams genericiooptions.IOStreams) *cobra.Command {
+	invocation := "kubectl create workspace"
+	root := &cobra.Command{Use: "kubectl-create-workspace NAME", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
+	newSession(root, streams).creates(root, invocation)
+	return root
+}
+
+// Kcp is the plugin that kubectl runs as kubectl kcp.
+func Kcp(streams genericiooptions.IOStreams) *cobra.Command {
+	invocation := "kubectl kcp"
+	root := &cobra.Command{
+		Use:         "kubectl-kcp",
+		Short:       "Work with kcp",
+		Long:        "Work with kcp, a server of very many clusters.",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation},
+	}
+	s := newSession(root, streams)
+	workspace := &cobra.Command{Use: "workspace [WORKSPACE]", Aliases: []string{"ws", "workspaces"}}
+	s.workspaces(workspace, invocation+" workspace")
+	root.AddCommand(workspace)
+	return root
+}
+
+// workspaces makes cmd go to a workspace, with commands below it for everything else about workspaces.
+func (s *session) workspaces(cmd *cobra.Command, invocation string) {
+	cmd.Short = "Go to workspaces, and make and show them"
+	cmd.Long = navigation + "\n\nA workspace with the name of a command below is reached with use."
+	cmd.Example = examples(invocation, navigationExamples)
+	s.navigates(cmd)
+	create := &cobra.Command{Use: "create NAME"}
+	s.creates(create, invocation+" create")
+	cmd.AddCommand(s.use(invocation), s.current(invocation), s.tree(invocation), create, s.createContext(invocation))
+}
+
+// examples puts how the command is called into text and indents it as the help is.
+func examples(invocation, text string) string {
+	lines := strings.Split(strings.Trim(fmt.Sprintf(text, invocation), "\n"), "\n")
+	for i, line := range lines {
+		if line = strings.TrimSpace(line); line != "" {
+			line = "  " + line
+		}
+		lines[i] = line
+	}
+	return strings.Join(lines, "\n")
+}

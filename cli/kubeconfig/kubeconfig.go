@@ -1,0 +1,158 @@
+// Package kubeconfig decides how a kubeconfig changes when its user goes from one workspace to another: the context
+// workspace.kcp.io/current is where kubectl works, and workspace.kcp.io/previous is where it worked before.
+package kubeconfig
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// The contexts that this package writes. Each has a cluster of the same name.
+const (
+	Current  = "workspace.kcp.io/current"
+	Previous = "workspace.kcp.io/previous"
+)
+
+// Overrides are the flags that replace a part of the kubeconfig.
+type Overrides struct {
+	Context, Cluster, AuthInfo string
+}
+
+// entry is a context together with its cluster.
+type entry struct {
+	context clientcmdapi.Context
+	cluster clientcmdapi.Cluster
+}
+
+// active returns what kubectl uses now.
+func active(config *clientcmdapi.Config, o Overrides) (entry, error) {
+	name := config.CurrentContext
+	if o.Context != "" {
+		name = o.Context
+	}
+	if name == "" {
+		return entry{}, fmt.Errorf("the kubeconfig has no current context; choose one with kubectl config use-context%s", known(config))
+	}
+	return read(config, name, o)
+}
+
+func read(config *clientcmdapi.Config, name string, o Overrides) (entry, error) {
+	context := config.Contexts[name]
+	if context == nil {
+		return entry{}, fmt.Errorf("the kubeconfig has no context %q%s", name, known(config))
+	}
+	e := entry{context: *context.DeepCopy()}
+	if o.Cluster != "" {
+		e.context.Cluster = o.Cluster
+	}
+	if o.AuthInfo != "" {
+		e.context.AuthInfo = o.AuthInfo
+	}
+	cluster := config.Clusters[e.context.Cluster]
+	if cluster == nil {
+		return entry{}, fmt.Errorf("the kubeconfig has no cluster %q, which the context %q names", e.context.Cluster, name)
+	}
+	e.cluster = *cluster.DeepCopy()
+	return e, nil
+}
+
+func known(config *clientcmdapi.Config) string {
+	var names []string
+	for name := range config.Contexts {
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return ": it has no contexts at all"
+	}
+	slices.Sort(names)
+	return "; it has " + strings.Join(names, ", ")
+}
+
+// write stores e under name.
+func write(config *clientcmdapi.Config, name string, e entry) {
+	e.context.Cluster = name
+	config.Contexts[name], config.Clusters[name] = &e.context, &e.cluster
+}
+
+// Enter returns config with the workspace at server as the current one, for the user that is active, and with what was the
+// current context as the previous one. A namespace stays behind: it belongs to the workspace that is left.
+func Enter(config *clientcmdapi.Config, o Overrides, server string) (*clientcmdapi.Config, error) {
+	to, err := active(config, o)
+	if err != nil {
+		return nil, err
+	}
+	if config.CurrentContext == Current && o == (Overrides{}) && to.cluster.Server == server {
+		return config, nil
+	}
+	to.cluster.Server, to.context.Namespace = server, ""
+	return leave(config, to), nil
+}
+
+// leave returns config with to as the current place, and with the one before, if there is one, as the previous place.
+func leave(config *clientcmdapi.Config, to entry) *clientcmdapi.Config {
+	changed := config.DeepCopy()
+	if from, err := active(config, Overrides{}); err == nil {
+		write(changed, Previous, from)
+	}
+	write(changed, Current, to)
+	changed.CurrentContext = Current
+	return changed
+}
+
+// PreviousServer is the URL that Return leads to.
+func PreviousServer(config *clientcmdapi.Config) (string, error) {
+	if config.Contexts[Previous] == nil {
+		return "", fmt.Errorf("there is no previous workspace: the kubeconfig has no context %q yet", Previous)
+	}
+	to, err := read(config, Previous, Overrides{})
+	return to.cluster.Server, err
+}
+
+// Return returns config with the current place and the previous one exchanged, each with its user and namespace.
+func Return(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
+	if _, err := PreviousServer(config); err != nil {
+		return nil, err
+	}
+	to, err := read(config, Previous, Overrides{})
+	if err != nil {
+		return nil, err
+	}
+	return leave(config, to), nil
+}
+
+// Add returns config with a context and a cluster of that name for the workspace at server. They replace others of that name
+// only if overwrite is set. use makes the context the current one. The namespace is kept if the server is.
+func Add(config *clientcmdapi.Config, o Overrides, name, server string, overwrite, use bool) (*clientcmdapi.Config, error) {
+	e, err := active(config, o)
+	if err != nil {
+		return nil, err
+	}
+	if config.Contexts[name] != nil && !overwrite {
+		return nil, fmt.Errorf("the kubeconfig already has a context %q; use --overwrite to replace it", name)
+	}
+	if config.Clusters[name] != nil && !overwrite {
+		return nil, fmt.Errorf("the kubeconfig already has a cluster %q; use --overwrite to replace it", name)
+	}
+	if e.cluster.Server != server {
+		e.context.Namespace = ""
+	}
+	e.cluster.Server = server
+	changed := config.DeepCopy()
+	write(changed, name, e)
+	if use {
+		changed.CurrentContext = name
+	}
+	return changed, nil
+}
+
+// Save writes what differs from the files that access stands for, under their locks.
+func Save(access clientcmd.ConfigAccess, config *clientcmdapi.Config) error {
+	if err := clientcmd.ModifyConfig(access, *config, true); err != nil {
+		return fmt.Errorf("the kubeconfig cannot be written: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// All watches of a client share a stream, in which the ends of many meet the answers to them.
+func TestAWatchGoesOnWhenManyOthersEndTogether(t *testing.T) {
+	ctx := t.Context()
+	server, err := Start(ctx, Config{Directory: filepath.Join(t.TempDir(), "etcd")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	client := server.Client()
+	defer client.Close()
+
+	const rounds, others = 20, 500
+	lasting := client.Watch(ctx, "/lasting")
+	for round := range rounds {
+		together, end := context.WithCancel(ctx)
+		for n := range others {
+			created := <-client.Watch(together, fmt.Sprintf("/others/%d", n), clientv3.WithCreatedNotify())
+			if err := created.Err(); err != nil || !created.Created {
+				t.Fatalf("watch %d of round %d begins with %+v, %v", n, round, created, err)
+			}
+		}
+		end()
+		if _, err := client.Put(ctx, "/lasting", fmt.Sprint(round)); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case told := <-lasting:
+			if len(told.Events) != 1 || string(told.Events[0].Kv.Value) != fmt.Sprint(round) {
+				t.Fatalf("write %d is told as %+v", round, told)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("write %d is not told of", round)
+		}
+	}
+}
