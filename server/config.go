@@ -97,6 +97,7 @@ type config struct {
 	rules     *authorization.Rules
 	tree      *tree.Tree
 	types     *workspacetypes.Types
+	stored    map[string]*storage.Typed // by resource: what the server writes without requests
 	scheduler *scheduling.Scheduler
 	entry     *entry.Entry
 	views     virtual.Views

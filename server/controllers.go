@@ -28,7 +28,7 @@ func (c *config) runControllers(ctx context.Context) {
 	defer end()
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
-	collector := garbagecollector.New(c.metadata, c.discovery, quotas.Deleted)
+	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas.Deleted)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
 	var running sync.WaitGroup
@@ -39,11 +39,12 @@ func (c *config) runControllers(ctx context.Context) {
 		serviceaccounttoken.New(set, c.kube, c.secretIssuer, ca),
 		clusterroleaggregation.New(set, c.kube),
 		customresourcedefinition.New(set, c.definitions.CustomResourceDefinitions(), c.metadata),
-		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Holds),
+		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Held),
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: set, Dynamic: c.dynamic, Metadata: c.metadata, Resources: c.discovery.Resources, Holds: c.backend.Holds, ExternalURL: c.opts.ShardExternalURL,
+			Set: set, Metadata: c.metadata, Resources: c.discovery.Resources, Held: c.backend.Held, ExternalURL: c.opts.ShardExternalURL,
+			Clusters: c.stored["logicalclusters"], Workspaces: c.stored["workspaces"],
 		}),
-		workspace.New(workspace.Inputs{Set: set, Dynamic: c.dynamic, Scheduler: c.scheduler}),
+		workspace.New(workspace.Inputs{Set: set, Scheduler: c.scheduler, Clusters: c.stored["logicalclusters"], Workspaces: c.stored["workspaces"]}),
 		workspacetype.New(set, c.dynamic),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,

@@ -17,7 +17,7 @@ import (
 // buildWorkspaces makes the informers, and what knows and makes workspaces. The types of which there is one object or
 // more for every workspace are read from storage directly, without a request to the server itself.
 func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
-	stored := map[string]*storage.Typed{}
+	c.stored = map[string]*storage.Typed{}
 	for _, t := range []struct {
 		group          schema.GroupVersion
 		resource, kind string
@@ -32,7 +32,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		if err != nil {
 			return err
 		}
-		stored[t.resource] = s
+		c.stored[t.resource] = s
 		c.informers.From(resource, s)
 	}
 	var err error
@@ -42,9 +42,10 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
 	c.scheduler = &scheduling.Scheduler{
-		Clusters: stored["logicalclusters"], LogicalClusters: c.set.LogicalClusters, Shards: c.set.Shards, Tree: c.tree, Types: c.types,
+		Clusters: c.stored["logicalclusters"], LogicalClusters: c.set.LogicalClusters, Shards: c.set.Shards, Tree: c.tree, Types: c.types,
 		ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
 	}
+	c.scheduler.Follow(c.set)
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	c.entry = &entry.Entry{Set: c.set, Kube: c.kube, CA: ca}
 	return nil

@@ -25,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server"
+	"github.com/kcplane/kcp/server/heap"
 	"github.com/kcplane/kcp/server/options"
 )
 
@@ -64,6 +65,7 @@ The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
 }
 
 func start(command *cobra.Command, opts *options.Options) error {
+	heap.Tune()
 	began := time.Now()
 	if err := logsapi.ValidateAndApply(opts.Generic.Logs, utilfeature.DefaultFeatureGate); err != nil {
 		return err

@@ -80,6 +80,14 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 	return i, nil
 }
 
+// Existing returns the informer of a resource if anybody has asked for it.
+func (f *Factory) Existing(resource schema.GroupVersionResource) (*Informer, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i, ok := f.informers[resource]
+	return i, ok
+}
+
 // Start runs every informer that does not run yet, until ctx ends.
 func (f *Factory) Start(ctx context.Context) {
 	f.mu.Lock()

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -29,8 +30,8 @@ import (
 
 // Clusters stores LogicalClusters.
 type Clusters interface {
-	Create(ctx context.Context, name string, obj, out runtime.Object) error
-	Delete(ctx context.Context, name string, out runtime.Object) error
+	Create(ctx context.Context, name string, obj runtime.Object) error
+	Delete(ctx context.Context, name string, into runtime.Object, allowed func(runtime.Object) error) error
 }
 
 // Scheduler decides where workspaces go.
@@ -43,6 +44,13 @@ type Scheduler struct {
 	Types           *workspacetypes.Types
 	// ShardName is this shard, ExternalURL where users reach it.
 	ShardName, ExternalURL string
+
+	clusterArrivals, workspaceArrivals *arrivals
+}
+
+// Follow makes requests wait until set has what they have created.
+func (s *Scheduler) Follow(set *informers.Set) {
+	s.clusterArrivals, s.workspaceArrivals = newArrivals(set.LogicalClusters.Informer), newArrivals(set.Workspaces.Informer)
 }
 
 // UnschedulableError says why no shard can take a workspace.
@@ -133,6 +141,8 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 		lc.Spec.Initializers = workspacetypes.Initializers(aliases)
 		lc.Spec.Terminators = workspacetypes.Terminators(aliases)
 	}
+	rest.FillObjectMetaSystemFields(lc)
+	lc.Generation = 1
 	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
 	lc.Status.Terminators = lc.Spec.Terminators
 	if len(lc.Status.Initializers) > 0 {
@@ -247,3 +257,14 @@ func SetCondition(conditions *[]corev1alpha1.Condition, wanted corev1alpha1.Cond
 
 // IsNotFound tells whether a type is missing, so that a later attempt may find it.
 func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
+
+// MarkDeleted lets a LogicalCluster be deleted, as a request to delete it would. It is a change for storage.Typed.
+func MarkDeleted(obj runtime.Object) error {
+	lc := obj.(*corev1alpha1.LogicalCluster)
+	if lc.DeletionTimestamp == nil {
+		now := metav1.Now()
+		lc.DeletionTimestamp, lc.DeletionGracePeriodSeconds = &now, new(int64)
+		lc.Generation++
+	}
+	return nil
+}

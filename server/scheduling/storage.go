@@ -3,14 +3,11 @@ package scheduling
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -19,7 +16,9 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	kcpstorage "github.com/kcplane/kcp/server/storage"
 )
 
 var (
@@ -69,28 +68,36 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	if !ok {
 		return fmt.Errorf("a workspace is a %T", obj)
 	}
-	name, lc, err := w.scheduler.schedule(ctx, u)
+	parent, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	name, lc, err := w.scheduler.schedule(parent, u)
 	if err != nil || lc == nil {
 		klog.FromContext(ctx).V(4).Info("workspace is scheduled later", "workspace", u.GetName(), "reason", err)
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	inside := logicalcluster.WithName(ctx, name)
-	if err := w.scheduler.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc, &corev1alpha1.LogicalCluster{}); err != nil {
+	seenCluster, forgetCluster := w.scheduler.clusterArrivals.expect(informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName})
+	defer forgetCluster()
+	if err := w.scheduler.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc); err != nil {
 		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
-	err = w.Interface.Create(ctx, key, obj, out, ttl)
-	if err == nil {
-		parent, _ := logicalcluster.NameFrom(ctx) // as schedule has
-		w.scheduler.await(ctx, func() bool { return w.scheduler.exists(name) && w.scheduler.Tree.Has(parent, u.GetName()) })
+	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
+	defer forget()
+	if err = w.Interface.Create(ctx, key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
+		seenCluster(ctx)
+		seen(ctx)
+		return nil
 	}
-	if err != nil {
-		inside = context.WithoutCancel(inside) // the client may be gone by now
-		if err := w.scheduler.Clusters.Delete(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}); err != nil {
-			klog.FromContext(ctx).Error(err, "the logical cluster of a workspace that was not created is left", "cluster", name)
-		}
+	inside = context.WithoutCancel(inside) // the client may be gone by now
+	if err := w.scheduler.Clusters.Delete(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, always); err != nil {
+		klog.FromContext(ctx).Error(err, "the logical cluster of a workspace that was not created is left", "cluster", name)
 	}
 	return err
 }
+
+func always(runtime.Object) error { return nil }
 
 // logicalClusterStorage answers who creates a LogicalCluster when its cluster can be entered.
 type logicalClusterStorage struct {
@@ -99,38 +106,22 @@ type logicalClusterStorage struct {
 }
 
 func (l *logicalClusterStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	name, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	seen, forget := l.scheduler.clusterArrivals.expect(informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName})
+	defer forget()
 	if err := l.Interface.Create(ctx, key, obj, out, ttl); err != nil {
 		return err
 	}
-	if name, err := logicalcluster.NameFrom(ctx); err == nil {
-		l.scheduler.await(ctx, func() bool { return l.scheduler.exists(name) })
-	}
+	seen(ctx)
 	return nil
-}
-
-// How often and how long a request waits until this server has seen what it has stored, so that the next request of the
-// same client finds it.
-const (
-	awaitInterval = 500 * time.Microsecond
-	awaitTimeout  = 2 * time.Second
-)
-
-func (s *Scheduler) await(ctx context.Context, seen func() bool) {
-	_ = wait.PollUntilContextTimeout(ctx, awaitInterval, awaitTimeout, true, func(context.Context) (bool, error) { return seen(), nil })
-}
-
-func (s *Scheduler) exists(name logicalcluster.Name) bool {
-	_, err := s.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
-	return err == nil
 }
 
 // schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another
 // shard takes the workspace, or something is missing.
-func (s *Scheduler) schedule(ctx context.Context, u *unstructured.Unstructured) (logicalcluster.Name, *corev1alpha1.LogicalCluster, error) {
-	parent, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return "", nil, err
-	}
+func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name, *corev1alpha1.LogicalCluster, error) {
 	ws := &tenancyv1alpha1.Workspace{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, ws); err != nil {
 		return "", nil, err
@@ -151,8 +142,6 @@ func (s *Scheduler) schedule(ctx context.Context, u *unstructured.Unstructured) 
 	if err != nil {
 		return "", nil, err
 	}
-	rest.FillObjectMetaSystemFields(lc)
-	lc.Generation = 1
 	s.Settle(ws, name, lc)
 	if u.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(ws); err != nil {
 		return "", nil, err

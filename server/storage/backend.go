@@ -25,7 +25,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
@@ -119,29 +118,6 @@ func resourcePrefix(resource schema.GroupResource) string {
 		return "/core/" + resource.Resource
 	}
 	return "/" + resource.Group + "/" + resource.Resource
-}
-
-// Holds tells whether the cluster of ctx stores any object of a resource, in one namespace unless that is empty. It reads
-// no object.
-func (b *Backend) Holds(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error) {
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, suffix := range []string{"", custom} {
-		prefix := b.root + resourcePrefix(resource) + suffix + "/" + string(cluster) + "/"
-		if namespace != "" {
-			prefix += namespace + "/"
-		}
-		found, err := b.client.Client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
-		if err != nil {
-			return false, fmt.Errorf("looking for %s: %w", resource, err)
-		}
-		if len(found.Kvs) > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string) generic.RESTOptions {

@@ -4,9 +4,11 @@ import (
 	linked "container/list"
 	"context"
 	"hash/maphash"
+	"reflect"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -119,4 +121,27 @@ func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revisi
 		c.cache.add(key, len(data), object)
 	}
 	return object, err
+}
+
+// Decode implements etcd3.Decoder.
+func (c *cachingDecoder) Decode(data []byte, into runtime.Object, revision int64) error {
+	if s, ok := into.(stored); ok {
+		return s.take(revision)
+	}
+	return c.Decoder.Decode(data, into, revision)
+}
+
+// stored is what a created object is read back into when it comes back as it went: nothing is decoded then.
+type stored struct {
+	runtime.Object // the result
+	created        runtime.Object
+}
+
+// Stored returns what to give to Create instead of out, an empty object of the type of obj, if obj is complete, of the
+// version that is stored, and of a type that no conversion changes.
+func Stored(obj, out runtime.Object) runtime.Object { return stored{out, obj} }
+
+func (s stored) take(revision int64) error {
+	reflect.ValueOf(s.Object).Elem().Set(reflect.ValueOf(s.created.DeepCopyObject()).Elem())
+	return storage.APIObjectVersioner{}.UpdateObject(s.Object, uint64(revision))
 }

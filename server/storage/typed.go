@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -20,9 +21,10 @@ import (
 // Typed stores a custom resource in the form of its Go type, for the server itself: without a request, its handlers and
 // its admission. Objects in it must be valid and complete.
 type Typed struct {
-	storage storage.Interface
-	prefix  string
-	newList func() runtime.Object
+	storage  storage.Interface
+	resource schema.GroupResource
+	prefix   string
+	newList  func() runtime.Object
 }
 
 // Typed returns the storage of a custom resource whose Go types scheme knows. kind and listKind are those types.
@@ -33,7 +35,7 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 			return obj
 		}
 	}
-	t := &Typed{newList: instance(listKind)}
+	t := &Typed{resource: resource.GroupResource(), newList: instance(listKind)}
 	newFunc := instance(kind)
 	if newFunc() == nil || t.newList() == nil {
 		return nil, fmt.Errorf("storage of %s: no Go types for %s and %s", resource, kind, listKind)
@@ -52,14 +54,43 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 
 func (t *Typed) key(name string) string { return t.prefix + "/" + name }
 
-// Create stores obj in the cluster of ctx, into which it writes the version.
-func (t *Typed) Create(ctx context.Context, name string, obj, out runtime.Object) error {
-	return t.storage.Create(ctx, t.key(name), obj, out, 0)
+// Create stores obj in the cluster of ctx.
+func (t *Typed) Create(ctx context.Context, name string, obj runtime.Object) error {
+	return t.api(t.storage.Create(ctx, t.key(name), obj, nil, 0), name)
 }
 
-// Delete removes an object of the cluster of ctx, whatever its finalizers.
-func (t *Typed) Delete(ctx context.Context, name string, out runtime.Object) error {
-	return t.storage.Delete(ctx, t.key(name), out, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
+// Get reads an object of the cluster of ctx, as etcd has it now, into out.
+func (t *Typed) Get(ctx context.Context, name string, out runtime.Object) error {
+	return t.api(t.storage.Get(ctx, t.key(name), storage.GetOptions{}, out), name)
+}
+
+// Update changes an object of the cluster of ctx. change gets it as etcd has it, if need be more than once; without a
+// difference nothing is written. into is an empty object of the type, and gets the result.
+func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, change func(obj runtime.Object) error) error {
+	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+		return obj, change(obj)
+	}), nil), name)
+}
+
+// Delete removes an object of the cluster of ctx, whatever its finalizers, if allowed returns no error for it as etcd has it.
+func (t *Typed) Delete(ctx context.Context, name string, into runtime.Object, allowed func(obj runtime.Object) error) error {
+	validate := func(_ context.Context, obj runtime.Object) error { return allowed(obj) }
+	return t.api(t.storage.Delete(ctx, t.key(name), into, nil, validate, nil, storage.DeleteOptions{}), name)
+}
+
+// api turns the errors of storage into those of the API.
+func (t *Typed) api(err error, name string) error {
+	switch {
+	case err == nil:
+		return nil
+	case storage.IsNotFound(err):
+		return apierrors.NewNotFound(t.resource, name)
+	case storage.IsConflict(err):
+		return apierrors.NewConflict(t.resource, name, err)
+	case storage.IsExist(err):
+		return apierrors.NewAlreadyExists(t.resource, name)
+	}
+	return err
 }
 
 // ListWithContext reads a page of the objects of all clusters.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -41,16 +42,19 @@ type Collector struct {
 	changed   chan struct{}
 
 	onDelete func(cluster logicalcluster.Name, namespace string)
+	mirrored func(schema.GroupVersionResource) (*informers.Informer, bool)
 
 	monitors map[schema.GroupVersionResource]context.CancelFunc // owned by Run
 	running  sync.WaitGroup
 }
 
-// New returns a collector. Its client reaches the cluster, or all clusters, in each call's context. onDelete, which must
-// not block, is told of every object of any resource that is gone.
-func New(client metadata.Interface, resources Resources, onDelete func(cluster logicalcluster.Name, namespace string)) *Collector {
+// New returns a collector. Its client reaches the cluster, or all clusters, in each call's context. mirrored returns the
+// informer that the process has of a resource anyway: only the others are watched. onDelete, which must not block, is
+// told of every object of any resource that is gone.
+func New(client metadata.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool),
+	onDelete func(cluster logicalcluster.Name, namespace string)) *Collector {
 	return &Collector{
-		metadata: client, resources: resources, graph: newGraph(), onDelete: onDelete,
+		metadata: client, resources: resources, graph: newGraph(), onDelete: onDelete, mirrored: mirrored,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "garbagecollector"}),
@@ -122,6 +126,14 @@ func (c *Collector) syncMonitors(ctx context.Context) {
 
 // monitor follows the metadata of one resource of all clusters.
 func (c *Collector) monitor(ctx context.Context, r schema.GroupVersionResource) {
+	store := &monitorStore{collector: c, resource: r}
+	if informer, ok := c.mirrored(r); ok {
+		branch, end := informer.Branch()
+		defer end()
+		branch.AddHandler(store.changed)
+		<-ctx.Done()
+		return
+	}
 	client := c.metadata.Resource(r)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -131,7 +143,6 @@ func (c *Collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 			return client.Watch(logicalcluster.WithWildcard(ctx), options)
 		},
 	}
-	store := &monitorStore{collector: c, resource: r}
 	cache.NewReflectorWithOptions(pagedList{lw}, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
 		RunWithContext(ctx)
 }
@@ -153,9 +164,21 @@ func (s *monitorStore) object(m metav1.Object) object {
 
 func (s *monitorStore) Add(obj any) error    { return s.Update(obj) }
 func (s *monitorStore) Resync() error        { return nil }
-func (s *monitorStore) Update(obj any) error { s.set(obj.(*metav1.PartialObjectMetadata)); return nil }
+func (s *monitorStore) Update(obj any) error { s.set(obj.(metav1.Object)); return nil }
 
-func (s *monitorStore) set(m *metav1.PartialObjectMetadata) {
+// changed is an informers.Handler.
+func (s *monitorStore) changed(old, obj runtime.Object) {
+	before, _ := old.(metav1.Object)
+	now, exists := obj.(metav1.Object)
+	if before != nil && (!exists || before.GetUID() != now.GetUID()) {
+		s.deleted(before)
+	}
+	if exists {
+		s.set(now)
+	}
+}
+
+func (s *monitorStore) set(m metav1.Object) {
 	o := s.object(m)
 	before := s.collector.graph.ownersOf(o)
 	if s.collector.graph.set(o, m) {
@@ -165,13 +188,15 @@ func (s *monitorStore) set(m *metav1.PartialObjectMetadata) {
 }
 
 func (s *monitorStore) Delete(obj any) error {
-	m, ok := obj.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return nil
+	if m, ok := obj.(metav1.Object); ok {
+		s.deleted(m)
 	}
+	return nil
+}
+
+func (s *monitorStore) deleted(m metav1.Object) {
 	s.gone(s.object(m), m.GetUID())
 	s.collector.onDelete(logicalcluster.Of(m), m.GetNamespace())
-	return nil
 }
 
 // gone handles the end of an object: its dependents have lost an owner, and its owners may wait for one less.

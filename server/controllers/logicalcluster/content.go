@@ -34,16 +34,27 @@ func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var first, last []discovery.Resource
+	var deletable []discovery.Resource
+	var kinds []schema.GroupResource
 	for _, d := range served {
-		if !d.Verbs.HasAll("list", "delete") || d.GroupVersionResource == resource || shadowed(d.GroupResource()) {
-			continue
+		if d.Verbs.HasAll("list", "delete") && d.GroupVersionResource != resource && !shadowed(d.GroupResource()) {
+			deletable = append(deletable, d)
+			kinds = append(kinds, d.GroupResource())
 		}
-		if d.GroupResource() == definitions || d.GroupResource() == bindings {
+	}
+	held, err := r.Held(ctx, kinds, "")
+	if err != nil {
+		return nil, err
+	}
+	var first, last []discovery.Resource
+	for _, d := range deletable {
+		switch {
+		case !slices.Contains(held, d.GroupResource()):
+		case d.GroupResource() == definitions || d.GroupResource() == bindings:
 			last = append(last, d)
-			continue
+		default:
+			first = append(first, d)
 		}
-		first = append(first, d)
 	}
 	for _, stage := range [][]discovery.Resource{first, last} {
 		remaining, err := r.deleteAll(ctx, stage)
@@ -85,9 +96,6 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 
 // deleteResource deletes every object of a resource, and returns how many wait for their finalizers.
 func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
-	if held, err := r.Holds(ctx, d.GroupResource(), ""); err != nil || !held {
-		return 0, err
-	}
 	client := r.Metadata.Resource(d.GroupVersionResource)
 	background := metav1.DeletePropagationBackground
 	list, err := client.List(ctx, metav1.ListOptions{})
@@ -122,21 +130,13 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// withContentCondition returns the conditions with the one that tells what is left.
-func withContentCondition(conditions []corev1alpha1.Condition, remaining []string) []corev1alpha1.Condition {
-	wanted := corev1alpha1.Condition{Type: contentDeleted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.Now()}
-	if len(remaining) > 0 {
-		wanted.Status, wanted.Severity, wanted.Reason = metav1.ConditionFalse, "Info", "SomeResourcesRemain"
-		wanted.Message = "waiting for the finalizers of " + strings.Join(remaining, ", ")
+// contentCondition tells what is left.
+func contentCondition(remaining []string) corev1alpha1.Condition {
+	if len(remaining) == 0 {
+		return corev1alpha1.Condition{Type: contentDeleted, Status: metav1.ConditionTrue}
 	}
-	out := slices.Clone(conditions)
-	i := slices.IndexFunc(out, func(c corev1alpha1.Condition) bool { return c.Type == contentDeleted })
-	if i < 0 {
-		return append(out, wanted)
+	return corev1alpha1.Condition{
+		Type: contentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
+		Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 	}
-	if out[i].Status == wanted.Status {
-		wanted.LastTransitionTime = out[i].LastTransitionTime
-	}
-	out[i] = wanted
-	return out
 }

@@ -2,16 +2,14 @@ package logicalcluster
 
 import (
 	"context"
-	"maps"
-	"reflect"
+	"errors"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -20,15 +18,18 @@ import (
 	"github.com/kcplane/kcp/server/controllers/namespace"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
 )
 
-// Inputs of the controller. Clients reach the cluster in each call's context.
+// Inputs of the controller. Clients and storage reach the cluster in each call's context.
 type Inputs struct {
 	Set       *informers.Set
-	Dynamic   dynamic.Interface
 	Metadata  metadata.Interface
 	Resources namespace.Resources
-	Holds     namespace.Holds
+	Held      namespace.Held
+	// Clusters and Workspaces store the objects.
+	Clusters, Workspaces *storage.Typed
 	// ExternalURL of the installation, without a trailing slash.
 	ExternalURL string
 }
@@ -54,7 +55,20 @@ func New(in Inputs) *controller.Controller {
 	r := &reconciler{Inputs: in, started: time.Now()}
 	r.controller = controller.New("logicalcluster", 8, r.reconcile)
 	r.controller.Watch(in.Set.LogicalClusters.Informer)
+	in.Set.Namespaces.AddHandler(func(old, obj runtime.Object) {
+		if obj == nil {
+			r.lostNamespace(logicalcluster.Of(old.(*corev1.Namespace)))
+		}
+	})
 	return r.controller
+}
+
+// lostNamespace goes on with a logical cluster that may have waited for one of its namespaces.
+func (r *reconciler) lostNamespace(cluster logicalcluster.Name) {
+	lc, err := r.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err == nil && lc.DeletionTimestamp != nil {
+		r.controller.Enqueue(informers.Key{Cluster: cluster, Name: corev1alpha1.LogicalClusterName})
+	}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -65,34 +79,55 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil || r.settled(lc) {
 		return err
 	}
-	u, err := r.Dynamic.Resource(resource).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
+	if orphan, err := r.orphan(ctx, key, lc); orphan || err != nil {
 		return err
 	}
-	live := &corev1alpha1.LogicalCluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, live); err != nil {
-		return err
+	if lc.DeletionTimestamp != nil && len(lc.Finalizers) == 0 {
+		return r.delete(ctx, lc)
 	}
-	if orphan, err := r.orphan(ctx, key, live); orphan || err != nil {
-		return err
-	}
-	wanted := next(live, r.ExternalURL)
-	if wanted.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(live.Finalizers, corev1alpha1.DeletionFinalizer) {
+	var content *corev1alpha1.Condition
+	if deletable(lc) {
 		remaining, err := r.deleteContent(ctx)
 		if err != nil {
 			return err
 		}
-		wanted.Status.Conditions = withContentCondition(live.Status.Conditions, remaining)
-		if len(remaining) == 0 {
-			wanted.Finalizers = slices.DeleteFunc(wanted.Finalizers, func(f string) bool { return f == corev1alpha1.DeletionFinalizer })
-		} else {
+		if len(remaining) == 0 && len(lc.Finalizers) == 1 {
+			return r.delete(ctx, lc)
+		}
+		if len(remaining) > 0 {
 			r.controller.EnqueueAfter(key, remainingInterval)
 		}
+		condition := contentCondition(remaining)
+		content = &condition
 	}
-	return r.commit(ctx, live, wanted)
+	return ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
+		live := obj.(*corev1alpha1.LogicalCluster)
+		advance(live, r.ExternalURL)
+		if content != nil {
+			scheduling.SetCondition(&live.Status.Conditions, *content)
+			if content.Status == metav1.ConditionTrue {
+				live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == corev1alpha1.DeletionFinalizer })
+			}
+		}
+		return nil
+	}))
+}
+
+var errChanged = errors.New("it has changed meanwhile")
+
+// delete removes a LogicalCluster that nothing holds any more.
+func (r *reconciler) delete(ctx context.Context, lc *corev1alpha1.LogicalCluster) error {
+	return ignoreGone(r.Clusters.Delete(ctx, lc.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
+		if live := obj.(*corev1alpha1.LogicalCluster); live.UID != lc.UID || !slices.Equal(live.Finalizers, lc.Finalizers) {
+			return apierrors.NewConflict(resource.GroupResource(), lc.Name, errChanged)
+		}
+		return nil
+	}))
+}
+
+// deletable tells whether the content of a logical cluster is to be deleted now.
+func deletable(lc *corev1alpha1.LogicalCluster) bool {
+	return nextPhase(lc) == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(lc.Finalizers, corev1alpha1.DeletionFinalizer)
 }
 
 // settled tells whether a logical cluster needs nothing.
@@ -124,54 +159,13 @@ func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1al
 		return true, nil
 	}
 	owner := lc.Spec.Owner
-	found, err := r.Dynamic.Resource(workspaces).Get(logicalcluster.WithName(ctx, logicalcluster.Name(owner.Cluster)), owner.Name, metav1.GetOptions{})
-	if err == nil && found.GetUID() == owner.UID {
+	found := &tenancyv1alpha1.Workspace{}
+	err := r.Workspaces.Get(logicalcluster.WithName(ctx, logicalcluster.Name(owner.Cluster)), owner.Name, found)
+	if err == nil && found.UID == owner.UID {
 		return false, nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
-	return true, ignoreGone(r.Dynamic.Resource(resource).Delete(ctx, key.Name, metav1.DeleteOptions{}))
-}
-
-// commit writes what changed: first the status, then the metadata, whose finalizers may make the object go.
-func (r *reconciler) commit(ctx context.Context, old, wanted *corev1alpha1.LogicalCluster) error {
-	client := r.Dynamic.Resource(resource)
-	if !reflect.DeepEqual(old.Status, wanted.Status) {
-		status := old.DeepCopy()
-		status.Status = wanted.Status
-		u, err := toUnstructured(status)
-		if err != nil {
-			return err
-		}
-		updated, err := client.UpdateStatus(ctx, u, metav1.UpdateOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		wanted.ResourceVersion = updated.GetResourceVersion()
-	}
-	if maps.Equal(old.Labels, wanted.Labels) && slices.Equal(old.Finalizers, wanted.Finalizers) {
-		return nil
-	}
-	u, err := toUnstructured(wanted)
-	if err != nil {
-		return err
-	}
-	if _, err = client.Update(ctx, u, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-func toUnstructured(lc *corev1alpha1.LogicalCluster) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(lc)
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster"))
-	return u, nil
+	return true, ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted))
 }

@@ -9,25 +9,23 @@ import (
 	"github.com/kcplane/kcp/server/scheduling"
 )
 
-// next returns what the metadata and status of lc should be: the decision of the controller, without side effects.
-func next(lc *corev1alpha1.LogicalCluster, externalURL string) *corev1alpha1.LogicalCluster {
-	out := lc.DeepCopy()
-	out.Status.Phase = nextPhase(lc)
-	out.Status.URL = urlOf(lc, externalURL)
-	held := slices.Contains(out.Finalizers, corev1alpha1.TerminatorsFinalizer)
-	switch wanted := len(lc.Status.Terminators) > 0; {
-	case wanted && !held && lc.DeletionTimestamp == nil:
-		out.Finalizers = append(slices.Clone(out.Finalizers), corev1alpha1.TerminatorsFinalizer)
-	case !wanted && held:
-		out.Finalizers = slices.DeleteFunc(slices.Clone(out.Finalizers), func(f string) bool { return f == corev1alpha1.TerminatorsFinalizer })
-	}
+// advance makes the metadata and status of lc what they should be: the decision of the controller, without side effects.
+func advance(lc *corev1alpha1.LogicalCluster, externalURL string) {
 	if lc.Status.Phase == "" || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
 		// That a LogicalCluster exists means that it is scheduled; from here on its steps count.
-		out.Status.Initializers = scheduling.Remaining(lc.Spec.Initializers)
-		out.Status.Terminators = slices.Clone(lc.Spec.Terminators)
+		lc.Status.Initializers = scheduling.Remaining(lc.Spec.Initializers)
+		lc.Status.Terminators = slices.Clone(lc.Spec.Terminators)
 	}
-	scheduling.SetLabels(out)
-	return out
+	lc.Status.Phase = nextPhase(lc)
+	lc.Status.URL = urlOf(lc, externalURL)
+	held := slices.Contains(lc.Finalizers, corev1alpha1.TerminatorsFinalizer)
+	switch wanted := len(lc.Status.Terminators) > 0; {
+	case wanted && !held && lc.DeletionTimestamp == nil:
+		lc.Finalizers = append(lc.Finalizers, corev1alpha1.TerminatorsFinalizer)
+	case !wanted && held:
+		lc.Finalizers = slices.DeleteFunc(lc.Finalizers, func(f string) bool { return f == corev1alpha1.TerminatorsFinalizer })
+	}
+	scheduling.SetLabels(lc)
 }
 
 func urlOf(lc *corev1alpha1.LogicalCluster, externalURL string) string {

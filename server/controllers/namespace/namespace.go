@@ -4,6 +4,7 @@ package namespace
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,11 +22,11 @@ import (
 // Resources tells what the logical cluster of a context serves.
 type Resources func(ctx context.Context) ([]discovery.Resource, error)
 
-// Holds tells whether the logical cluster of a context stores anything of a resource in a namespace, or in all of them.
-type Holds func(ctx context.Context, resource schema.GroupResource, namespace string) (bool, error)
+// Held returns of which resources the logical cluster of a context stores anything, in a namespace or in all of them.
+type Held func(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error)
 
 // New returns the controller. Clients reach the cluster in each call's context.
-func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources, holds Holds) *controller.Controller {
+func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources, held Held) *controller.Controller {
 	var c *controller.Controller
 	c = controller.New("namespace", 8, func(ctx context.Context, key informers.Key) error {
 		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
@@ -41,7 +42,7 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 				asked = true
 				return []*metav1.APIResourceList{{GroupVersion: "v1"}}, nil
 			}
-			return namespaced(ctx, resources, holds, key.Name)
+			return namespaced(ctx, resources, held, key.Name)
 		}
 		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover, corev1.FinalizerKubernetes)
 		err = deleter.Delete(ctx, key.Name)
@@ -57,19 +58,24 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 }
 
 // namespaced lists the resources that are in a namespace of the context's cluster. Nothing is added to it any more.
-func namespaced(ctx context.Context, resources Resources, holds Holds, name string) ([]*metav1.APIResourceList, error) {
+func namespaced(ctx context.Context, resources Resources, held Held, name string) ([]*metav1.APIResourceList, error) {
 	served, err := resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var candidates []schema.GroupResource
+	for _, r := range served {
+		if r.Namespaced {
+			candidates = append(candidates, r.GroupResource())
+		}
+	}
+	found, err := held(ctx, candidates, name)
 	if err != nil {
 		return nil, err
 	}
 	var lists []*metav1.APIResourceList
 	for _, r := range served {
-		if !r.Namespaced {
-			continue
-		}
-		if held, err := holds(ctx, r.GroupResource(), name); err != nil {
-			return nil, err
-		} else if !held {
+		if !r.Namespaced || !slices.Contains(found, r.GroupResource()) {
 			continue
 		}
 		lists = append(lists, &metav1.APIResourceList{

@@ -5,7 +5,7 @@ package workspace
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"reflect"
 	"slices"
 	"sync"
@@ -13,9 +13,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -23,21 +21,22 @@ import (
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
 )
 
-// Inputs of the controller. Clients reach the cluster in each call's context.
+// Inputs of the controller. Storage reaches the cluster in each call's context.
 type Inputs struct {
 	Set       *informers.Set
-	Dynamic   dynamic.Interface
 	Scheduler *scheduling.Scheduler
+	// Clusters and Workspaces store the objects.
+	Clusters, Workspaces *storage.Typed
 }
 
 // grace is how long the LogicalCluster of a scheduled workspace may be unknown before the workspace is unavailable.
 const grace = time.Minute
 
 var (
-	resource        = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
-	logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
 )
 
 type reconciler struct {
@@ -94,21 +93,15 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil || r.settled(ws, lc) {
 		return err
 	}
-	u, err := r.Dynamic.Resource(resource).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if ws.DeletionTimestamp != nil {
+		return ignoreGone(r.remove(ctx, ws, lc))
 	}
 	live := &tenancyv1alpha1.Workspace{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, live); err != nil {
-		return err
+	if err := r.Workspaces.Get(ctx, key.Name, live); err != nil {
+		return ignoreGone(err)
 	}
 	wanted := live.DeepCopy()
 	switch {
-	case live.DeletionTimestamp != nil:
-		err = r.remove(ctx, wanted, lc)
 	case live.Spec.Mount != nil:
 	case live.Spec.Cluster == "":
 		err = r.schedule(ctx, key, wanted)
@@ -123,7 +116,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil {
 		return err
 	}
-	return r.commit(ctx, live, wanted)
+	return ignoreGone(r.commit(ctx, live, wanted))
 }
 
 func (r *reconciler) url(lc *corev1alpha1.LogicalCluster) string {
@@ -218,34 +211,63 @@ func asUnschedulable(err error, into *scheduling.UnschedulableError) bool {
 	return ok
 }
 
-// create stores a LogicalCluster: first as the one thing that may be created, then with the state that it begins with.
+// create stores the LogicalCluster of a workspace. If its name is taken, the workspace is left without one.
 func (r *reconciler) create(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
-	u, err := toUnstructured(lc, corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster"))
-	if err != nil {
+	err := r.Clusters.Create(ctx, corev1alpha1.LogicalClusterName, lc)
+	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	client := r.Dynamic.Resource(logicalClusters)
-	_, err = client.Create(ctx, u, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		existing, err := client.Get(ctx, corev1alpha1.LogicalClusterName, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if uid, _, _ := unstructured.NestedString(existing.Object, "spec", "owner", "uid"); uid != string(ws.UID) {
-			delete(ws.Annotations, tenancyv1alpha1.ClusterAnnotation)
-		}
-		return nil
+	existing := &corev1alpha1.LogicalCluster{}
+	if err := r.Clusters.Get(ctx, corev1alpha1.LogicalClusterName, existing); err != nil {
+		return err
 	}
-	return err
+	if !owns(ws, existing) {
+		delete(ws.Annotations, tenancyv1alpha1.ClusterAnnotation)
+	}
+	return nil
 }
 
-// remove deletes the logical cluster of a workspace that is being deleted, and lets go of the workspace once it is gone.
+// remove deletes the logical cluster of a workspace that is being deleted, and the workspace once that is gone.
 func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
-	if !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) {
-		return nil
+	ours := slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	inside := logicalcluster.WithName(ctx, clusterOf(ws))
+	if lc == nil && ours && clusterOf(ws) != "" { // perhaps not seen yet
+		live := &corev1alpha1.LogicalCluster{}
+		switch err := r.Clusters.Get(inside, corev1alpha1.LogicalClusterName, live); {
+		case err == nil && owns(ws, live):
+			lc = live
+		case err != nil && !apierrors.IsNotFound(err):
+			return err
+		}
 	}
+	held := len(ws.Finalizers) > 1 || (len(ws.Finalizers) == 1 && !ours)
+	switch {
+	case lc != nil && !held && lc.DeletionTimestamp == nil:
+		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted)
+	case lc != nil && !held && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseTerminating && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
+		return nil // most go before there is anything to show
+	case lc == nil && !held:
+		return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+			if live := obj.(*tenancyv1alpha1.Workspace); live.UID != ws.UID || !slices.Equal(live.Finalizers, ws.Finalizers) {
+				return apierrors.NewConflict(resource.GroupResource(), ws.Name, errChanged)
+			}
+			return nil
+		})
+	}
+	return r.Workspaces.Update(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+		showRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
+		return nil
+	})
+}
+
+var errChanged = errors.New("it has changed meanwhile")
+
+// showRemoval writes into a workspace that is being deleted what its logical cluster, if it is there still, waits for.
+func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseDeleting
-	if lc != nil {
+	if lc == nil {
+		ws.Finalizers = slices.DeleteFunc(ws.Finalizers, func(f string) bool { return f == tenancyv1alpha1.LogicalClusterFinalizer })
+	} else {
 		if ws.Status.Terminators = lc.Status.Terminators; len(ws.Status.Terminators) > 0 {
 			ws.Status.Phase = corev1alpha1.LogicalClusterPhaseTerminating
 		}
@@ -259,74 +281,21 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		ws.Labels = map[string]string{}
 	}
 	ws.Labels[corev1alpha1.PhaseLabel] = string(ws.Status.Phase)
-	if len(ws.Finalizers) > 1 {
-		return nil // others want the logical cluster to be there still
-	}
-	name := clusterOf(ws)
-	if name == "" {
-		ws.Finalizers = nil
-		return nil
-	}
-	if lc != nil && lc.DeletionTimestamp != nil {
-		return nil
-	}
-	inside := logicalcluster.WithName(ctx, name)
-	client := r.Dynamic.Resource(logicalClusters)
-	if lc == nil {
-		existing, err := client.Get(inside, corev1alpha1.LogicalClusterName, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			ws.Finalizers = nil
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if uid, _, _ := unstructured.NestedString(existing.Object, "spec", "owner", "uid"); uid != string(ws.UID) {
-			ws.Finalizers = nil
-			return nil
-		}
-	}
-	err := client.Delete(inside, corev1alpha1.LogicalClusterName, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting logical cluster %s: %w", name, err)
-	}
-	return nil
 }
 
-// commit writes what differs. The status goes first: without finalizers the object may be gone after the second write.
+// commit writes wanted over live, unless that has changed meanwhile.
 func (r *reconciler) commit(ctx context.Context, live, wanted *tenancyv1alpha1.Workspace) error {
-	client := r.Dynamic.Resource(resource)
-	kind := tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace")
-	gone := live.DeletionTimestamp != nil && len(wanted.Finalizers) == 0
-	changed := !reflect.DeepEqual(live.ObjectMeta, wanted.ObjectMeta) || !reflect.DeepEqual(live.Spec, wanted.Spec)
-	if changed && !gone {
-		u, err := toUnstructured(wanted, kind)
-		if err != nil {
-			return err
-		}
-		updated, err := client.Update(ctx, u, metav1.UpdateOptions{})
-		if err != nil {
-			return ignoreGone(err)
-		}
-		wanted.ResourceVersion = updated.GetResourceVersion()
+	if !reflect.DeepEqual(live.Spec, wanted.Spec) {
+		wanted.Generation++
 	}
-	if !gone && !reflect.DeepEqual(live.Status, wanted.Status) {
-		u, err := toUnstructured(wanted, kind)
-		if err != nil {
-			return err
+	return r.Workspaces.Update(ctx, live.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+		now := obj.(*tenancyv1alpha1.Workspace)
+		if now.ResourceVersion != live.ResourceVersion {
+			return apierrors.NewConflict(resource.GroupResource(), live.Name, errChanged)
 		}
-		_, err = client.UpdateStatus(ctx, u, metav1.UpdateOptions{})
-		return ignoreGone(err)
-	}
-	if gone {
-		u, err := toUnstructured(wanted, kind)
-		if err != nil {
-			return err
-		}
-		_, err = client.Update(ctx, u, metav1.UpdateOptions{})
-		return ignoreGone(err)
-	}
-	return nil
+		*now = *wanted.DeepCopy()
+		return nil
+	})
 }
 
 func ignoreGone(err error) error {
@@ -334,18 +303,4 @@ func ignoreGone(err error) error {
 		return nil
 	}
 	return err
-}
-
-func toUnstructured(obj runtime.Object, kind interface {
-	ToAPIVersionAndKind() (string, string)
-}) (*unstructured.Unstructured, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: content}
-	version, name := kind.ToAPIVersionAndKind()
-	u.SetAPIVersion(version)
-	u.SetKind(name)
-	return u, nil
 }

@@ -1,0 +1,41 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
+	s := configMaps(t)
+	create(t, s, "ours", "default", "one", nil)
+	create(t, s, "ours2", "other", "two", nil)
+	b := *backend
+	b.root = "/" + t.Name()
+	for _, test := range []struct {
+		cluster, resource, namespace string
+		want                         bool
+	}{
+		{"ours", "configmaps", "", true}, {"ours", "configmaps", "default", true}, {"ours", "configmaps", "def", false},
+		{"ours", "configmaps", "other", false}, {"our", "configmaps", "", false}, {"ours", "secrets", "", false}, {"ours2", "configmaps", "other", true},
+	} {
+		asked := schema.GroupResource{Resource: test.resource}
+		got, err := b.Held(in(test.cluster), []schema.GroupResource{{Group: "none", Resource: "others"}, asked}, test.namespace)
+		if err != nil || slices.Contains(got, asked) != test.want || len(got) > 1 {
+			t.Errorf("%+v: got %v, %v", test, got, err)
+		}
+	}
+	many := make([]schema.GroupResource, 3*rangesPerRead)
+	for i := range many {
+		many[i] = schema.GroupResource{Resource: fmt.Sprintf("others%d", i)}
+	}
+	last := schema.GroupResource{Resource: "configmaps"}
+	if got, err := b.Held(in("ours"), append(many, last), ""); err != nil || !slices.Equal(got, []schema.GroupResource{last}) {
+		t.Errorf("among many: got %v, %v", got, err)
+	}
+	if _, err := b.Held(in("*"), []schema.GroupResource{{Resource: "configmaps"}}, ""); err == nil {
+		t.Error("it answered for all clusters")
+	}
+}
