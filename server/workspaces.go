@@ -11,6 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
+	"github.com/kcplane/kcp/server/trim"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
@@ -21,11 +22,12 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	for _, t := range []struct {
 		group          schema.GroupVersion
 		resource, kind string
+		source         informers.Source
 	}{
-		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster"},
-		{corev1alpha1.SchemeGroupVersion, "shards", "Shard"},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace"},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType"},
+		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Unlisted: true, Transform: trim.New().LogicalCluster}},
+		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Unlisted: true, Transform: trim.New().Workspace}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")
@@ -33,7 +35,8 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 			return err
 		}
 		c.stored[t.resource] = s
-		c.informers.From(resource, s)
+		t.source.ListerWatcher = s
+		c.informers.From(resource, t.source)
 	}
 	var err error
 	if c.set, err = informers.NewSet(c.informers); err != nil {

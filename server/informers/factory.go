@@ -24,7 +24,7 @@ type Factory struct {
 	codecs serializer.CodecFactory
 
 	mu        sync.Mutex
-	sources   map[schema.GroupVersionResource]cache.ListerWatcher
+	sources   map[schema.GroupVersionResource]Source
 	informers map[schema.GroupVersionResource]*Informer
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
@@ -37,14 +37,24 @@ func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
 		config:    clients.ForCluster(base, logicalcluster.Cluster{Wildcard: true}),
 		scheme:    scheme,
 		codecs:    serializer.NewCodecFactory(scheme),
-		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
+		sources:   map[schema.GroupVersionResource]Source{},
 		informers: map[schema.GroupVersionResource]*Informer{},
 		started:   map[schema.GroupVersionResource]bool{},
 	}
 }
 
-// From makes the informer of a resource read from source, which lists and watches all clusters, instead of the server.
-func (f *Factory) From(resource schema.GroupVersionResource, source cache.ListerWatcher) {
+// Source is where the informer of a resource reads from instead of the server.
+type Source struct {
+	// ListerWatcher lists and watches all clusters.
+	cache.ListerWatcher
+	// Transform, unless it is nil, changes every object before it is stored.
+	Transform func(runtime.Object)
+	// Unlisted objects are never listed by cluster or namespace, and cost no index.
+	Unlisted bool
+}
+
+// From makes the informer of a resource read from source.
+func (f *Factory) From(resource schema.GroupVersionResource, source Source) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sources[resource] = source
@@ -58,8 +68,12 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 		return i, nil
 	}
 	if source, ok := f.sources[resource]; ok {
-		f.informers[resource] = New(resource, example, source, nil)
-		return f.informers[resource], nil
+		i := New(resource, example, source.ListerWatcher, nil)
+		if i.transform = source.Transform; source.Unlisted {
+			i.indexer = cache.NewIndexer(storeKey, nil)
+		}
+		f.informers[resource] = i
+		return i, nil
 	}
 	cfg := rest.CopyConfig(f.config)
 	gv := resource.GroupVersion()

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
