@@ -52,6 +52,10 @@ e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and He
 conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
 
+.PHONY: durability
+durability: build ## Kill the server 50 times while it writes, and look for what is lost.
+	KCP_BIN=$(BIN) KCP_DURABILITY=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/durability
+
 .PHONY: race
 race: ## Run the unit tests with the race detector.
 	$(GO) test -race ./api/... ./cli/... ./server/...

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -166,6 +167,7 @@ func (c *config) buildGeneric() error {
 	}
 	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
 	c.generic = g
+	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
 	etcd := *c.opts.Generic.Etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
 	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
@@ -259,6 +261,9 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
+	if g.AuditBackend != nil {
+		h = path.WithAuditAnnotations(h, c.tree.Path)
+	}
 	bare := h
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
 	h = path.WithCluster(h, g.Serializer, c.tree)

@@ -23,7 +23,7 @@ func openStorage(ctx context.Context, opts options.Completed) (backend *storage.
 		}
 		client, fatal, stop = server.Client(), server.Err(), server.Stop
 	} else {
-		client, err = storage.Dial(opts.Generic.Etcd.StorageConfig.Transport)
+		client, err = storage.Dial(ctx, opts.Generic.Etcd.StorageConfig.Transport)
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--etcd-servers: %w", err)
 		}

@@ -2,15 +2,12 @@ package storage
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"strings"
 	"time"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
-	"google.golang.org/grpc"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -47,26 +44,6 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 
 // Close stops the compaction of history.
 func (b *Backend) Close() { b.compactor.Stop() }
-
-// Dial connects to the etcd servers of a storage configuration.
-func Dial(config storagebackend.TransportConfig) (*clientv3.Client, error) {
-	var tlsConfig *tls.Config
-	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
-		var err error
-		tlsConfig, err = transport.TLSInfo{CertFile: config.CertFile, KeyFile: config.KeyFile, TrustedCAFile: config.TrustedCAFile}.ClientConfig()
-		if err != nil {
-			return nil, fmt.Errorf("TLS of etcd client: %w", err)
-		}
-	}
-	return clientv3.New(clientv3.Config{
-		Endpoints:            config.ServerList,
-		TLS:                  tlsConfig,
-		DialTimeout:          20 * time.Second,
-		DialKeepAliveTime:    30 * time.Second,
-		DialKeepAliveTimeout: 10 * time.Second,
-		DialOptions:          []grpc.DialOption{grpc.WithDisableServiceConfig()},
-	})
-}
 
 // Ping tells whether etcd answers.
 func (b *Backend) Ping(ctx context.Context) error {

@@ -1,0 +1,33 @@
+package path
+
+import (
+	"net/http"
+
+	"k8s.io/apiserver/pkg/audit"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// The annotations of audit events that tell where a request went. The URI of an event begins behind the cluster.
+const (
+	auditCluster   = "kcp.io/cluster"
+	auditPath      = "kcp.io/path"
+	auditWorkspace = "tenancy.kcp.io/workspace"
+)
+
+// WithAuditAnnotations makes the audit log tell the logical cluster of each request, which must be in its context, and
+// the path of that, which pathOf returns.
+func WithAuditAnnotations(next http.Handler, pathOf func(logicalcluster.Name) string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if cluster, ok := logicalcluster.From(r.Context()); ok {
+			ctx := audit.WithAuditContext(r.Context())
+			where := cluster.String()
+			audit.AddAuditAnnotations(ctx, auditCluster, where, auditWorkspace, where)
+			if !cluster.Wildcard {
+				audit.AddAuditAnnotation(ctx, auditPath, pathOf(cluster.Name))
+			}
+			r = r.WithContext(ctx)
+		}
+		next.ServeHTTP(w, r)
+	})
+}

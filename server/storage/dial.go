@@ -1,0 +1,100 @@
+package storage
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"google.golang.org/grpc"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/component-base/tracing"
+	"k8s.io/klog/v2"
+)
+
+const (
+	dialTimeout = 20 * time.Second
+	// reachTimeout is how long etcd may take to be there when the server starts.
+	reachTimeout, reachInterval = time.Minute, 2 * time.Second
+)
+
+// Dial connects to the etcd servers of a storage configuration, and waits until one of them can be reached. A server
+// whose certificate is not trusted is not waited for.
+func Dial(ctx context.Context, config storagebackend.TransportConfig) (*clientv3.Client, error) {
+	var tlsConfig *tls.Config
+	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
+		var err error
+		tlsConfig, err = transport.TLSInfo{CertFile: config.CertFile, KeyFile: config.KeyFile, TrustedCAFile: config.TrustedCAFile}.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("TLS of etcd client: %w", err)
+		}
+	}
+	if err := reach(ctx, config.ServerList, tlsConfig); err != nil {
+		return nil, err
+	}
+	return clientv3.New(clientv3.Config{
+		Endpoints:            config.ServerList,
+		TLS:                  tlsConfig,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    30 * time.Second,
+		DialKeepAliveTimeout: 10 * time.Second,
+		DialOptions: []grpc.DialOption{grpc.WithDisableServiceConfig(), grpc.WithStatsHandler(
+			// The provider is that of the process: the server sets it when it has read what to trace.
+			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
+		)},
+	})
+}
+
+// reach returns once one of the servers can be connected to, or why none can.
+func reach(ctx context.Context, servers []string, tlsConfig *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, reachInterval, true, func(ctx context.Context) (bool, error) {
+		for _, server := range servers {
+			if last = knock(ctx, server, tlsConfig); last == nil {
+				return true, nil
+			}
+			var untrusted *tls.CertificateVerificationError
+			if errors.As(last, &untrusted) {
+				return false, last
+			}
+		}
+		klog.FromContext(ctx).Info("Waiting for etcd", "servers", servers, "reason", last)
+		return false, nil
+	})
+	if err != nil && last != nil {
+		return fmt.Errorf("etcd cannot be reached: %w", last)
+	}
+	return err
+}
+
+func knock(ctx context.Context, server string, tlsConfig *tls.Config) error {
+	u, err := url.Parse(server)
+	if err != nil {
+		return err
+	}
+	network, address := "tcp", u.Host
+	if u.Scheme == "unix" || u.Scheme == "unixs" {
+		network, address = "unix", u.Host+u.Path
+	}
+	var dialer interface {
+		DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	} = &net.Dialer{Timeout: dialTimeout}
+	if u.Scheme == "https" || u.Scheme == "unixs" {
+		dialer = &tls.Dialer{NetDialer: &net.Dialer{Timeout: dialTimeout}, Config: tlsConfig}
+	}
+	connection, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return fmt.Errorf("%s: %w", server, err)
+	}
+	return connection.Close()
+}

@@ -1,0 +1,45 @@
+package durability
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kcplane/kcp/server/etcd"
+)
+
+// compareWithEtcd opens the database of a server that has stopped, and compares what it holds with what was listed in
+// each cluster.
+func compareWithEtcd(t *testing.T, root string, listed map[string][]string) {
+	t.Helper()
+	database, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(root, "etcd-server")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer database.Stop()
+	client := database.Client()
+	defer client.Close()
+	for name, want := range listed {
+		var stored []string
+		for resource, prefix := range map[string]string{
+			"configmaps": "/registry/core/configmaps/", "widgets": "/registry/durability.test/widgets/customresources/",
+		} {
+			found, err := client.Get(t.Context(), prefix+name+"/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, kv := range found.Kvs {
+				if key := string(kv.Key); strings.HasPrefix(key, prefix+name+"/"+namespace+"/") {
+					stored = append(stored, resource+"/"+key[strings.LastIndex(key, "/")+1:])
+				}
+			}
+		}
+		slices.Sort(stored)
+		if !slices.Equal(stored, want) {
+			t.Errorf("%s: etcd holds %d objects, the server listed %d", name, len(stored), len(want))
+		}
+	}
+}

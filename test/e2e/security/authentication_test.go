@@ -1,0 +1,285 @@
+package security
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// authenticationConfiguration trusts two issuers, whose users it names differently. Its gaps are the URL and the
+// certificate of each.
+const authenticationConfiguration = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+jwt:
+- issuer:
+    url: %s
+    audiences: [kcp]
+    certificateAuthority: |
+%s
+  claimMappings:
+    username: {claim: sub, prefix: "first:"}
+    groups: {claim: groups, prefix: "first:"}
+- issuer:
+    url: %s
+    audiences: [kcp]
+    certificateAuthority: |
+%s
+  claimValidationRules:
+  - {expression: "claims.hd == 'example.com'", message: "the domain must be example.com"}
+  claimMappings:
+    username: {expression: "claims.sub + '@' + claims.hd"}
+    groups: {expression: "dyn(claims.groups).map(g, 'second:' + string(g))"}
+  userValidationRules:
+  - {expression: "!user.username.startsWith('system:')", message: "reserved"}
+`
+
+func indent(text string) string {
+	return "      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
+}
+
+// whoAmI asks the server who a token is.
+func whoAmI(t *testing.T, server *kcptest.Server, token string) (authenticationv1.UserInfo, error) {
+	t.Helper()
+	kube := server.Named("root").Kube(t, kcptest.User{Name: "token", Token: token})
+	review, err := kube.AuthenticationV1().SelfSubjectReviews().Create(kcptest.Context(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	return review.Status.UserInfo, nil
+}
+
+func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
+	e := &environment
+	for what, c := range map[string]struct {
+		issuer *issuer
+		claims map[string]any
+		name   string
+		group  string
+	}{
+		"prefixed claims":    {e.first, nil, "first:jane", "first:developers"},
+		"mapped expressions": {e.other, map[string]any{"hd": "example.com"}, "jane@example.com", "second:developers"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			token, err := c.issuer.token(c.issuer.claims(c.claims))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var who authenticationv1.UserInfo
+			kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
+				who, err = whoAmI(t, e.server, token)
+				return err
+			})
+			if who.Username != c.name || !slices.Contains(who.Groups, c.group) || !slices.Contains(who.Groups, "system:authenticated") {
+				t.Errorf("the user is %+v", who)
+			}
+		})
+	}
+}
+
+func TestOtherTokensAreRefused(t *testing.T) {
+	e := &environment
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, err := e.first.token(e.first.claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
+		_, err := whoAmI(t, e.server, good)
+		return err
+	})
+	unsigned := func(claims map[string]any) string {
+		content, _ := json.Marshal(claims)
+		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(content) + "."
+	}
+	tokens := map[string]func() (string, error){
+		"for another audience": func() (string, error) { return e.first.token(e.first.claims(map[string]any{"aud": "other"})) },
+		"expired": func() (string, error) {
+			return e.first.token(e.first.claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}))
+		},
+		"not valid yet": func() (string, error) {
+			return e.first.token(e.first.claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}))
+		},
+		"of an unknown issuer": func() (string, error) {
+			return e.first.token(e.first.claims(map[string]any{"iss": "https://other.test"}))
+		},
+		"in the name of another issuer": func() (string, error) { return e.first.token(e.other.claims(map[string]any{"hd": "example.com"})) },
+		"signed by a stranger":          func() (string, error) { return sign(own, e.first.claims(nil)) },
+		"not signed":                    func() (string, error) { return unsigned(e.first.claims(nil)), nil },
+		"against a claim rule":          func() (string, error) { return e.other.token(e.other.claims(map[string]any{"hd": "evil.test"})) },
+		"with a reserved name": func() (string, error) {
+			return e.other.token(e.other.claims(map[string]any{"hd": "example.com", "sub": "system:x"}))
+		},
+		"changed after it was signed": func() (string, error) { return good[:len(good)-4] + "AAAA", nil },
+	}
+	for what, make := range tokens {
+		t.Run(what, func(t *testing.T) {
+			token, err := make()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = whoAmI(t, e.server, token)
+			kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
+			if err != nil && (strings.Contains(err.Error(), e.first.URL) || strings.Contains(err.Error(), token)) {
+				t.Errorf("the refusal tells too much: %v", err)
+			}
+		})
+	}
+}
+
+// asProxy sends identity headers with a client certificate of that name, or without one, and returns the answer.
+func asProxy(t *testing.T, a *authority, name string, headers map[string]string) (int, authenticationv1.UserInfo) {
+	t.Helper()
+	e := &environment
+	config := &tls.Config{InsecureSkipVerify: true}
+	if a != nil {
+		var err error
+		certFile, keyFile, err := a.issue(t.TempDir(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, e.server.URL+"/clusters/root/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		bytes.NewReader([]byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for key, value := range headers {
+		request.Header.Set(key, value)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	review := &authenticationv1.SelfSubjectReview{}
+	if response.StatusCode == http.StatusCreated {
+		if err := json.Unmarshal(content, review); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return response.StatusCode, review.Status.UserInfo
+}
+
+func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
+	e := &environment
+	headers := map[string]string{
+		"X-Remote-User": "carol", "X-Remote-Group": "auditors",
+		"X-Remote-Extra-Authentication.kcp.io%2fscopes": "cluster:somewhere",
+	}
+	code, who := asProxy(t, e.ca, "front-proxy", headers)
+	if code != http.StatusCreated || who.Username != "carol" || !slices.Contains(who.Groups, "auditors") {
+		t.Errorf("from the front proxy: %d, %+v", code, who)
+	}
+	if got := who.Extra["authentication.kcp.io/scopes"]; !slices.Equal(got, []string{"cluster:somewhere"}) {
+		t.Errorf("from the front proxy: the scopes are %v", got)
+	}
+	for what, c := range map[string]struct {
+		ca   *authority
+		name string
+	}{
+		"without a certificate":              {nil, ""},
+		"with a certificate of a stranger":   {e.stranger, "front-proxy"},
+		"with a certificate of another name": {e.ca, "somebody"},
+	} {
+		if code, who := asProxy(t, c.ca, c.name, headers); code == http.StatusCreated && who.Username != "system:anonymous" || who.Username == "carol" {
+			t.Errorf("%s: %d, %+v", what, code, who)
+		}
+	}
+}
+
+func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
+	e := &environment
+	server, err := kcptest.Start(t.TempDir(), "--oidc-issuer-url="+e.first.URL, "--oidc-client-id=kcp", "--oidc-ca-file="+e.ca.file,
+		"--oidc-username-claim=sub", "--oidc-username-prefix=oidc:", "--oidc-groups-claim=groups", "--oidc-groups-prefix=oidc:", "--oidc-signing-algs=ES256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	token, err := e.first.token(e.first.claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the token is accepted", func(_ contextType) error {
+		who, err := whoAmI(t, server, token)
+		if err == nil && (who.Username != "oidc:jane" || !slices.Contains(who.Groups, "oidc:developers")) {
+			t.Fatalf("the user is %+v", who)
+		}
+		return err
+	})
+	foreign, err := e.other.token(e.other.claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = whoAmI(t, server, foreign)
+	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
+}
+
+func TestGivenServingCertificatesAreUsed(t *testing.T) {
+	e := &environment
+	certFile, keyFile, err := e.ca.issue(t.TempDir(), "kcp-serving")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := kcptest.Start(t.TempDir(), "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	connection, err := tls.Dial("tcp", strings.TrimPrefix(server.URL, "https://"), &tls.Config{RootCAs: e.ca.pool(), ServerName: "127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	if name := connection.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "kcp-serving" {
+		t.Errorf("the certificate is that of %q", name)
+	}
+}
+
+func TestAnEtcdThatIsNotTrustedIsRefused(t *testing.T) {
+	e := &environment
+	dir := t.TempDir()
+	certFile, keyFile, err := e.ca.issue(dir, "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := kcptest.Start(dir, "--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.stranger.file, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
+	if err == nil {
+		server.Kill()
+		t.Fatal("the server runs")
+	}
+	log, readErr := os.ReadFile(dir + "/kcp.log")
+	if readErr != nil || !strings.Contains(string(log), "etcd") || !strings.Contains(string(log), "certificate") {
+		t.Errorf("the refusal does not speak of etcd's certificate: %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package security
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// authority signs the certificates of a test.
+type authority struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	file        string
+}
+
+func newAuthority(dir, name string) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name}, key)
+	if err != nil {
+		return nil, err
+	}
+	a := &authority{certificate, key, filepath.Join(dir, name+".crt")}
+	content, err := cert.EncodeCertificates(certificate)
+	if err != nil {
+		return nil, err
+	}
+	return a, os.WriteFile(a.file, content, 0o600)
+}
+
+// issue writes a certificate for the loopback address, with its key, and returns both files.
+func (a *authority) issue(dir, name string, organizations ...string) (certFile, keyFile string, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", "", err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 100))
+	if err != nil {
+		return "", "", err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: organizations},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		return "", "", err
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return "", "", err
+	}
+	content, err := cert.EncodeCertificates(signed)
+	if err != nil {
+		return "", "", err
+	}
+	private, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return "", "", err
+	}
+	certFile, keyFile = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	if err := os.WriteFile(certFile, content, 0o600); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, os.WriteFile(keyFile, private, 0o600)
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
+// tlsConfig is that of a server or a client with a certificate of the authority.
+func (a *authority) tlsConfig(dir, name string) (*tls.Config, error) {
+	certFile, keyFile, err := a.issue(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: a.pool()}, err
+}

@@ -1,0 +1,203 @@
+package security
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+type contextType = context.Context
+
+const firstKey, secondKey = "key-1", "key-2"
+
+// encryption is a configuration whose first key encrypts, and whose others decrypt as well.
+func encryption(keys ...string) string {
+	var list strings.Builder
+	for _, key := range keys {
+		secret := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte(key[len(key)-1:]), 32))
+		fmt.Fprintf(&list, "      - {name: %s, secret: %s}\n", key, secret)
+	}
+	return `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - secretbox:
+      keys:
+` + list.String() + `  - identity: {}
+- resources: [notes.security.test]
+  providers:
+  - aesgcm:
+      keys:
+` + list.String()
+}
+
+var notes = schema.GroupVersionResource{Group: "security.test", Version: "v1", Resource: "notes"}
+
+const notesDefinition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: notes.security.test}
+spec:
+  group: security.test
+  scope: Namespaced
+  names: {plural: notes, singular: note, kind: Note}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {text: {type: string}}}}
+`
+
+const plain = "nobody-may-read-this"
+
+// keep stores a Secret and a custom resource with the same text.
+func keep(t *testing.T, c *kcptest.Cluster, name string) {
+	t.Helper()
+	_, err := c.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Create(kcptest.Context(t),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"text": plain}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	note := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "security.test/v1", "kind": "Note", "metadata": map[string]any{"name": name}, "text": plain}}
+	if _, err := c.Dynamic(t, kcptest.Masters).Resource(notes).Namespace("default").Create(kcptest.Context(t), note, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns the text of both.
+func read(t *testing.T, c *kcptest.Cluster, name string) (secret, note string, err error) {
+	t.Helper()
+	s, err := c.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Get(kcptest.Context(t), name, metav1.GetOptions{})
+	if err != nil {
+		return "", "", err
+	}
+	n, err := c.Dynamic(t, kcptest.Masters).Resource(notes).Namespace("default").Get(kcptest.Context(t), name, metav1.GetOptions{})
+	if err != nil {
+		return "", "", err
+	}
+	note, _, _ = unstructured.NestedString(n.Object, "text")
+	return string(s.Data["text"]), note, nil
+}
+
+// keysOf returns the keys of both, and how their values begin when they are encrypted.
+func keysOf(cluster, name string) map[string]string {
+	return map[string]string{
+		"/registry/core/secrets/" + cluster + "/default/" + name: "k8s:enc:secretbox:v1:",
+		noteKey(cluster, name): "k8s:enc:aesgcm:v1:",
+	}
+}
+
+func noteKey(cluster, name string) string {
+	return "/registry/security.test/notes/customresources/" + cluster + "/default/" + name
+}
+
+// stored returns the value of a key in etcd.
+func stored(t *testing.T, key string) []byte {
+	t.Helper()
+	found, err := environment.etcd.Get(t.Context(), key)
+	if err != nil || len(found.Kvs) != 1 {
+		t.Fatalf("%s: %v, %v", key, found, err)
+	}
+	return found.Kvs[0].Value
+}
+
+func TestWhatIsEncryptedIsUnreadableInEtcdAndBoundToItsCluster(t *testing.T) {
+	server := environment.server
+	one, two := server.Cluster(t), server.Cluster(t)
+	for _, c := range []*kcptest.Cluster{one, two} {
+		c.Apply(t, notesDefinition)
+		c.WaitForDefinition(t, "notes.security.test")
+		keep(t, c, "kept")
+		if secret, note, err := read(t, c, "kept"); err != nil || secret != plain || note != plain {
+			t.Errorf("read %q and %q: %v", secret, note, err)
+		}
+	}
+	for _, c := range []*kcptest.Cluster{one, two} {
+		for key, prefix := range keysOf(c.Name, "kept") {
+			value := stored(t, key)
+			if !bytes.HasPrefix(value, []byte(prefix+firstKey+":")) || bytes.Contains(value, []byte(plain)) ||
+				bytes.Contains(value, []byte(base64.StdEncoding.EncodeToString([]byte(plain)))) {
+				t.Errorf("%s is stored as %q", key, value)
+			}
+		}
+	}
+	plainMap := "/registry/core/configmaps/" + one.Name + "/default/kube-root-ca.crt"
+	if value := stored(t, plainMap); bytes.HasPrefix(value, []byte("k8s:enc:")) {
+		t.Errorf("%s is encrypted, which nobody asked for", plainMap)
+	}
+	// The key, and so the cluster, is authenticated with the content: what was written for one is worth nothing in another.
+	if _, err := environment.etcd.Put(t.Context(), noteKey(two.Name, "kept"), string(stored(t, noteKey(one.Name, "kept")))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := two.Dynamic(t, kcptest.Masters).Resource(notes).Namespace("default").Get(kcptest.Context(t), "kept", metav1.GetOptions{})
+	if err == nil || strings.Contains(err.Error(), plain) || strings.Contains(err.Error(), one.Name) {
+		t.Errorf("the content of another cluster is answered with: %v", err)
+	}
+}
+
+func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "encryption.yaml")
+	write := func(keys ...string) {
+		if err := os.WriteFile(file, []byte(encryption(keys...)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(firstKey)
+	e := &environment
+	certFile, keyFile, err := e.ca.issue(dir, "client")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "/rotated"
+	begin := func() *kcptest.Server {
+		server, err := kcptest.Start(dir, "--encryption-provider-config="+file, "--etcd-prefix="+prefix,
+			"--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.ca.file, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.Kill)
+		return server
+	}
+	server := begin()
+	c := server.Cluster(t)
+	c.Apply(t, notesDefinition)
+	c.WaitForDefinition(t, "notes.security.test")
+	keep(t, c, "old")
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	write(secondKey, firstKey)
+	server = begin()
+	c = server.Named(c.Name)
+	c.WaitForDefinition(t, "notes.security.test")
+	keep(t, c, "new")
+	for name, key := range map[string]string{"old": firstKey, "new": secondKey} {
+		kcptest.Eventually(t, "both are readable", func(contextType) error {
+			secret, note, err := read(t, c, name)
+			if err == nil && (secret != plain || note != plain) {
+				t.Fatalf("%s: read %q and %q", name, secret, note)
+			}
+			return err
+		})
+		for k, begin := range keysOf(c.Name, name) {
+			value := stored(t, prefix+strings.TrimPrefix(k, "/registry"))
+			if !bytes.HasPrefix(value, []byte(begin+key+":")) {
+				t.Errorf("%s is not encrypted with %s", k, key)
+			}
+		}
+	}
+}
