@@ -1,0 +1,162 @@
+package idle
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const parallel = 16
+
+// each calls f for all names, some at a time.
+func each(t *testing.T, names []string, f func(context.Context, string) error) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(parallel)
+	for _, name := range names {
+		group.Go(func() error {
+			if err := f(ctx, name); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if t.Failed() { // in one of the goroutines above
+		t.FailNow()
+	}
+}
+
+// names returns so many names of clusters that nothing else contains.
+func names(n int) []string {
+	all := make([]string, n)
+	prefix := "idle" + kcptest.Suffix()
+	for i := range all {
+		all[i] = fmt.Sprintf("%s-%05d", prefix, i)
+	}
+	return all
+}
+
+// make creates clusters over the API, and returns when all of them are ready.
+func (s *target) make(t *testing.T, names []string) {
+	t.Helper()
+	each(t, names, func(ctx context.Context, name string) error {
+		_, err := s.Named(name).Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": corev1alpha1.SchemeGroupVersion.String(), "kind": "LogicalCluster",
+			"metadata": map[string]any{"name": corev1alpha1.LogicalClusterName},
+		}}, metav1.CreateOptions{})
+		return err
+	})
+	ready := corev1alpha1.PhaseLabel + "=" + string(corev1alpha1.LogicalClusterPhaseReady)
+	s.wait(t, kcptest.LogicalClusters, metav1.ListOptions{LabelSelector: ready}, names, 1)
+}
+
+// enter makes a first request to clusters, and returns when they hold what every cluster begins with.
+func (s *target) enter(t *testing.T, names []string) {
+	t.Helper()
+	each(t, names, func(ctx context.Context, name string) error {
+		_, err := s.Named(name).Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		return err
+	})
+	s.wait(t, corev1.SchemeGroupVersion.WithResource("namespaces"), metav1.ListOptions{}, names, 2)
+	s.wait(t, corev1.SchemeGroupVersion.WithResource("serviceaccounts"), metav1.ListOptions{}, names, 2)
+	s.wait(t, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.ListOptions{}, names, 2)
+}
+
+// delete deletes clusters, and returns when they are gone.
+func (s *target) delete(t *testing.T, names []string) {
+	t.Helper()
+	each(t, names, func(ctx context.Context, name string) error {
+		return s.Named(name).Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters).
+			Delete(ctx, corev1alpha1.LogicalClusterName, metav1.DeleteOptions{})
+	})
+	s.wait(t, kcptest.LogicalClusters, metav1.ListOptions{}, names, 0)
+}
+
+// patience is how long nothing may happen while something is waited for.
+const patience = 2 * kcptest.Timeout
+
+// wait returns when each of the clusters has so many objects of a resource, as the list of all clusters tells.
+func (s *target) wait(t *testing.T, resource schema.GroupVersionResource, which metav1.ListOptions, clusters []string, want int) {
+	t.Helper()
+	client := s.Named("*").Metadata(t, kcptest.Masters).Resource(resource)
+	fewest, since := -1, time.Now()
+	for {
+		list, err := client.List(t.Context(), which)
+		if err != nil {
+			t.Fatalf("listing %s of all clusters: %v", resource.Resource, err)
+		}
+		found := map[string]int{}
+		for i := range list.Items {
+			found[list.Items[i].Annotations["kcp.io/cluster"]]++
+		}
+		wrong := 0
+		for _, name := range clusters {
+			if found[name] != want {
+				wrong++
+			}
+		}
+		if wrong == 0 {
+			return
+		}
+		if fewest < 0 || wrong < fewest {
+			fewest, since = wrong, time.Now()
+		}
+		if time.Since(since) > patience {
+			t.Fatalf("%d of %d clusters still do not have %d %s, and nothing has changed for %s", wrong, len(clusters), want, resource.Resource, patience)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// wantNoLabel fails the test if a metric tells the name of a cluster.
+func wantNoLabel(t *testing.T, series map[string]float64, clusters []string) {
+	t.Helper()
+	prefix, _, _ := strings.Cut(clusters[0], "-")
+	for name := range series {
+		if strings.Contains(name, prefix) {
+			t.Errorf("the series %s tells the name of a cluster", name)
+		}
+	}
+}
+
+// wantGoneFromEtcd fails the test if a key or a value in etcd tells the name of a cluster.
+func (s *target) wantGoneFromEtcd(t *testing.T, clusters []string) {
+	t.Helper()
+	prefix, _, _ := strings.Cut(clusters[0], "-")
+	left := 0
+	s.scan(t, func(key string, value []byte) {
+		if strings.Contains(key, prefix) || strings.Contains(string(value), prefix) {
+			if left++; left <= 10 {
+				t.Errorf("of a deleted cluster there is still %s: %.200s", key, value)
+			}
+		}
+	})
+	if left > 10 {
+		t.Errorf("and %d keys more", left-10)
+	}
+}
+
+// use reads what is built when somebody asks for it.
+func (s *target) use(t *testing.T, cluster string) {
+	t.Helper()
+	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/" + things.GroupVersion().String(), "/api/v1/secrets"} {
+		if code, body := s.Named(cluster).Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+cluster+path, nil, ""); code != http.StatusOK {
+			t.Errorf("%s answers %d: %.300s", path, code, body)
+		}
+	}
+}

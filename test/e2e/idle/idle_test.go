@@ -1,0 +1,115 @@
+package idle
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// slack is for connections of the test's own clients, which come and go.
+const slack = 12
+
+func TestIdleClustersAddNeitherGoroutinesNorWatchesNorMetrics(t *testing.T) {
+	server := start(t)
+	first := names(100) // so that everything is there that is there once
+	server.make(t, first)
+	server.enter(t, first)
+	goroutines, series := server.quiet(t), server.series(t)
+	idle := names(number(t, "KCP_IDLE_CLUSTERS", 2000))
+	heap := server.heap(t)
+	for _, step := range []struct {
+		name string
+		do   func(*testing.T, []string)
+	}{{"created", server.make}, {"entered", server.enter}} {
+		began := time.Now()
+		step.do(t, idle)
+		took := time.Since(began)
+		after := server.settled(t, goroutines, slack)
+		now := server.series(t)
+		if more := growth(watches(series), watches(now)); more != "" {
+			t.Errorf("%s clusters add watches: %s", step.name, more)
+		}
+		wantNoLabel(t, now, idle)
+		wantNoSeriesOfTheirOwn(t, series, now, len(idle))
+		keys, bytes := server.stored(t, idle[0])
+		if keys == 0 {
+			t.Errorf("the keys of the cluster %s were not found in etcd", idle[0])
+		}
+		t.Logf("%d clusters %s in %s: goroutines %d, were %d; series %d, were %d; watches %d; heap %d bytes more, %d keys and %d bytes in etcd for each",
+			len(idle), step.name, took.Round(time.Second), total(after), total(goroutines), len(now), len(series), total(watches(now)),
+			(server.heap(t)-heap)/len(idle), keys, bytes)
+	}
+}
+
+// wantNoSeriesOfTheirOwn fails the test if the number of metrics grows with the number of clusters.
+func wantNoSeriesOfTheirOwn(t *testing.T, before, now map[string]float64, clusters int) {
+	t.Helper()
+	var added []string
+	for name := range now {
+		// The histograms and counters of answers have a series for each code and verb, which may come late.
+		if _, was := before[name]; !was && !strings.HasPrefix(name, "apiserver_") && !strings.HasPrefix(name, "rest_client_") {
+			added = append(added, name)
+		}
+	}
+	if len(added) > 50 || len(now)-len(before) > max(200, clusters/4) {
+		t.Errorf("%d series were %d; among the new ones are %.1000s", len(now), len(before), strings.Join(added, "\n"))
+	}
+}
+
+// stored returns how much there is of a cluster in etcd.
+func (s *target) stored(t *testing.T, cluster string) (keys, bytes int) {
+	t.Helper()
+	s.scan(t, func(key string, value []byte) {
+		if strings.Contains(key, cluster) {
+			keys++
+			bytes += len(key) + len(value)
+		}
+	})
+	return keys, bytes
+}
+
+// warmth is how many clusters fill what the server remembers up to a bound: lists, schemas and their documents.
+const warmth = 450
+
+func TestDeletedClustersAreGoneFromMemoryAndFromEtcd(t *testing.T) {
+	server := start(t)
+	rounds, clusters := number(t, "KCP_IDLE_ROUNDS", 5), number(t, "KCP_IDLE_CHURN", 150)
+	for warmed := clusters; warmed < warmth; warmed += clusters {
+		server.churn(t, clusters)
+	}
+	server.churn(t, clusters)
+	goroutines, first := server.quiet(t), server.heap(t)
+	limit := first + first/10
+	for round := 2; round <= rounds; round++ {
+		server.churn(t, clusters)
+		server.settled(t, goroutines, slack)
+		kcptest.Eventually(t, "the heap is at most a tenth larger than after the first round", func(context.Context) error {
+			if heap := server.heap(t); heap > limit {
+				return fmt.Errorf("it is %d KiB, and was %d KiB", heap/1024, first/1024)
+			}
+			return nil
+		})
+	}
+}
+
+// churn creates clusters, uses them and deletes them, and checks that nothing of them is left in etcd and in the metrics.
+func (s *target) churn(t *testing.T, clusters int) {
+	t.Helper()
+	began := time.Now()
+	churned := names(clusters)
+	s.make(t, churned)
+	s.enter(t, churned)
+	s.fill(t, churned)
+	made := time.Since(began)
+	s.delete(t, churned)
+	took := time.Since(began) - made
+	s.wantGoneFromEtcd(t, churned)
+	s.compact(t)
+	wantNoLabel(t, s.series(t), churned)
+	t.Logf("%d clusters made and filled in %s, deleted in %s; goroutines %d, heap %d KiB", clusters, made.Round(time.Second),
+		took.Round(time.Second), total(s.goroutines(t)), s.heap(t)/1024)
+}
