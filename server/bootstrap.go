@@ -15,7 +15,11 @@ func (c *config) bootstrap(ctx context.Context) error {
 	shard := root.Shard{
 		Name: c.opts.ShardName, BaseURL: c.opts.ShardBaseURL, ExternalURL: c.opts.ShardExternalURL, VirtualWorkspaceURL: c.opts.ShardVirtualWorkspaceURL,
 	}
-	if err := root.Bootstrap(ctx, c.dynamic, shard, c.opts.Batteries); err != nil {
+	var homeCreators []string
+	if c.opts.Homes.Enabled {
+		homeCreators = c.opts.Homes.CreatorGroups
+	}
+	if err := root.Bootstrap(ctx, c.dynamic, shard, c.opts.Batteries, homeCreators); err != nil {
 		return err
 	}
 	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {

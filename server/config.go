@@ -59,6 +59,7 @@ import (
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/kubeconfig"
@@ -245,6 +246,9 @@ func (c *config) buildAuthorization() error {
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
 	c.generic.Authorization.Authorizer = virtual.Authorizer(c.generic.Authorization.Authorizer)
+	if c.opts.Homes.Enabled {
+		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
+	}
 	c.generic.RuleResolver = authorization.Resolver{Rules: c.rules}
 	return err
 }
@@ -257,6 +261,10 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
 	h = body.WithText(h)
 	h = virtual.Serve(h)
+	if c.opts.Homes.Enabled {
+		homes := home.Homes{Clusters: c.stored["logicalclusters"], Scheduler: c.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer}
+		h = homes.WithHome(h)
+	}
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)

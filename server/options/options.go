@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
@@ -46,12 +47,21 @@ type Options struct {
 	ShardVirtualWorkspaceURL string
 	// ProfilerAddress, host:port, serves pprof without authentication. Empty means none.
 	ProfilerAddress string
+	// Homes are the workspaces that users get by asking for them.
+	Homes Homes
 	// RunControllers tells whether this process runs the controllers.
 	RunControllers bool
 	// LeaderElection tells whether it does so only while it leads others.
 	LeaderElection LeaderElection
 	// BatteriesIncluded is a list for Completed.Batteries: names, or +name and -name for more or less than the defaults.
 	BatteriesIncluded []string
+}
+
+// Homes are the options of home workspaces.
+type Homes struct {
+	Enabled bool
+	// CreatorGroups are those whose members get a home.
+	CreatorGroups []string
 }
 
 // Authorization are the options of the chain of authorizers.
@@ -96,6 +106,7 @@ func New() *Options {
 		KubeconfigPath: "admin.kubeconfig",
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
+		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
 		RunControllers: true,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -159,6 +170,10 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "API version of the SubjectAccessReviews that the webhook gets.")
 	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL, "How long an approval of the webhook is remembered.")
 	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL, "How long a refusal of the webhook is remembered.")
+
+	fs = sets.FlagSet("kcp home workspaces")
+	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled, "Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
+	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups, "Groups whose members get a home workspace.")
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")

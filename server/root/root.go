@@ -46,8 +46,9 @@ var logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclust
 // Shard describes this shard.
 type Shard struct{ Name, BaseURL, ExternalURL, VirtualWorkspaceURL string }
 
-// Bootstrap makes the logical cluster root and its content. What exists is brought up to date.
-func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, batteries sets.Set[string]) error {
+// Bootstrap makes the logical cluster root and its content. What exists is brought up to date. homeCreators are the groups
+// whose members get a home workspace.
+func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, batteries sets.Set[string], homeCreators []string) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.Root)
 	if err := makeCluster(ctx, client); err != nil {
 		return fmt.Errorf("logical cluster %s: %w", logicalcluster.Root, err)
@@ -56,6 +57,7 @@ func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, batte
 	if err != nil {
 		return err
 	}
+	objects = append(objects, homes(homeCreators)...)
 	for _, obj := range objects {
 		if err := apply(ctx, client, obj); err != nil {
 			return fmt.Errorf("%s %s in %s: %w", obj.GetKind(), obj.GetName(), logicalcluster.Root, err)
@@ -114,6 +116,25 @@ func content(shard Shard, batteries sets.Set[string]) ([]*unstructured.Unstructu
 		}
 	}
 	return objects, nil
+}
+
+// homes lets the members of groups have a home.
+func homes(groups []string) []*unstructured.Unstructured {
+	const name = "system:kcp:home-clusterworkspace-create"
+	var subjects []any
+	for _, group := range groups {
+		subjects = append(subjects, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group})
+	}
+	return []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name},
+		"rules": []any{map[string]any{
+			"apiGroups": []any{tenancyv1alpha1.SchemeGroupVersion.Group}, "resources": []any{"workspaces"}, "resourceNames": []any{"~"}, "verbs": []any{"get", "create"},
+		}},
+	}}, {Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+		"subjects": subjects,
+	}}}
 }
 
 func apply(ctx context.Context, client dynamic.Interface, obj *unstructured.Unstructured) error {

@@ -129,18 +129,49 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 		lc.Annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
 	}
 	if ws.Spec.Type != nil {
-		of, err := s.Types.Find(parent, *ws.Spec.Type)
-		if err != nil {
+		if err := s.settleType(lc, parent, *ws.Spec.Type); err != nil {
 			return nil, err
 		}
-		aliases, err := s.Types.Aliases(of)
-		if err != nil {
-			return nil, err
-		}
-		lc.Annotations[tenancyv1alpha1.TypeAnnotation] = of.String()
-		lc.Spec.Initializers = workspacetypes.Initializers(aliases)
-		lc.Spec.Terminators = workspacetypes.Terminators(aliases)
 	}
+	begin(lc)
+	return lc, nil
+}
+
+// Unowned returns the LogicalCluster of a workspace that no Workspace stands for, in the state in which it is stored first.
+func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name, path string) (*corev1alpha1.LogicalCluster, error) {
+	lc := &corev1alpha1.LogicalCluster{
+		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: corev1alpha1.LogicalClusterName, Finalizers: []string{corev1alpha1.DeletionFinalizer},
+			Annotations: map[string]string{corev1alpha1.PathAnnotation: path, tenancyv1alpha1.ShardAnnotation: s.ShardName},
+		},
+		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: s.ExternalURL + "/clusters/" + string(name)},
+	}
+	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
+		return nil, err
+	}
+	begin(lc)
+	return lc, nil
+}
+
+// settleType writes into a LogicalCluster what its type, as seen from a cluster, asks for.
+func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalcluster.Name, reference tenancyv1alpha1.WorkspaceTypeReference) error {
+	of, err := s.Types.Find(from, reference)
+	if err != nil {
+		return err
+	}
+	aliases, err := s.Types.Aliases(of)
+	if err != nil {
+		return err
+	}
+	lc.Annotations[tenancyv1alpha1.TypeAnnotation] = of.String()
+	lc.Spec.Initializers = workspacetypes.Initializers(aliases)
+	lc.Spec.Terminators = workspacetypes.Terminators(aliases)
+	return nil
+}
+
+// begin writes the first state of a LogicalCluster.
+func begin(lc *corev1alpha1.LogicalCluster) {
 	rest.FillObjectMetaSystemFields(lc)
 	lc.Generation = 1
 	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
@@ -149,7 +180,6 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 		lc.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing
 	}
 	SetLabels(lc)
-	return lc, nil
 }
 
 // Remaining are the initializers that somebody else has to remove.

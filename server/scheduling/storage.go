@@ -78,15 +78,14 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	inside := logicalcluster.WithName(ctx, name)
-	seenCluster, forgetCluster := w.scheduler.clusterArrivals.expect(informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName})
-	defer forgetCluster()
-	if err := w.scheduler.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc); err != nil {
+	wait := w.scheduler.ExpectCluster(name)
+	defer func() { wait(ctx, err == nil) }()
+	if err = w.scheduler.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc); err != nil {
 		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
 	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
 	defer forget()
 	if err = w.Interface.Create(ctx, key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
-		seenCluster(ctx)
 		seen(ctx)
 		return nil
 	}
@@ -110,13 +109,23 @@ func (l *logicalClusterStorage) Create(ctx context.Context, key string, obj, out
 	if err != nil {
 		return err
 	}
-	seen, forget := l.scheduler.clusterArrivals.expect(informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName})
-	defer forget()
-	if err := l.Interface.Create(ctx, key, obj, out, ttl); err != nil {
-		return err
+	wait := l.scheduler.ExpectCluster(name)
+	err = l.Interface.Create(ctx, key, obj, out, ttl)
+	wait(ctx, err == nil)
+	return err
+}
+
+// ExpectCluster must be called before a LogicalCluster is stored, and what it returns afterwards: that waits until this
+// server knows the cluster, if it was stored.
+func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Context, stored bool) {
+	key := informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName}
+	seen, forget := s.clusterArrivals.expect(key)
+	return func(ctx context.Context, stored bool) {
+		defer forget()
+		if _, err := s.LogicalClusters.Get(key.Cluster, "", key.Name); stored && err != nil {
+			seen(ctx)
+		}
 	}
-	seen(ctx)
-	return nil
 }
 
 // schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another

@@ -3,80 +3,176 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 )
 
-// events measures how soon watchers hear of a change.
+const (
+	watched  = "watched"
+	watchers = 100
+)
+
+// audience is a number of watchers of a namespace.
+type audience struct {
+	server *process
+	kube   *kubernetes.Clientset
+	// objects that are written, by the number of the writer
+	objects []*corev1.ConfigMap
+
+	mu      sync.Mutex
+	written time.Time // of the last write, while there is one at a time
+	took    []time.Duration
+	heard   atomic.Int64
+	broken  atomic.Bool
+}
+
+// writers are how many write at a time when the rate is measured.
+const writers = 4
+
+// watchNamespace lets all watchers watch.
+func watchNamespace(ctx context.Context, p *process) (*audience, error) {
+	a := &audience{server: p}
+	var err error
+	if a.kube, err = p.kube(busy, 0); err != nil {
+		return nil, err
+	}
+	_, err = a.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: watched}}, metav1.CreateOptions{})
+	if ignoreExists(err) != nil {
+		return nil, err
+	}
+	for i := range writers {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fixed(i)}, Data: map[string]string{"payload": payload}}
+		made, err := a.kube.CoreV1().ConfigMaps(watched).Create(ctx, object, metav1.CreateOptions{})
+		if err != nil {
+			return nil, err
+		}
+		a.objects = append(a.objects, made)
+	}
+	for i := range watchers {
+		client, err := p.kube(busy, i)
+		if err != nil {
+			return nil, err
+		}
+		w, err := client.CoreV1().ConfigMaps(watched).Watch(ctx, metav1.ListOptions{ResourceVersion: a.objects[writers-1].ResourceVersion})
+		if err != nil {
+			return nil, err
+		}
+		go a.listen(ctx, w)
+	}
+	return a, nil
+}
+
+func (a *audience) listen(ctx context.Context, w watch.Interface) {
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if event.Type != watch.Modified {
+			continue // the certificates that a new namespace gets
+		}
+		a.mu.Lock()
+		a.took = append(a.took, time.Since(a.written))
+		a.mu.Unlock()
+		a.heard.Add(1)
+	}
+	if ctx.Err() == nil {
+		a.broken.Store(true)
+	}
+}
+
+// write changes the object of a writer.
+func (a *audience) write(ctx context.Context, writer, i int) error {
+	changed := a.objects[writer].DeepCopy()
+	changed.ResourceVersion, changed.Data["i"] = "", fresh(writer, i)
+	_, err := a.kube.CoreV1().ConfigMaps(watched).Update(ctx, changed, metav1.UpdateOptions{})
+	return err
+}
+
+// wait returns when every watcher has heard of that many writes.
+func (a *audience) wait(ctx context.Context, writes int64) error {
+	for deadline := time.Now().Add(time.Minute); a.heard.Load() < writes*watchers; time.Sleep(100 * time.Microsecond) {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case a.broken.Load():
+			return fmt.Errorf("a watch ended")
+		case time.Now().After(deadline):
+			return fmt.Errorf("after a minute the watchers have %d events instead of %d", a.heard.Load(), writes*watchers)
+		}
+	}
+	return nil
+}
+
+// latency writes one after the other for a time, each when every watcher has heard of the one before.
+func (a *audience) latency(ctx context.Context, duration time.Duration) (load, error) {
+	a.heard.Store(0)
+	a.took = nil
+	begin, writes := time.Now(), int64(0)
+	for ; time.Since(begin) < duration; writes++ {
+		a.mu.Lock()
+		a.written = time.Now()
+		a.mu.Unlock()
+		if err := a.write(ctx, 0, int(writes)); err != nil {
+			return load{}, err
+		}
+		if err := a.wait(ctx, writes+1); err != nil {
+			return load{}, err
+		}
+	}
+	return summarize(slices.Clone(a.took), time.Since(begin)), nil
+}
+
+// rate lets all writers write for a time, as fast as they can, and waits until every watcher has heard of everything.
+func (a *audience) rate(ctx context.Context, duration time.Duration) (load, error) {
+	a.heard.Store(0)
+	var writes atomic.Int64
+	begin := time.Now()
+	_, err := drive(ctx, writers, duration, func(ctx context.Context, writer, i int) error {
+		writes.Add(1)
+		return a.write(ctx, writer, i)
+	})
+	if err == nil {
+		err = a.wait(ctx, writes.Load())
+	}
+	return load{perSecond: float64(writes.Load()*watchers) / time.Since(begin).Seconds()}, err
+}
+
+// events measures how soon watchers hear of a change, and how many changes they can hear of.
 func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
-	const watchers = 100
-	got := map[*process]load{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var audiences []*audience
 	for _, p := range []*process{kcp, vanilla} {
-		l, err := deliver(ctx, p, watchers, 20*s.seconds)
+		a, err := watchNamespace(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: watch: %w", p.name, err)
 		}
-		got[p] = l
+		audiences = append(audiences, a)
 	}
-	return []row{
-		{What: fmt.Sprintf("an event to each of %d watchers, one write after the other", watchers), Unit: "1/s", Ours: got[kcp].perSecond, Vanilla: got[vanilla].perSecond},
-		{What: "from the write to the event, p50", Unit: "ms", Ours: milliseconds(got[kcp].p50), Vanilla: milliseconds(got[vanilla].p50)},
-		{What: "from the write to the event, p99", Unit: "ms", Ours: milliseconds(got[kcp].p99), Vanilla: milliseconds(got[vanilla].p99)},
-	}, nil
-}
-
-// deliver writes, and waits until every watcher has the event, so many times.
-func deliver(ctx context.Context, p *process, watchers, writes int) (load, error) {
-	kube, err := p.kube("throughput")
-	if err != nil {
-		return load{}, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	client := kube.CoreV1().Secrets("default")
-	made, err := client.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "watched"}}, metav1.CreateOptions{})
-	if err != nil {
-		return load{}, err
-	}
-	var mu sync.Mutex
-	var took []time.Duration
-	var written time.Time
-	var round sync.WaitGroup
-	for range watchers {
-		w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: made.ResourceVersion, FieldSelector: "metadata.name=watched"})
-		if err != nil {
-			return load{}, err
-		}
-		go func() {
-			for event := range w.ResultChan() {
-				if event.Type != watch.Modified {
-					continue
+	var rows []row
+	for _, measure := range []struct {
+		what string
+		do   func(*audience, context.Context, time.Duration) (load, error)
+	}{
+		{fmt.Sprintf("events to %d watchers of a namespace, one write after the other", watchers), (*audience).latency},
+		{fmt.Sprintf("events to %d watchers of a namespace, %d writers", watchers, writers), (*audience).rate},
+	} {
+		var loads [2][]load
+		for range s.rounds {
+			for i, a := range audiences {
+				l, err := measured(a.server, func() (load, error) { return measure.do(a, ctx, s.slice) })
+				if err != nil {
+					return nil, fmt.Errorf("%s: %s: %w", a.server.name, measure.what, err)
 				}
-				mu.Lock()
-				took = append(took, time.Since(written))
-				mu.Unlock()
-				round.Done()
+				loads[i] = append(loads[i], l)
 			}
-		}()
-	}
-	begin := time.Now()
-	for i := range writes {
-		round.Add(watchers)
-		made.StringData = map[string]string{"i": fmt.Sprint(i)}
-		mu.Lock()
-		written = time.Now()
-		mu.Unlock()
-		if made, err = client.Update(ctx, made, metav1.UpdateOptions{}); err != nil {
-			return load{}, err
 		}
-		round.Wait()
+		rows = append(rows, report([]row{throughputRow(measure.what, "1/s", median(loads[0]), median(loads[1]), within)})...)
 	}
-	elapsed := time.Since(begin)
-	mu.Lock()
-	defer mu.Unlock()
-	return summarize(took, elapsed), nil
+	return rows, nil
 }

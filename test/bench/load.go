@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,13 +13,17 @@ import (
 type load struct {
 	perSecond float64
 	p50, p99  time.Duration
+	// cpu is the time that the server and its etcd spent on one of them, both kernel's and their own.
+	cpu time.Duration
 }
 
 // drive calls operation from as many clients for so long. The first error ends it.
 func drive(ctx context.Context, clients int, duration time.Duration, operation func(ctx context.Context, client, i int) error) (load, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var group sync.WaitGroup
+	var once sync.Once
+	var failed error
 	took := make([][]time.Duration, clients)
 	begin := time.Now()
 	for client := range clients {
@@ -28,7 +31,8 @@ func drive(ctx context.Context, clients int, duration time.Duration, operation f
 			for i := 0; time.Since(begin) < duration && ctx.Err() == nil; i++ {
 				one := time.Now()
 				if err := operation(ctx, client, i); err != nil {
-					cancel(err)
+					once.Do(func() { failed = err })
+					cancel()
 					return
 				}
 				took[client] = append(took[client], time.Since(one))
@@ -36,44 +40,38 @@ func drive(ctx context.Context, clients int, duration time.Duration, operation f
 		})
 	}
 	group.Wait()
-	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return load{}, err
-	}
-	return summarize(slices.Concat(took...), time.Since(begin)), nil
+	return summarize(slices.Concat(took...), time.Since(begin)), failed
 }
 
-// count calls operation n times from as many clients.
-func count(ctx context.Context, clients, n int, operation func(ctx context.Context, i int) error) (load, error) {
+// count calls operation n times from as many clients. The first error ends it.
+func count(ctx context.Context, clients, n int, operation func(ctx context.Context, client, i int) error) (load, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var next atomic.Int64
-	var mu sync.Mutex
-	var all []time.Duration
-	var failed error
 	var group sync.WaitGroup
+	var once sync.Once
+	var failed error
+	took := make([][]time.Duration, clients)
 	begin := time.Now()
-	for range clients {
+	for client := range clients {
 		group.Go(func() {
-			for {
+			for ctx.Err() == nil {
 				i := int(next.Add(1)) - 1
 				if i >= n {
 					return
 				}
 				one := time.Now()
-				err := operation(ctx, i)
-				mu.Lock()
-				all = append(all, time.Since(one))
-				if err != nil && failed == nil {
-					failed = fmt.Errorf("number %d: %w", i, err)
-				}
-				stop := failed != nil
-				mu.Unlock()
-				if stop {
+				if err := operation(ctx, client, i); err != nil {
+					once.Do(func() { failed = fmt.Errorf("number %d: %w", i, err) })
+					cancel()
 					return
 				}
+				took[client] = append(took[client], time.Since(one))
 			}
 		})
 	}
 	group.Wait()
-	return summarize(all, time.Since(begin)), failed
+	return summarize(slices.Concat(took...), time.Since(begin)), failed
 }
 
 func summarize(all []time.Duration, elapsed time.Duration) load {
@@ -84,25 +82,36 @@ func summarize(all []time.Duration, elapsed time.Duration) load {
 	return load{perSecond: float64(len(all)) / elapsed.Seconds(), p50: all[len(all)/2], p99: all[len(all)*99/100]}
 }
 
+// measured adds what the server spent meanwhile on each of the requests.
+func measured(p *process, do func() (load, error)) (load, error) {
+	before, begin := p.cpu(), time.Now()
+	l, err := do()
+	if requests := l.perSecond * time.Since(begin).Seconds(); requests > 0 {
+		l.cpu = time.Duration(float64(p.cpu()-before) / requests)
+	}
+	return l, err
+}
+
 // median of some loads, each figure on its own.
 func median(loads []load) load {
-	var out load
-	for _, figure := range []struct {
-		get func(load) float64
-		set func(float64)
-	}{
-		{func(l load) float64 { return l.perSecond }, func(f float64) { out.perSecond = f }},
-		{func(l load) float64 { return float64(l.p50) }, func(f float64) { out.p50 = time.Duration(f) }},
-		{func(l load) float64 { return float64(l.p99) }, func(f float64) { out.p99 = time.Duration(f) }},
-	} {
+	figure := func(get func(load) float64) float64 {
 		var values []float64
 		for _, l := range loads {
-			values = append(values, figure.get(l))
+			values = append(values, get(l))
 		}
-		slices.Sort(values)
-		figure.set(values[len(values)/2])
+		return middle(values)
 	}
-	return out
+	return load{
+		perSecond: figure(func(l load) float64 { return l.perSecond }),
+		p50:       time.Duration(figure(func(l load) float64 { return float64(l.p50) })),
+		p99:       time.Duration(figure(func(l load) float64 { return float64(l.p99) })),
+		cpu:       time.Duration(figure(func(l load) float64 { return float64(l.cpu) })),
+	}
+}
+
+func middle(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,11 +8,11 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -24,11 +24,16 @@ type process struct {
 	name     string
 	commands []*exec.Cmd
 	config   *rest.Config
+	// connections that clients use in turn
+	connections []*http.Client
 	// cluster returns the path of one of its clusters.
 	cluster func(name string) string
 }
 
-const token = "benchmark"
+const (
+	token       = "benchmark"
+	connections = 32
+)
 
 func startKCP(ctx context.Context, bin, dir string) (*process, error) {
 	port, err := freePort()
@@ -66,7 +71,8 @@ func startVanilla(ctx context.Context, bin, dir string) (*process, error) {
 	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	p := &process{name: "vanilla", config: config(ports[0]), cluster: func(string) string { return "" }}
 	err = p.start(dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[2]), "--log-level=error", "--quota-backend-bytes=8589934592")
+		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[2]), "--log-level=error", "--quota-backend-bytes=68719476736",
+		"--watch-progress-notify-interval=5s")
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +95,7 @@ func (p *process) start(dir, program string, args ...string) error {
 	defer log.Close()
 	command := exec.Command(program, args...)
 	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := command.Start(); err != nil {
 		return err
 	}
@@ -106,40 +113,36 @@ func (p *process) stop() {
 
 // ready returns when the server answers on /readyz.
 func (p *process) ready(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(p.config)
-	if err != nil {
+	if err := p.connect(); err != nil {
+		p.stop()
 		return err
 	}
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		response, err := client.Get(p.config.Host + "/readyz")
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		response, err := p.connections[0].Get(p.config.Host + "/readyz")
 		if err != nil {
 			continue
 		}
 		_ = response.Body.Close()
-		if response.StatusCode == 200 {
-			return ctx.Err()
+		if response.StatusCode == http.StatusOK {
+			return nil
 		}
 	}
 	p.stop()
-	return fmt.Errorf("%s is not ready after two minutes", p.name)
+	return fmt.Errorf("%s is not ready after two minutes: %w", p.name, ctx.Err())
 }
 
-// resident is the memory of the processes in bytes.
-func (p *process) resident() float64 {
-	var sum float64
-	for _, command := range p.commands {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.Process.Pid))
+// connect prepares the connections: every client of a load has its own, as clients in processes of their own do.
+func (p *process) connect() error {
+	for range connections {
+		config := rest.CopyConfig(p.config)
+		config.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext // a function of its own is not shared
+		client, err := rest.HTTPClientFor(config)
 		if err != nil {
-			continue
+			return err
 		}
-		for _, line := range strings.Split(string(content), "\n") {
-			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
-				kib, _ := strconv.ParseFloat(fields[1], 64)
-				sum += kib * 1024
-			}
-		}
+		p.connections = append(p.connections, client)
 	}
-	return sum
+	return nil
 }
 
 func config(port int) *rest.Config {

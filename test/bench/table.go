@@ -9,15 +9,33 @@ import (
 type row struct {
 	What, Unit    string
 	Ours, Vanilla float64
+	// OursLoad and VanillaLoad are what goes with a throughput.
+	OursLoad, VanillaLoad *latency `json:",omitempty"`
 	// Budget in words; Met tells whether it holds.
 	Budget string
 	Met    bool
 }
 
+// latency of the requests of a load and the processor time of the server for each, in milliseconds.
+type latency struct{ P50, P99, CPU float64 }
+
+func latencyOf(l load) *latency {
+	return &latency{milliseconds(l.p50), milliseconds(l.p99), milliseconds(l.cpu)}
+}
+
+// throughputRow compares two loads.
+func throughputRow(what, unit string, ours, vanilla load, budget float64) row {
+	r := row{What: what, Unit: unit, Ours: ours.perSecond, Vanilla: vanilla.perSecond, OursLoad: latencyOf(ours), VanillaLoad: latencyOf(vanilla)}
+	if budget > 0 {
+		r.Budget, r.Met = fmt.Sprintf("≥ %.1f ×", budget), r.Ours >= budget*r.Vanilla
+	}
+	return r
+}
+
 // ratio of ours to vanilla's, as text.
 func (r row) ratio() string {
 	if r.Vanilla == 0 {
-		return "–"
+		return ""
 	}
 	return fmt.Sprintf("%.2f", r.Ours/r.Vanilla)
 }
@@ -29,20 +47,27 @@ func (r row) met() string {
 	case r.Met:
 		return "yes"
 	}
-	return "no"
+	return "**no**"
+}
+
+func (l *latency) String() string {
+	if l == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s / %s / %s", number(l.P50), number(l.P99), number(l.CPU))
 }
 
 func (r row) String() string {
-	return fmt.Sprintf("%s: %s %s, vanilla %s", r.What, number(r.Ours), r.Unit, number(r.Vanilla))
+	return fmt.Sprintf("%s: %s %s (%s), vanilla %s (%s)", r.What, number(r.Ours), r.Unit, r.OursLoad, number(r.Vanilla), r.VanillaLoad)
 }
 
 func number(f float64) string {
 	switch {
 	case f == 0:
-		return "–"
-	case f >= 100:
+		return ""
+	case f >= 100 || f <= -100:
 		return fmt.Sprintf("%.0f", f)
-	case f >= 10:
+	case f >= 10 || f <= -10:
 		return fmt.Sprintf("%.1f", f)
 	}
 	return fmt.Sprintf("%.2f", f)
@@ -50,9 +75,10 @@ func number(f float64) string {
 
 // printTable writes rows as Markdown.
 func printTable(w io.Writer, rows []row) {
-	fmt.Fprintln(w, "| what | unit | kcp | vanilla | ratio | budget | met |")
-	fmt.Fprintln(w, "|---|---|---:|---:|---:|---|---|")
+	fmt.Fprintln(w, "| what | unit | kcp | vanilla | ratio | budget | met | kcp: p50 / p99 / CPU ms | vanilla: p50 / p99 / CPU ms |")
+	fmt.Fprintln(w, "|---|---|---:|---:|---:|---|---|---|---|")
 	for _, r := range rows {
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s |\n", r.What, r.Unit, number(r.Ours), number(r.Vanilla), r.ratio(), r.Budget, r.met())
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n",
+			r.What, r.Unit, number(r.Ours), number(r.Vanilla), r.ratio(), r.Budget, r.met(), r.OursLoad, r.VanillaLoad)
 	}
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 func ignoreExists(err error) error {
@@ -17,9 +18,40 @@ func ignoreExists(err error) error {
 	return err
 }
 
+// tenant makes what one tenant gets: a logical cluster that was entered, or a namespace with what a controller manager
+// puts into it.
+func (p *process) tenant(ctx context.Context, name string, connection int) error {
+	if p.cluster(name) == "" {
+		return p.namespace(ctx, name, connection)
+	}
+	if err := p.logicalCluster(ctx, name, connection); err != nil {
+		return err
+	}
+	// The first request that enters makes the namespaces, and is answered once they are there.
+	kube, err := p.kube(name, connection)
+	if err != nil {
+		return err
+	}
+	_, err = kube.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	return err
+}
+
+// logicalCluster makes one that nobody has entered.
+func (p *process) logicalCluster(ctx context.Context, name string, connection int) error {
+	client, err := p.dynamic(name, connection)
+	if err != nil {
+		return err
+	}
+	lc := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": map[string]any{"name": "cluster"},
+	}}
+	_, err = client.Resource(logicalClusters).Create(ctx, lc, metav1.CreateOptions{})
+	return err
+}
+
 // namespace makes a namespace with the service account and the certificates that a controller manager puts into it.
-func (p *process) namespace(ctx context.Context, name string) error {
-	kube, err := p.kube("")
+func (p *process) namespace(ctx context.Context, name string, connection int) error {
+	kube, err := p.kube("", connection)
 	if err != nil {
 		return err
 	}
@@ -36,110 +68,21 @@ func (p *process) namespace(ctx context.Context, name string) error {
 	return err
 }
 
-// tenants measures how fast tenants are made, and what each costs in memory.
-func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
-	made, memory := map[*process]load{}, map[*process]float64{}
-	for _, p := range []*process{kcp, vanilla} {
-		if _, err := count(ctx, 16, 50, func(ctx context.Context, i int) error { return p.tenant(ctx, fmt.Sprintf("warm-%d", i)) }); err != nil {
-			return nil, fmt.Errorf("%s: tenants: %w", p.name, err)
-		}
-		before := p.resident()
-		l, err := count(ctx, 16, s.tenants, func(ctx context.Context, i int) error { return p.tenant(ctx, fmt.Sprintf("tenant-%d", i)) })
-		if err != nil {
-			return nil, fmt.Errorf("%s: tenants: %w", p.name, err)
-		}
-		made[p] = l
-		time.Sleep(2 * time.Second)
-		memory[p] = (p.resident() - before) / float64(s.tenants) / 1024
-	}
-	return []row{
-		{What: "make a logical cluster and enter it; a namespace with its default objects", Unit: "1/s", Ours: made[kcp].perSecond, Vanilla: made[vanilla].perSecond},
-		{What: fmt.Sprintf("resident memory of each of %d, server and etcd", s.tenants), Unit: "KiB", Ours: memory[kcp], Vanilla: memory[vanilla],
-			Budget: "≤ 41 KiB", Met: memory[kcp] <= 41},
-	}, nil
-}
-
-// crowd measures the latency in one cluster among few and among many.
-func crowd(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
-	kube, err := kcp.kube("throughput")
+// define installs a definition and waits until its resource is served.
+func (p *process) define(ctx context.Context, cluster, plural string, connection int) error {
+	client, err := p.dynamic(cluster, connection)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	operations := configMapOperations(kube)[:3]
-	measure := func() ([]load, error) {
-		var loads []load
-		for _, o := range operations {
-			var rounds []load
-			for range s.rounds {
-				l, err := drive(ctx, 1, time.Duration(s.seconds)*time.Second, o.do)
-				if err != nil {
-					return nil, err
-				}
-				rounds = append(rounds, l)
-			}
-			loads = append(loads, median(rounds))
+	if _, err := client.Resource(crds).Create(ctx, definition(plural), metav1.CreateOptions{}); ignoreExists(err) != nil {
+		return err
+	}
+	resource := client.Resource(widgets.GroupVersion().WithResource(plural)).Namespace("default")
+	return wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := resource.List(ctx, metav1.ListOptions{Limit: 1})
+		if apierrors.IsNotFound(err) {
+			return false, nil
 		}
-		return loads, nil
-	}
-	few, err := measure()
-	if err != nil {
-		return nil, err
-	}
-	if _, err := count(ctx, 16, s.crowd, func(ctx context.Context, i int) error { return kcp.logicalCluster(ctx, fmt.Sprintf("crowd-%d", i)) }); err != nil {
-		return nil, err
-	}
-	time.Sleep(10 * time.Second) // until the controllers have seen them all
-	many, err := measure()
-	if err != nil {
-		return nil, err
-	}
-	var rows []row
-	for i, o := range operations {
-		rows = append(rows, row{
-			What: fmt.Sprintf("%s among %d logical clusters more (vanilla column: before), p50", o.name, s.crowd), Unit: "ms",
-			Ours: milliseconds(many[i].p50), Vanilla: milliseconds(few[i].p50), Budget: "≤ 1.1 ×", Met: float64(many[i].p50) <= 1.1*float64(few[i].p50),
-		})
-	}
-	return rows, nil
-}
-
-// definitions measures what the same ten definitions cost in many clusters, and how soon they are served.
-func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
-	const each = 10
-	clusters := func(i int) string { return fmt.Sprintf("defined-%d", i) }
-	if _, err := count(ctx, 16, s.definitionClusters, func(ctx context.Context, i int) error { return kcp.tenant(ctx, clusters(i)) }); err != nil {
-		return nil, err
-	}
-	plurals := func(i int) string { return fmt.Sprintf("gadget%ds", i) }
-	for i := range each { // compiles each once
-		for _, p := range []*process{kcp, vanilla} {
-			if err := p.define(ctx, "throughput", plurals(i)); err != nil {
-				return nil, err
-			}
-		}
-	}
-	before := kcp.resident()
-	soon, err := count(ctx, 8, s.definitionClusters*each, func(ctx context.Context, i int) error {
-		return kcp.define(ctx, clusters(i/each), plurals(i%each))
+		return err == nil, err
 	})
-	if err != nil {
-		return nil, err
-	}
-	time.Sleep(2 * time.Second)
-	memory := (kcp.resident() - before) / float64(s.definitionClusters*each) / 1024
-	calm, err := count(ctx, 1, 20, func(ctx context.Context, i int) error {
-		return kcp.define(ctx, clusters(i%s.definitionClusters), fmt.Sprintf("calm%ds", i))
-	})
-	if err != nil {
-		return nil, err
-	}
-	theirs, err := count(ctx, 1, 20, func(ctx context.Context, i int) error { return vanilla.define(ctx, "", fmt.Sprintf("calm%ds", i)) })
-	if err != nil {
-		return nil, err
-	}
-	return []row{
-		{What: "a new definition until its resource is served, p50", Unit: "ms", Ours: milliseconds(calm.p50), Vanilla: milliseconds(theirs.p50), Budget: "≤ 200 ms", Met: calm.p50 <= 200*time.Millisecond},
-		{What: fmt.Sprintf("the same 10 definitions in %d logical clusters", s.definitionClusters), Unit: "1/s", Ours: soon.perSecond},
-		{What: "resident memory of each of them, server and etcd", Unit: "KiB", Ours: memory, Budget: "≤ 20 KiB", Met: memory <= 20},
-	}, nil
 }

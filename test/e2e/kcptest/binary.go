@@ -10,14 +10,17 @@ import (
 
 // sources tells for every program which package it is, and in which directory of the repository its module is.
 var sources = map[string]struct{ module, pkg string }{
-	"kcp":     {".", "github.com/kcplane/kcp/server/cmd/kcp"},
-	"kubectl": {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
-	"helm":    {"test/tools", "helm.sh/helm/v4/cmd/helm"},
+	"kcp":                      {".", "github.com/kcplane/kcp/server/cmd/kcp"},
+	"kubectl-ws":               {".", "github.com/kcplane/kcp/cli/cmd/kubectl-ws"},
+	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
+	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
+	"kubectl":                  {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
+	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
 }
 
 var built sync.Map // name → func() (string, error)
 
-// Binary returns the path of a program: kcp, kubectl or helm. It is the one in the directory KCP_BIN if that is set;
+// Binary returns the path of a program: kcp, kubectl, one of its plugins, or helm. It is the one in the directory KCP_BIN if that is set;
 // otherwise it is built into bin/ first, which costs nothing when nothing changed.
 func Binary(name string) (string, error) {
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,6 +66,21 @@ func (c *Cluster) WriteKubeconfig(t testing.TB, file string, user User) {
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// WithPlugins returns the command with the plugins of kubectl that this repository has in its PATH.
+func (c Command) WithPlugins(t testing.TB) Command {
+	t.Helper()
+	dir := ""
+	for _, name := range []string{"kubectl-ws", "kubectl-create-workspace", "kubectl-kcp"} {
+		path, err := Binary(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir = filepath.Dir(path)
+	}
+	c.env = append(slices.Clone(c.env), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return c
 }
 
 // Input returns the command with text as its standard input.

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+)
+
+// payload makes an object one KiB large.
+var payload = strings.Repeat("x", 1024)
+
+// objects are requests for objects of one type, by the number of the client that makes them.
+type objects struct {
+	kind   string
+	create func(ctx context.Context, client int, namespace, name, payload string) error
+	update func(ctx context.Context, client int, namespace, name, payload string) error
+	get    func(ctx context.Context, client int, namespace, name string, options metav1.GetOptions) error
+	list   func(ctx context.Context, client int, namespace string, options metav1.ListOptions) error
+}
+
+// prepare makes what is read and updated.
+func (o objects) prepare(ctx context.Context) (objects, error) {
+	for i := range listedCount {
+		if err := o.create(ctx, 0, listed, fmt.Sprintf("one-%d", i), payload); ignoreExists(err) != nil {
+			return o, err
+		}
+	}
+	for client := range connections {
+		if err := o.create(ctx, 0, "default", fixed(client), payload); ignoreExists(err) != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+func fixed(client int) string { return fmt.Sprintf("fixed-%d", client) }
+
+var began = time.Now()
+
+// fresh is a name, or a content, that nothing has had.
+func fresh(client, i int) string { return fmt.Sprintf("c%d-%d-%d", time.Since(began), client, i) }
+
+// operations are the loads. Reads are consistent unless their name says that any version does.
+func (o objects) operations() []operation {
+	any := "0"
+	return []operation{
+		{"create a " + o.kind, func(ctx context.Context, c, i int) error { return o.create(ctx, c, "default", fresh(c, i), payload) }},
+		{"update a " + o.kind, func(ctx context.Context, c, i int) error {
+			return o.update(ctx, c, "default", fixed(c), fresh(c, i)+payload)
+		}},
+		{"get a " + o.kind, func(ctx context.Context, c, _ int) error {
+			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{})
+		}},
+		{"get a " + o.kind + " of any version", func(ctx context.Context, c, _ int) error {
+			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{ResourceVersion: any})
+		}},
+		{fmt.Sprintf("list %d %ss", listedCount, o.kind), func(ctx context.Context, c, _ int) error {
+			return o.list(ctx, c, listed, metav1.ListOptions{})
+		}},
+		{fmt.Sprintf("list %d %ss of any version", listedCount, o.kind), func(ctx context.Context, c, _ int) error {
+			return o.list(ctx, c, listed, metav1.ListOptions{ResourceVersion: any})
+		}},
+	}
+}
+
+// configMaps are sent as protobuf, as Kubernetes' own components do.
+func (p *process) configMaps(ctx context.Context, cluster string) (objects, error) {
+	var clients []corev1client.CoreV1Interface
+	for i := range connections {
+		kube, err := p.kube(cluster, i)
+		if err != nil {
+			return objects{}, err
+		}
+		clients = append(clients, kube.CoreV1())
+	}
+	for _, namespace := range []string{listed, "default"} {
+		_, err := clients[0].Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		if ignoreExists(err) != nil {
+			return objects{}, err
+		}
+	}
+	object := func(name, payload string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"payload": payload}}
+	}
+	return objects{
+		kind: "ConfigMap",
+		create: func(ctx context.Context, c int, namespace, name, payload string) error {
+			_, err := clients[c].ConfigMaps(namespace).Create(ctx, object(name, payload), metav1.CreateOptions{})
+			return err
+		},
+		update: func(ctx context.Context, c int, namespace, name, payload string) error {
+			_, err := clients[c].ConfigMaps(namespace).Update(ctx, object(name, payload), metav1.UpdateOptions{})
+			return err
+		},
+		get: func(ctx context.Context, c int, namespace, name string, options metav1.GetOptions) error {
+			_, err := clients[c].ConfigMaps(namespace).Get(ctx, name, options)
+			return err
+		},
+		list: func(ctx context.Context, c int, namespace string, options metav1.ListOptions) error {
+			list, err := clients[c].ConfigMaps(namespace).List(ctx, options)
+			if err != nil {
+				return err
+			}
+			return wantListed(len(list.Items))
+		},
+	}.prepare(ctx)
+}
+
+// customResources are sent as JSON. An update of one must name the version that it changes.
+func (p *process) customResources(ctx context.Context, cluster string) (objects, error) {
+	var clients []dynamic.NamespaceableResourceInterface
+	for i := range connections {
+		client, err := p.dynamic(cluster, i)
+		if err != nil {
+			return objects{}, err
+		}
+		clients = append(clients, client.Resource(widgets))
+	}
+	object := func(name, payload string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": widgets.GroupVersion().String(), "kind": "Kwidget", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"field1": payload},
+		}}
+	}
+	versions := make([]string, connections) // of each client's own object
+	return objects{
+		kind: "custom resource",
+		create: func(ctx context.Context, c int, namespace, name, payload string) error {
+			_, err := clients[c].Namespace(namespace).Create(ctx, object(name, payload), metav1.CreateOptions{})
+			return err
+		},
+		update: func(ctx context.Context, c int, namespace, name, payload string) error {
+			if versions[c] == "" {
+				current, err := clients[c].Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				versions[c] = current.GetResourceVersion()
+			}
+			changed := object(name, payload)
+			changed.SetResourceVersion(versions[c])
+			updated, err := clients[c].Namespace(namespace).Update(ctx, changed, metav1.UpdateOptions{})
+			if err != nil {
+				return err
+			}
+			versions[c] = updated.GetResourceVersion()
+			return nil
+		},
+		get: func(ctx context.Context, c int, namespace, name string, options metav1.GetOptions) error {
+			_, err := clients[c].Namespace(namespace).Get(ctx, name, options)
+			return err
+		},
+		list: func(ctx context.Context, c int, namespace string, options metav1.ListOptions) error {
+			list, err := clients[c].Namespace(namespace).List(ctx, options)
+			if err != nil {
+				return err
+			}
+			return wantListed(len(list.Items))
+		},
+	}.prepare(ctx)
+}
+
+// wantListed fails for a list that is not complete. Namespaces have a ConfigMap with certificates besides.
+func wantListed(n int) error {
+	if n < listedCount || n > listedCount+1 {
+		return fmt.Errorf("a list has %d objects instead of %d", n, listedCount)
+	}
+	return nil
+}

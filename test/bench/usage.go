@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// resident is the memory of the processes in bytes.
+func (p *process) resident() float64 {
+	var sum float64
+	for _, command := range p.commands {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.Process.Pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(content)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+				kib, _ := strconv.ParseFloat(fields[1], 64)
+				sum += kib * 1024
+			}
+		}
+	}
+	return sum
+}
+
+// settled is the memory of the processes once garbage is collected and given back, which takes the Go runtime some time.
+func (p *process) settled(ctx context.Context) (float64, error) {
+	least := p.resident()
+	for stable := 0; stable < 3; stable++ {
+		if err := p.collectGarbage(ctx); err != nil {
+			return 0, err
+		}
+		time.Sleep(time.Second)
+		if now := p.resident(); now < least-(1<<20) {
+			least, stable = now, 0
+		}
+	}
+	return least, nil
+}
+
+func (p *process) collectGarbage(ctx context.Context) error {
+	_, err := p.download(ctx, "/debug/pprof/heap?gc=1")
+	return err
+}
+
+func (p *process) download(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.config.Host+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := p.connections[0].Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s: %s", p.name, path, response.Status, content)
+	}
+	return content, err
+}
+
+// cpu is the processor time that the processes have spent.
+func (p *process) cpu() time.Duration {
+	const ticksPerSecond = 100 // of every Linux that Go runs on
+	var ticks int64
+	for _, command := range p.commands {
+		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", command.Process.Pid))
+		if err != nil {
+			continue
+		}
+		// The name of the program, in parentheses, is the second field, and may contain spaces.
+		_, rest, _ := strings.Cut(string(content), ") ")
+		fields := strings.Fields(rest)
+		for _, field := range fields[11:13] {
+			n, _ := strconv.ParseInt(field, 10, 64)
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond
+}
+
+// profile writes a CPU profile of the server while do runs.
+func (p *process) profile(ctx context.Context, directory, name string, duration time.Duration, do func() error) error {
+	seconds := max(1, int(duration.Seconds()))
+	type answer struct {
+		content []byte
+		err     error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		content, err := p.download(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
+		done <- answer{content, err}
+	}()
+	if err := do(); err != nil {
+		return err
+	}
+	a := <-done
+	if a.err != nil {
+		return a.err
+	}
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(directory, strings.NewReplacer(" ", "-", ",", "").Replace(name)+"."+p.name+".pb.gz"), a.content, 0o644)
+}

@@ -1,0 +1,44 @@
+package workspaces
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// TestAWalkWithThePlugins is what the documentation shows, by the programs that people use.
+func TestAWalkWithThePlugins(t *testing.T) {
+	t.Parallel()
+	org := organization(t, kcptest.Alice)
+	kubectl := org.Command(t, "kubectl", kcptest.Alice).WithPlugins(t)
+	contains := func(text string, wanted ...string) {
+		t.Helper()
+		for _, want := range wanted {
+			if !strings.Contains(text, want) {
+				t.Errorf("%q is not in:\n%s", want, text)
+			}
+		}
+	}
+	contains(kubectl.Run(t, "create", "workspace", "team-a", "--enter"), `Workspace "team-a"`, `Current workspace is "`+org.Name+`:team-a"`)
+	kubectl.Run(t, "create", "workspace", "staging")
+	kubectl.Run(t, "create", "workspace", "production")
+	contains(kubectl.Run(t, "get", "namespaces"), "default")
+	contains(kubectl.Run(t, "ws", "staging"), org.Name+":team-a:staging")
+	contains(kubectl.Run(t, "ws", ".."), org.Name+":team-a")
+	contains(kubectl.Run(t, "ws", "-"), org.Name+":team-a:staging")
+	contains(kubectl.Run(t, "ws", ":"+org.Name+":team-a:production"), org.Name+":team-a:production")
+	contains(kubectl.Run(t, "ws", "."), org.Name+":team-a:production")
+	contains(kubectl.Run(t, "ws", ":"+org.Name), org.Name)
+	contains(kubectl.Run(t, "ws", "tree"), "team-a", "├── production", "└── staging")
+	contains(kubectl.Run(t, "ws", "~"), "user:"+kcptest.Alice.Name)
+	contains(kubectl.Fail(t, "ws", ":"+org.Name+":missing"), "missing")
+	contains(kubectl.Fail(t, "create", "workspace", "Bad_Name"), "Bad_Name")
+
+	// Somebody else is not let in, and is not told what is there.
+	stranger := org.Command(t, "kubectl", kcptest.Stranger).WithPlugins(t)
+	if text := stranger.Fail(t, "get", "workspaces"); strings.Contains(text, "team-a") {
+		t.Errorf("a stranger learns: %s", text)
+	}
+	stranger.Fail(t, "ws", "team-a")
+}
