@@ -26,6 +26,8 @@ type clusterStorage struct {
 	// prefix is where callers believe the objects to be: their keys are <prefix>/[<namespace>/]<name>.
 	prefix     string
 	namespaced bool
+	// fanouts share what the watches of the same keys deliver; nil if nobody may get shared objects.
+	fanouts *fanouts
 }
 
 // objectKey returns the key of one object, and its cluster.
@@ -174,5 +176,9 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 		return nil, err
 	}
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
-	return s.Interface.Watch(ctx, absolute, opts)
+	w, err := s.Interface.Watch(ctx, absolute, opts)
+	if err != nil || s.fanouts == nil {
+		return w, err
+	}
+	return s.fanouts.join(fanoutKeys{s, absolute}, w), nil
 }

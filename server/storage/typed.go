@@ -48,7 +48,9 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 		json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{}))
 	t.prefix = options.ResourcePrefix
 	clusterScoped := func(runtime.Object) (string, error) { return "", nil }
-	t.storage, _, err = b.decorate(options.StorageConfig, t.prefix, clusterScoped, newFunc, t.newList, nil, nil, nil)
+	plain := *b
+	plain.fanouts = nil // informers keep the objects
+	t.storage, _, err = plain.decorate(options.StorageConfig, t.prefix, clusterScoped, newFunc, t.newList, nil, nil, nil)
 	return t, err
 }
 
