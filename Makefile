@@ -56,6 +56,10 @@ conformance: build test-tools ## Run every test of Kubernetes itself that a logi
 durability: build ## Kill the server 50 times while it writes, and look for what is lost.
 	KCP_BIN=$(BIN) KCP_DURABILITY=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/durability
 
+.PHONY: crash
+crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and look for what is left.
+	KCP_BIN=$(BIN) KCP_CRASH=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/crash
+
 .PHONY: race
 race: ## Run the unit tests with the race detector.
 	$(GO) test -race ./api/... ./cli/... ./server/...

@@ -62,6 +62,7 @@ import (
 	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/issuers"
 	"github.com/kcplane/kcp/server/kubeconfig"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/metrics"
@@ -229,6 +230,8 @@ func (c *config) buildClients() error {
 func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 	authn := &c.generic.Authentication
 	upstream := authentication.Wrap(authn.Authenticator)
+	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers)
+	upstream = union.New(upstream, bearertoken.New(ofTypes))
 	c.reviews = authentication.Reviews(upstream)
 	authn.Authenticator = authentication.RememberOriginalUser(union.New(bearertoken.New(tokens), upstream))
 }

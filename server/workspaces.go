@@ -28,6 +28,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Unlisted: true, Transform: trim.New().Workspace}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")

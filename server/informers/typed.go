@@ -36,6 +36,8 @@ type Set struct {
 	Shards                            Lister[*corev1alpha1.Shard]
 	Workspaces                        Lister[*tenancyv1alpha1.Workspace]
 	WorkspaceTypes                    Lister[*tenancyv1alpha1.WorkspaceType]
+
+	WorkspaceAuthenticationConfigurations Lister[*tenancyv1alpha1.WorkspaceAuthenticationConfiguration]
 }
 
 // NewSet takes every informer of the set from f.
@@ -70,6 +72,7 @@ func NewSet(f *Factory) (*Set, error) {
 		{corev1alpha1.SchemeGroupVersion, "shards", &corev1alpha1.Shard{}, &s.Shards.Informer},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", &tenancyv1alpha1.Workspace{}, &s.Workspaces.Informer},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", &tenancyv1alpha1.WorkspaceType{}, &s.WorkspaceTypes.Informer},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, &s.WorkspaceAuthenticationConfigurations.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

@@ -1,0 +1,54 @@
+package issuers
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestAUserOfAnIssuerIsSomebodyInOneClusterOnly(t *testing.T) {
+	response, ok, err := confine(&authenticator.Response{User: &user.DefaultInfo{
+		Name: "jane", UID: "7", Groups: []string{"developers", "system:masters", "system:kcp:logical-cluster-admin"},
+		Extra: map[string][]string{"mail": {"j@x"}, "authorization.kcp.io/warrant": {"{}"}, "authentication.kcp.io/scopes": {"cluster:other"}},
+	}}, "ours")
+	want := &user.DefaultInfo{
+		Name: "jane", UID: "7", Groups: []string{"developers", "system:authenticated"},
+		Extra: map[string][]string{"mail": {"j@x"}, "authentication.kcp.io/scopes": {"cluster:ours"}, "authentication.kcp.io/cluster-name": {"ours"}},
+	}
+	if err != nil || !ok || !reflect.DeepEqual(response.User, want) {
+		t.Errorf("the user is %+v: %t, %v", response, ok, err)
+	}
+	if _, ok, err := confine(&authenticator.Response{User: &user.DefaultInfo{Name: "system:admin"}}, "ours"); ok || err == nil {
+		t.Error("an issuer may name users of the system")
+	}
+}
+
+func TestARequestWithoutOneClusterIsNobody(t *testing.T) {
+	i := &Issuers{}
+	for _, ctx := range []context.Context{t.Context(), logicalcluster.WithWildcard(t.Context())} {
+		if _, ok, err := i.AuthenticateToken(ctx, "a.b.c"); ok || err != nil {
+			t.Errorf("%t, %v", ok, err)
+		}
+	}
+}
+
+func TestWhatWasNotUsedForLongestMakesRoom(t *testing.T) {
+	i := &Issuers{ready: map[informers.Key]*ready{}}
+	stopped := 0
+	began := time.Now()
+	for n := range most + 1 {
+		i.ready[informers.Key{Cluster: "c", Name: fmt.Sprint(n)}] = &ready{used: began.Add(time.Duration(n)), stop: func() { stopped++ }}
+	}
+	i.makeRoom()
+	if _, left := i.ready[informers.Key{Cluster: "c", Name: "0"}]; left || len(i.ready) != most || stopped != 1 {
+		t.Errorf("%d are ready, %d were stopped, the oldest is left: %t", len(i.ready), stopped, left)
+	}
+}

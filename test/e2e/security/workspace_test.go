@@ -1,0 +1,115 @@
+package security
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// tenanted is a type whose workspaces trust an issuer, with its URL and certificate.
+const tenanted = `
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceAuthenticationConfiguration
+metadata: {name: ours}
+spec:
+  jwt:
+  - issuer:
+      url: %s
+      audiences: [kcp]
+      certificateAuthority: |
+  %s
+    claimMappings:
+      username: {claim: sub, prefix: ""}
+      groups: {claim: groups, prefix: ""}
+---
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceType
+metadata: {name: tenanted}
+spec:
+  extend: {with: [{name: universal, path: root}]}
+  authenticationConfigurations: [{name: ours}]
+`
+
+// whoIs asks a cluster who a token is.
+func whoIs(t *testing.T, c *kcptest.Cluster, token string) (authenticationv1.UserInfo, error) {
+	t.Helper()
+	kube := c.Kube(t, kcptest.User{Name: "token", Token: token})
+	review, err := kube.AuthenticationV1().SelfSubjectReviews().Create(kcptest.Context(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return authenticationv1.UserInfo{}, err
+	}
+	return review.Status.UserInfo, nil
+}
+
+func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
+	e := &environment
+	third, err := newIssuer(e.ca, e.dir, "issuer-three")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(third.Close)
+	org := e.server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("issuers-"+kcptest.Suffix(), "", ""))
+	ca, err := os.ReadFile(e.ca.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	org.Apply(t, fmt.Sprintf(tenanted, third.URL, strings.ReplaceAll(indent(string(ca)), "\n", "\n  ")))
+	team := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("team", "", "tenanted"))
+	plain := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("plain", "", "universal"))
+	name := org.GetWorkspace(t, "team").Spec.Cluster
+	token := func(replaced map[string]any) string {
+		signed, err := third.token(third.claims(replaced))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return signed
+	}
+	jane := token(map[string]any{"groups": []string{"developers", "system:masters", "system:kcp:admin"}})
+	// The user is known, and has the rights that RBAC in the workspace gives.
+	user := kcptest.User{Name: "jane", Token: jane}
+	_, err = team.Kube(t, user).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	team.Kubectl(t, "create", "clusterrolebinding", "developers", "--clusterrole=cluster-admin", "--group=developers")
+	kcptest.Eventually(t, "the user has the rights of their group", func(ctx contextType) error {
+		_, err := team.Kube(t, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	who, err := whoIs(t, team, jane)
+	if err != nil || who.Username != "jane" || !slices.Equal(who.Groups, []string{"developers", "system:authenticated"}) {
+		t.Errorf("the user is %+v: %v", who, err)
+	}
+	if scopes := who.Extra["authentication.kcp.io/scopes"]; !slices.Equal(scopes, []string{"cluster:" + name}) {
+		t.Errorf("the scopes are %v", scopes)
+	}
+	for _, elsewhere := range []*kcptest.Cluster{org, plain, e.server.Named("root")} {
+		if _, err := whoIs(t, elsewhere, jane); err == nil {
+			t.Errorf("the token is good in %s", elsewhere.Name)
+		}
+	}
+	_, err = whoIs(t, team, token(map[string]any{"sub": "system:apiserver"}))
+	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
+
+	// Reviews know the token there.
+	for c, want := range map[*kcptest.Cluster]bool{team: true, plain: false} {
+		review, err := c.Kube(t, kcptest.Masters).AuthenticationV1().TokenReviews().Create(kcptest.Context(t),
+			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: jane}}, metav1.CreateOptions{})
+		if err != nil || review.Status.Authenticated != want {
+			t.Errorf("%s: the review says %+v: %v", c.Name, review.Status, err)
+		}
+	}
+
+	org.Kubectl(t, "delete", "workspaceauthenticationconfiguration", "ours")
+	kcptest.Eventually(t, "the token is good nowhere once the configuration is gone", func(contextType) error {
+		if _, err := whoIs(t, team, jane); err == nil {
+			return fmt.Errorf("it still is")
+		}
+		return nil
+	})
+}
