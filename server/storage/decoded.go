@@ -59,14 +59,24 @@ func (d *decoded) get(key decodedKey) (runtime.Object, bool) {
 	return e.Value.(decodedEntry).object, true
 }
 
-func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
+// wants tells whether an object is to be kept that was decoded just now: not the first time that it is asked for.
+func (d *decoded) wants(key decodedKey, size int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.entries[key]; ok || size > d.limit/16 {
-		return
+		return false
 	}
-	if last := &d.asked[key.content%uint64(len(d.asked))]; *last != key {
-		*last = key
+	last := &d.asked[key.content%uint64(len(d.asked))]
+	again := *last == key
+	*last = key
+	return again
+}
+
+// add keeps an object that is wanted.
+func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, ok := d.entries[key]; ok {
 		return
 	}
 	d.entries[key] = d.order.PushFront(decodedEntry{key, size, object})
@@ -117,18 +127,34 @@ func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revisi
 		return object, nil
 	}
 	object, err := c.Decoder.DecodeListItem(ctx, data, revision, newItem)
-	if err == nil {
+	if err == nil && c.cache.wants(key, len(data)) {
 		c.cache.add(key, len(data), object)
 	}
 	return object, err
 }
 
-// Decode implements etcd3.Decoder.
+// Decode implements etcd3.Decoder. Who reads a single object owns it: what is kept is copied.
 func (c *cachingDecoder) Decode(data []byte, into runtime.Object, revision int64) error {
 	if s, ok := into.(stored); ok {
 		return s.take(revision)
 	}
-	return c.Decoder.Decode(data, into, revision)
+	key := decodedKey{storage: c, revision: uint64(revision), content: maphash.Bytes(c.cache.seed, data)}
+	if object, ok := c.cache.get(key); ok && reflect.TypeOf(object) == reflect.TypeOf(into) {
+		set(into, object.DeepCopyObject())
+		return nil
+	}
+	if err := c.Decoder.Decode(data, into, revision); err != nil {
+		return err
+	}
+	if c.cache.wants(key, len(data)) {
+		c.cache.add(key, len(data), into.DeepCopyObject())
+	}
+	return nil
+}
+
+// set makes an object equal to another of its type, which must not be used any more.
+func set(object, to runtime.Object) {
+	reflect.ValueOf(object).Elem().Set(reflect.ValueOf(to).Elem())
 }
 
 // stored is what a created object is read back into when it comes back as it went: nothing is decoded then.
@@ -142,6 +168,6 @@ type stored struct {
 func Stored(obj, out runtime.Object) runtime.Object { return stored{out, obj} }
 
 func (s stored) take(revision int64) error {
-	reflect.ValueOf(s.Object).Elem().Set(reflect.ValueOf(s.created.DeepCopyObject()).Elem())
+	set(s.Object, s.created.DeepCopyObject())
 	return storage.APIObjectVersioner{}.UpdateObject(s.Object, uint64(revision))
 }

@@ -14,7 +14,11 @@ import (
 // countingDecoder makes a ConfigMap of any data, and counts.
 type countingDecoder struct{ decoded int }
 
-func (c *countingDecoder) Decode([]byte, runtime.Object, int64) error { return nil }
+func (c *countingDecoder) Decode(data []byte, into runtime.Object, revision int64) error {
+	c.decoded++
+	into.(*corev1.ConfigMap).Data = map[string]string{"is": fmt.Sprint(revision, string(data))}
+	return nil
+}
 
 func (c *countingDecoder) DecodeListItem(_ context.Context, data []byte, revision uint64, _ func() runtime.Object) (runtime.Object, error) {
 	c.decoded++
@@ -63,6 +67,21 @@ func TestWhatIsListedAgainAndAgainIsKept(t *testing.T) {
 	decode(inCluster, other, "x", 1)
 	if inner.decoded != 8 {
 		t.Errorf("after one storage was closed %d were decoded, want 8", inner.decoded)
+	}
+}
+
+func TestWhoReadsOneObjectOwnsIt(t *testing.T) {
+	inner := &countingDecoder{}
+	d := &cachingDecoder{inner, newDecoded(16 * 100)}
+	for read := range 5 {
+		got := &corev1.ConfigMap{}
+		if err := d.Decode([]byte("x"), got, 1); err != nil || got.Data["is"] != "1x" {
+			t.Fatalf("read %d: %v, %v", read, got.Data, err)
+		}
+		got.Data["is"] = "changed by who read it"
+	}
+	if inner.decoded != 2 {
+		t.Errorf("%d were decoded, want 2", inner.decoded)
 	}
 }
 

@@ -48,12 +48,12 @@ func TestWorkspacesAreCompleteOrGoneAfterKills(t *testing.T) {
 		s = all
 	}
 	dir := t.TempDir()
-	server := start(t, dir)
+	server := kcptest.StartIn(t, dir)
 	org := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("org", "", ""))
 	var tenants []*tenant
 	for kill := range s.kills {
 		tenants = append(tenants, work(t, server, org.Name, kill, s)...)
-		server = start(t, dir)
+		server = kcptest.StartIn(t, dir)
 	}
 	wanted := settle(t, server, org.Name, tenants)
 	if err := server.Stop(); err != nil {
@@ -70,16 +70,6 @@ func TestWorkspacesAreCompleteOrGoneAfterKills(t *testing.T) {
 		t.Error("hardly anything was created: this proves nothing")
 	}
 	checkKeys(t, server.Root, wanted)
-}
-
-func start(t *testing.T, dir string) *kcptest.Server {
-	t.Helper()
-	server, err := kcptest.Start(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	return server
 }
 
 // work creates workspaces, enters some and deletes some, until the server is killed.

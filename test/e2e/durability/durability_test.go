@@ -31,7 +31,7 @@ func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
 		kills = allKills
 	}
 	dir := t.TempDir()
-	server := start(t, dir)
+	server := kcptest.StartIn(t, dir)
 	var all []*cluster
 	for range clusters {
 		all = append(all, prepare(t, server.Cluster(t)))
@@ -55,7 +55,7 @@ func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
 			c.register.killed(dead[i])
 		}
 		began := time.Now()
-		server = start(t, dir)
+		server = kcptest.StartIn(t, dir)
 		slowest = max(slowest, time.Since(began))
 		for _, c := range all {
 			c.check(t, server, kill)
@@ -86,16 +86,6 @@ func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
 	if puts < kills || objects < kills {
 		t.Error("hardly anything was written: this proves nothing")
 	}
-}
-
-func start(t *testing.T, dir string) *kcptest.Server {
-	t.Helper()
-	server, err := kcptest.Start(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	return server
 }
 
 func prepare(t *testing.T, in *kcptest.Cluster) *cluster {

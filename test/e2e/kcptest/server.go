@@ -137,6 +137,17 @@ func Start(dir string, flags ...string) (*Server, error) {
 	return s, nil
 }
 
+// StartIn is Start for a test: the server ends with the test at the latest.
+func StartIn(t testing.TB, dir string, flags ...string) *Server {
+	t.Helper()
+	server, err := Start(dir, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	return server
+}
+
 // Stop ends the server as an operator would, with SIGTERM, and fails if it does not end well.
 func (s *Server) Stop() error {
 	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {

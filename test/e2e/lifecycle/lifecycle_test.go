@@ -21,20 +21,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// start starts a server in dir that ends with the test at the latest.
-func start(t *testing.T, dir string, flags ...string) *kcptest.Server {
-	t.Helper()
-	server, err := kcptest.Start(dir, flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	return server
-}
-
 func TestAServerIsReadySoonAndTellsWhatToTypeNext(t *testing.T) {
 	began := time.Now()
-	server := start(t, t.TempDir())
+	server := kcptest.StartIn(t, t.TempDir())
 	if took := time.Since(began); took > 10*time.Second { // the budget is 5 s on an idle machine
 		t.Errorf("the server took %s to be ready", took)
 	}
@@ -56,7 +45,7 @@ func TestAServerIsReadySoonAndTellsWhatToTypeNext(t *testing.T) {
 }
 
 func TestTheAdministratorsKubeconfigWorks(t *testing.T) {
-	server := start(t, t.TempDir())
+	server := kcptest.StartIn(t, t.TempDir())
 	info, err := os.Stat(server.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +71,7 @@ func TestTheAdministratorsKubeconfigWorks(t *testing.T) {
 
 func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 	dir := t.TempDir()
-	first := start(t, dir)
+	first := kcptest.StartIn(t, dir)
 	second, err := kcptest.Start(dir)
 	if err == nil {
 		second.Kill()
@@ -96,14 +85,14 @@ func TestASecondServerOnTheSameDirectoryIsRefused(t *testing.T) {
 
 func TestARestartedServerHasWhatWasStored(t *testing.T) {
 	dir := t.TempDir()
-	server := start(t, dir)
+	server := kcptest.StartIn(t, dir)
 	cluster := server.Cluster(t)
 	cluster.Kubectl(t, "create", "configmap", "kept", "--from-literal=a=b")
 	token := strings.TrimSpace(cluster.Kubectl(t, "create", "token", "default"))
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	server = start(t, dir)
+	server = kcptest.StartIn(t, dir)
 	cluster = server.Named(cluster.Name)
 	if data := cluster.Kubectl(t, "get", "configmap", "kept", "--output=jsonpath={.data.a}"); data != "b" {
 		t.Errorf("the data is %q", data)
@@ -117,7 +106,7 @@ func TestARestartedServerHasWhatWasStored(t *testing.T) {
 func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 	const kills, writers = 5, 4
 	dir := t.TempDir()
-	server := start(t, dir)
+	server := kcptest.StartIn(t, dir)
 	cluster := server.Cluster(t)
 	var acknowledged sync.Map
 	var count atomic.Int64
@@ -146,7 +135,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 		})
 		server.Kill()
 		group.Wait()
-		server = start(t, dir)
+		server = kcptest.StartIn(t, dir)
 		stored := map[string]string{}
 		list, err := server.Named(cluster.Name).Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
 		if err != nil {
@@ -166,7 +155,7 @@ func TestAcknowledgedWritesSurviveAKill(t *testing.T) {
 }
 
 func TestIdleClustersAddNoGoroutineAndNoMetricSeries(t *testing.T) {
-	server := start(t, t.TempDir())
+	server := kcptest.StartIn(t, t.TempDir())
 	grow := func(clusters int) {
 		var group sync.WaitGroup
 		next := make(chan struct{}, clusters)
@@ -224,7 +213,7 @@ func settled(t *testing.T, server *kcptest.Server) (goroutines, series int) {
 }
 
 func TestTheRootDirectoryIsItsOwnersOnly(t *testing.T) {
-	server := start(t, t.TempDir())
+	server := kcptest.StartIn(t, t.TempDir())
 	err := filepath.WalkDir(server.Root, func(path string, entry os.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -53,17 +53,6 @@ func indent(text string) string {
 	return "      " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n      ")
 }
 
-// whoAmI asks the server who a token is.
-func whoAmI(t *testing.T, server *kcptest.Server, token string) (authenticationv1.UserInfo, error) {
-	t.Helper()
-	kube := server.Named("root").Kube(t, kcptest.User{Name: "token", Token: token})
-	review, err := kube.AuthenticationV1().SelfSubjectReviews().Create(kcptest.Context(t), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return authenticationv1.UserInfo{}, err
-	}
-	return review.Status.UserInfo, nil
-}
-
 func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
 	e := &environment
 	for what, c := range map[string]struct {
@@ -82,7 +71,7 @@ func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
 			}
 			var who authenticationv1.UserInfo
 			kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
-				who, err = whoAmI(t, e.server, token)
+				who, err = whoIs(t, e.server.Named("root"), token)
 				return err
 			})
 			if who.Username != c.name || !slices.Contains(who.Groups, c.group) || !slices.Contains(who.Groups, "system:authenticated") {
@@ -103,7 +92,7 @@ func TestOtherTokensAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
-		_, err := whoAmI(t, e.server, good)
+		_, err := whoIs(t, e.server.Named("root"), good)
 		return err
 	})
 	unsigned := func(claims map[string]any) string {
@@ -136,7 +125,7 @@ func TestOtherTokensAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = whoAmI(t, e.server, token)
+			_, err = whoIs(t, e.server.Named("root"), token)
 			kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 			if err != nil && (strings.Contains(err.Error(), e.first.URL) || strings.Contains(err.Error(), token)) {
 				t.Errorf("the refusal tells too much: %v", err)
@@ -231,7 +220,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the token is accepted", func(_ contextType) error {
-		who, err := whoAmI(t, server, token)
+		who, err := whoIs(t, server.Named("root"), token)
 		if err == nil && (who.Username != "oidc:jane" || !slices.Contains(who.Groups, "oidc:developers")) {
 			t.Fatalf("the user is %+v", who)
 		}
@@ -241,7 +230,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = whoAmI(t, server, foreign)
+	_, err = whoIs(t, server.Named("root"), foreign)
 	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 }
 
