@@ -28,7 +28,7 @@ type Backend struct {
 	client    *etcdkubernetes.Client
 	root      string // of all keys
 	decoded   *decoded
-	fanouts   *fanouts
+	streams   *streams
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -40,7 +40,7 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), fanouts: newFanouts(), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
 
 // Close stops the compaction of history.
@@ -123,7 +123,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), fanouts: b.fanouts}
+	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)

@@ -93,7 +93,7 @@ func run(ctx context.Context, s scale) ([]row, error) {
 		func() ([]row, error) { return many(ctx, bin, filepath.Join(dir, "many"), kcp, s) },
 	}
 	if s.only != nil {
-		measures = measures[:1]
+		measures = measures[:2]
 	}
 	for _, measure := range measures {
 		more, err := measure()
