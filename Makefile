@@ -71,6 +71,7 @@ fuzz: ## Fuzz the parsers, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/mount
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authentication
 

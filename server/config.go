@@ -66,6 +66,7 @@ import (
 	"github.com/kcplane/kcp/server/kubeconfig"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/metrics"
+	"github.com/kcplane/kcp/server/mount"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
@@ -104,7 +105,10 @@ type config struct {
 	scheduler *scheduling.Scheduler
 	entry     *entry.Entry
 	views     virtual.Views
-	reviews   authenticator.Request
+	// mounts passes requests on to mountHosts.
+	mounts     *mount.Proxy
+	mountHosts *mount.Hosts
+	reviews    authenticator.Request
 	// secretIssuer signs the tokens of Secrets.
 	secretIssuer serviceaccount.TokenGenerator
 
@@ -135,6 +139,9 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		return nil, err
 	}
 	if err := c.buildClients(); err != nil {
+		return nil, err
+	}
+	if err := c.buildMounts(); err != nil {
 		return nil, err
 	}
 	getter.Client = c.kube
@@ -248,7 +255,7 @@ func (c *config) buildAuthorization() error {
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
-	c.generic.Authorization.Authorizer = virtual.Authorizer(c.generic.Authorization.Authorizer)
+	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
 	}
@@ -263,7 +270,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
 	h = body.WithText(h)
-	h = virtual.Serve(h)
+	h = c.mounts.WithMounts(virtual.Serve(h))
 	if c.opts.Homes.Enabled {
 		homes := home.Homes{Clusters: c.stored["logicalclusters"], Scheduler: c.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer}
 		h = homes.WithHome(h)

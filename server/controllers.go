@@ -11,6 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/controllers/logicalcluster"
+	"github.com/kcplane/kcp/server/controllers/mount"
 	"github.com/kcplane/kcp/server/controllers/namespace"
 	"github.com/kcplane/kcp/server/controllers/resourcequota"
 	"github.com/kcplane/kcp/server/controllers/rootca"
@@ -28,7 +29,8 @@ func (c *config) runControllers(ctx context.Context) {
 	defer end()
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
-	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas.Deleted)
+	mounts := mount.New(mount.Inputs{Set: set, Dynamic: c.dynamic, RESTMapper: c.restMapper, Hosts: c.mountHosts, Workspaces: c.stored["workspaces"]})
+	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
 	var running sync.WaitGroup
@@ -51,6 +53,7 @@ func (c *config) runControllers(ctx context.Context) {
 		}),
 		certificates.New(set, c.kube, clock.RealClock{}),
 		quotas,
+		mounts,
 		collector,
 	} {
 		running.Go(func() { ctl.Run(ctx) })

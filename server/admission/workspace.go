@@ -10,9 +10,11 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -177,6 +179,8 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "spec.cluster can only be set by system privileged users"
 	case old.Spec.URL != ws.Spec.URL:
 		return "spec.URL can only be set by system privileged users"
+	case creating && ws.Spec.Mount != nil && mountProblem(ws.Spec.Mount.Reference) != "":
+		return mountProblem(ws.Spec.Mount.Reference)
 	case creating && ws.Spec.Mount != nil && ws.Spec.Type != nil:
 		return "spec.type and spec.mount are mutually exclusive"
 	case !creating && old.Annotations[tenancyv1alpha1.OwnerAnnotation] != ws.Annotations[tenancyv1alpha1.OwnerAnnotation]:
@@ -185,6 +189,19 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
 		return "the status of a workspace is written by the system"
+	}
+	return ""
+}
+
+// mountProblem returns what is wrong with a reference to the object that a workspace is mounted from, empty if nothing.
+// Built-in types have no status.URL; that their objects are looked at all the same would tell which there are.
+func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	switch {
+	case err != nil || gv.Version == "" || ref.Kind == "" || ref.Name == "":
+		return "spec.mount.ref needs apiVersion, as <group>/<version>, kind and name"
+	case legacyscheme.Scheme.Recognizes(gv.WithKind(ref.Kind)):
+		return "spec.mount.ref refers to a built-in type; it needs a custom resource with status.URL and status.phase"
 	}
 	return ""
 }

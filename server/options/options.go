@@ -49,6 +49,8 @@ type Options struct {
 	ProfilerAddress string
 	// Homes are the workspaces that users get by asking for them.
 	Homes Homes
+	// MountProxy tells where mounted workspaces may lead.
+	MountProxy MountProxy
 	// RunControllers tells whether this process runs the controllers.
 	RunControllers bool
 	// LeaderElection tells whether it does so only while it leads others.
@@ -175,6 +177,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled, "Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
 	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups, "Groups whose members get a home workspace.")
 
+	o.MountProxy.addFlags(sets.FlagSet("kcp mounts"))
+
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
 	o.LeaderElection.addFlags(fs)
@@ -205,6 +209,9 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 		return Completed{}, err
 	}
 	if err := o.LeaderElection.validate(); err != nil {
+		return Completed{}, err
+	}
+	if err := o.MountProxy.validate(); err != nil {
 		return Completed{}, err
 	}
 	root, err := filepath.Abs(o.RootDirectory)

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apiserver/pkg/audit"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/mount"
 )
 
 // The annotations of audit events that tell where a request went. The URI of an event begins behind the cluster.
@@ -16,7 +17,7 @@ const (
 )
 
 // WithAuditAnnotations makes the audit log tell the logical cluster of each request, which must be in its context, and
-// the path of that, which pathOf returns.
+// the path of that, which pathOf returns. A mounted workspace has a path only.
 func WithAuditAnnotations(next http.Handler, pathOf func(logicalcluster.Name) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if cluster, ok := logicalcluster.From(r.Context()); ok {
@@ -26,6 +27,10 @@ func WithAuditAnnotations(next http.Handler, pathOf func(logicalcluster.Name) st
 			if !cluster.Wildcard {
 				audit.AddAuditAnnotation(ctx, auditPath, pathOf(cluster.Name))
 			}
+			r = r.WithContext(ctx)
+		} else if path, mounted := mount.PathFrom(r.Context()); mounted {
+			ctx := audit.WithAuditContext(r.Context())
+			audit.AddAuditAnnotation(ctx, auditPath, path)
 			r = r.WithContext(ctx)
 		}
 		next.ServeHTTP(w, r)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/mount"
 	"github.com/kcplane/kcp/server/tree"
 )
 
@@ -42,7 +43,7 @@ type Places interface {
 
 // WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. What belongs to the server itself
 // is served without one; every other path without a cluster is not found. A name with a colon is the path of a workspace,
-// which places knows. s encodes the errors.
+// which places knows; if that is mounted, its context says so instead. s encodes the errors.
 func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Places) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(err error) { responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r) }
@@ -59,15 +60,21 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			refuse(err)
 			return
 		}
+		ctx := r.Context()
 		if path := string(cluster.Name); strings.Contains(path, ":") && !cluster.Name.IsSystem() {
 			place, ok := places.Lookup(path)
 			switch {
-			case !ok || place.Cluster == "":
+			case !ok:
 				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
 				return
 			case place.Code != 0:
 				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "", "workspace "+path+" is unavailable", 1, false))
 				return
+			case place.URL != "":
+				if ctx, err = mount.Enter(r, path, place.URL); err != nil {
+					refuse(err)
+					return
+				}
 			}
 			cluster.Name = place.Cluster
 		}
@@ -79,7 +86,10 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			refuse(methodNotAllowed(fmt.Sprintf("the logical cluster %q stands for all of them and can only be listed and watched", "*")))
 			return
 		}
-		scoped := r.WithContext(logicalcluster.WithCluster(r.Context(), cluster))
+		if cluster != (logicalcluster.Cluster{}) { // else it is mounted, and there is none
+			ctx = logicalcluster.WithCluster(ctx, cluster)
+		}
+		scoped := r.WithContext(ctx)
 		u := *r.URL
 		u.Path, u.RawPath = rest, ""
 		scoped.URL = &u

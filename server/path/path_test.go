@@ -13,10 +13,11 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/mount"
 	"github.com/kcplane/kcp/server/tree"
 )
 
-// places is a tree with the paths root:org, and root:down, which is unavailable.
+// places is a tree with the paths root:org, root:down, which is unavailable, and root:mounted.
 type places struct{}
 
 func (places) Lookup(path string) (tree.Place, bool) {
@@ -25,6 +26,8 @@ func (places) Lookup(path string) (tree.Place, bool) {
 		return tree.Place{Cluster: "2x9k"}, true
 	case "root:down":
 		return tree.Place{Cluster: "3y8k", Code: http.StatusServiceUnavailable}, true
+	case "root:mounted":
+		return tree.Place{URL: "https://elsewhere"}, true
 	}
 	return tree.Place{}, false
 }
@@ -35,13 +38,15 @@ type seen struct {
 	path    string
 	uri     string
 	cluster string
+	mounted string
 }
 
 func serve(method, target string) (seen, *httptest.ResponseRecorder) {
 	var got seen
 	h := WithCluster(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		c, _ := logicalcluster.From(r.Context())
-		got = seen{called: true, path: r.URL.Path, uri: r.RequestURI, cluster: c.String()}
+		mounted, _ := mount.PathFrom(r.Context())
+		got = seen{called: true, path: r.URL.Path, uri: r.RequestURI, cluster: c.String(), mounted: mounted}
 	}), legacyscheme.Codecs, places{})
 	r := httptest.NewRequest(method, "https://kcp.test/", nil)
 	u, err := url.ParseRequestURI(target)
@@ -57,17 +62,18 @@ func serve(method, target string) (seen, *httptest.ResponseRecorder) {
 
 func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
 	for target, want := range map[string]seen{
-		"/clusters/root/api/v1/namespaces":               {true, "/api/v1/namespaces", "/api/v1/namespaces", "root"},
-		"/clusters/2x9k/apis?limit=5":                    {true, "/apis", "/apis?limit=5", "2x9k"},
-		"/clusters/root:org/api":                         {true, "/api", "/api", "2x9k"},
-		"/clusters/system:admin/api":                     {true, "/api", "/api", "system:admin"},
-		"/clusters/*/api/v1/configmaps":                  {true, "/api/v1/configmaps", "/api/v1/configmaps", "*"},
-		"/clusters/root":                                 {true, "/", "/", "root"},
-		"/clusters/root/":                                {true, "/", "/", "root"},
-		"/clusters/a/apis/url.test/v1/clusters/x/status": {true, "/apis/url.test/v1/clusters/x/status", "/apis/url.test/v1/clusters/x/status", "a"},
-		"/readyz":     {true, "/readyz", "/readyz", ""},
-		"/livez/etcd": {true, "/livez/etcd", "/livez/etcd", ""},
-		"/metrics":    {true, "/metrics", "/metrics", ""},
+		"/clusters/root/api/v1/namespaces":               {true, "/api/v1/namespaces", "/api/v1/namespaces", "root", ""},
+		"/clusters/2x9k/apis?limit=5":                    {true, "/apis", "/apis?limit=5", "2x9k", ""},
+		"/clusters/root:org/api":                         {true, "/api", "/api", "2x9k", ""},
+		"/clusters/system:admin/api":                     {true, "/api", "/api", "system:admin", ""},
+		"/clusters/*/api/v1/configmaps":                  {true, "/api/v1/configmaps", "/api/v1/configmaps", "*", ""},
+		"/clusters/root":                                 {true, "/", "/", "root", ""},
+		"/clusters/root/":                                {true, "/", "/", "root", ""},
+		"/clusters/a/apis/url.test/v1/clusters/x/status": {true, "/apis/url.test/v1/clusters/x/status", "/apis/url.test/v1/clusters/x/status", "a", ""},
+		"/readyz":                               {true, "/readyz", "/readyz", "", ""},
+		"/livez/etcd":                           {true, "/livez/etcd", "/livez/etcd", "", ""},
+		"/metrics":                              {true, "/metrics", "/metrics", "", ""},
+		"/clusters/root:mounted/api/v1?limit=5": {true, "/api/v1", "/api/v1?limit=5", "", "root:mounted"},
 	} {
 		if got, w := serve(http.MethodGet, target); got != want {
 			t.Errorf("%s: got %+v (%d %s), want %+v", target, got, w.Code, w.Body, want)
@@ -77,37 +83,40 @@ func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
 
 func TestPathsThatNameNoClusterAreRefused(t *testing.T) {
 	for target, want := range map[string]int{
-		"/":                           0,
-		"/api":                        http.StatusNotFound,
-		"/api/v1/namespaces":          http.StatusNotFound,
-		"/apis":                       http.StatusNotFound,
-		"/clusters":                   http.StatusNotFound,
-		"/clusters/":                  http.StatusBadRequest,
-		"/clusters//api":              http.StatusBadRequest,
-		"/clusters/A/api":             http.StatusBadRequest,
-		"/clusters/a_b/api":           http.StatusBadRequest,
-		"/clusters/-a/api":            http.StatusBadRequest,
-		"/clusters/a-/api":            http.StatusBadRequest,
-		"/clusters/a::b/api":          http.StatusBadRequest,
-		"/clusters/**/api":            http.StatusBadRequest,
-		"/clusters/%2a%2a/api":        http.StatusBadRequest,
-		"/clusters/a%2fb/api":         http.StatusBadRequest,
-		"/clusters/a/api%2Fv1":        http.StatusBadRequest,
-		"/clusters/a%00/api":          http.StatusBadRequest,
-		"/clusters/a%5c/api":          http.StatusBadRequest,
-		"/clusters/a%252fb/api":       http.StatusBadRequest,
-		"/clusters/a/../b/api":        http.StatusBadRequest,
-		"/clusters/a/./api":           http.StatusBadRequest,
-		"/clusters/a/%2e%2e/b/api":    http.StatusBadRequest,
-		"/clusters/../api":            http.StatusBadRequest,
-		"/clusters/a//api":            http.StatusBadRequest,
-		"/clusters/a/clusters/b/api":  http.StatusNotFound,
-		"/clusters/a/clusters":        http.StatusNotFound,
-		"/clusters/root:org:team/api": http.StatusNotFound,
-		"/clusters/root:down/api":     http.StatusServiceUnavailable,
-		"/clusters/a/metrics":         http.StatusNotImplemented,
-		"/clusters/a/metrics/slis":    http.StatusNotImplemented,
-		"/clusters/*/metrics":         http.StatusNotImplemented,
+		"/":                                        0,
+		"/api":                                     http.StatusNotFound,
+		"/api/v1/namespaces":                       http.StatusNotFound,
+		"/apis":                                    http.StatusNotFound,
+		"/clusters":                                http.StatusNotFound,
+		"/clusters/":                               http.StatusBadRequest,
+		"/clusters//api":                           http.StatusBadRequest,
+		"/clusters/A/api":                          http.StatusBadRequest,
+		"/clusters/a_b/api":                        http.StatusBadRequest,
+		"/clusters/-a/api":                         http.StatusBadRequest,
+		"/clusters/a-/api":                         http.StatusBadRequest,
+		"/clusters/a::b/api":                       http.StatusBadRequest,
+		"/clusters/**/api":                         http.StatusBadRequest,
+		"/clusters/%2a%2a/api":                     http.StatusBadRequest,
+		"/clusters/a%2fb/api":                      http.StatusBadRequest,
+		"/clusters/a/api%2Fv1":                     http.StatusBadRequest,
+		"/clusters/a%00/api":                       http.StatusBadRequest,
+		"/clusters/a%5c/api":                       http.StatusBadRequest,
+		"/clusters/a%252fb/api":                    http.StatusBadRequest,
+		"/clusters/a/../b/api":                     http.StatusBadRequest,
+		"/clusters/a/./api":                        http.StatusBadRequest,
+		"/clusters/a/%2e%2e/b/api":                 http.StatusBadRequest,
+		"/clusters/../api":                         http.StatusBadRequest,
+		"/clusters/a//api":                         http.StatusBadRequest,
+		"/clusters/a/clusters/b/api":               http.StatusNotFound,
+		"/clusters/a/clusters":                     http.StatusNotFound,
+		"/clusters/root:org:team/api":              http.StatusNotFound,
+		"/clusters/root:down/api":                  http.StatusServiceUnavailable,
+		"/clusters/root:mounted/metrics":           http.StatusNotImplemented,
+		"/clusters/root:mounted/clusters/root/api": http.StatusNotFound,
+		"/clusters/root:mounted/../root/api":       http.StatusBadRequest,
+		"/clusters/a/metrics":                      http.StatusNotImplemented,
+		"/clusters/a/metrics/slis":                 http.StatusNotImplemented,
+		"/clusters/*/metrics":                      http.StatusNotImplemented,
 		"/clusters/" + strings.Repeat("a", 10_000) + "/api": http.StatusBadRequest,
 		"/clusters/%ff/api": http.StatusBadRequest,
 		"/Clusters/a/api":   http.StatusNotFound,

@@ -72,7 +72,7 @@ func (t *Tree) set(ws *tenancyv1alpha1.Workspace) {
 	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
 		place.Code = http.StatusServiceUnavailable
 	}
-	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || (place.Cluster == "" && place.URL == "") {
+	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || (place == Place{}) {
 		t.remove(ws)
 		return
 	}
@@ -109,7 +109,7 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 		}
 		place = next
 		if place.Cluster == "" {
-			return place, true // whatever follows belongs to what is mounted
+			return place, !more // what is mounted has no workspaces here, whatever it has where it comes from
 		}
 	}
 	return place, true

@@ -62,8 +62,10 @@ func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
 		logicalCluster("v1u4alow0iv9", "user:alice", ""))
 	mount := workspace("aaa", "mounted", "", ready)
 	mount.Spec.Mount, mount.Spec.URL = &tenancyv1alpha1.Mount{}, "https://elsewhere"
+	broken := workspace("aaa", "broken", "", unavailable)
+	broken.Spec.Mount = &tenancyv1alpha1.Mount{}
 	for _, ws := range []*tenancyv1alpha1.Workspace{
-		workspace("root", "org", "aaa", ready), workspace("aaa", "team", "bbb", ready), workspace("root", "down", "ccc", unavailable),
+		broken, workspace("root", "org", "aaa", ready), workspace("aaa", "team", "bbb", ready), workspace("root", "down", "ccc", unavailable),
 		workspace("ccc", "below", "ddd", ready), workspace("root", "new", "eee", corev1alpha1.LogicalClusterPhaseScheduling), mount,
 		workspace("v1u4alow0iv9", "toys", "fff", ready), workspace("root", "gone", "ggg", ready),
 	} {
@@ -73,14 +75,14 @@ func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
 	for path, want := range map[string]Place{
 		"root": {Cluster: "root"}, "root:org": {Cluster: "aaa"}, "root:org:team": {Cluster: "bbb"}, "aaa:team": {Cluster: "bbb"},
 		"root:down": {Cluster: "ccc", Code: http.StatusServiceUnavailable}, "root:down:below": {Cluster: "ddd", Code: http.StatusServiceUnavailable},
-		"root:org:mounted": {URL: "https://elsewhere"}, "root:org:mounted:further": {URL: "https://elsewhere"},
+		"root:org:mounted": {URL: "https://elsewhere"}, "root:org:broken": {Code: http.StatusServiceUnavailable},
 		"user:alice": {Cluster: "v1u4alow0iv9"}, "user:alice:toys": {Cluster: "fff"},
 	} {
 		if got, ok := tree.Lookup(path); !ok || got != want {
 			t.Errorf("%s: got %+v, %t, want %+v", path, got, ok, want)
 		}
 	}
-	for _, path := range []string{"", "other", "root:new", "root:gone", "root:org:team:none", "user:bob", "org", "root:"} {
+	for _, path := range []string{"", "other", "root:new", "root:gone", "root:org:team:none", "root:org:mounted:further", "root:org:broken:further", "user:bob", "org", "root:"} {
 		if got, ok := tree.Lookup(path); ok {
 			t.Errorf("%s leads to %+v", path, got)
 		}

@@ -41,20 +41,29 @@ type Collector struct {
 	queue     workqueue.TypedRateLimitingInterface[object]
 	changed   chan struct{}
 
-	onDelete func(cluster logicalcluster.Name, namespace string)
-	mirrored func(schema.GroupVersionResource) (*informers.Informer, bool)
+	observers []Observer
+	mirrored  func(schema.GroupVersionResource) (*informers.Informer, bool)
 
 	monitors map[schema.GroupVersionResource]context.CancelFunc // owned by Run
 	running  sync.WaitGroup
 }
 
+// Observer is told of what the collector sees of the objects of all resources, whoever owns them, so that nobody has to
+// watch them a second time. It must not block.
+type Observer interface {
+	// Changed is called for an object that is there, or has changed.
+	Changed(resource schema.GroupVersionResource, obj metav1.Object)
+	// Deleted is called for an object that is gone.
+	Deleted(resource schema.GroupVersionResource, obj metav1.Object)
+	// Relisted is called after a watch was broken, or has ended: objects may have gone before that.
+	Relisted(resource schema.GroupVersionResource)
+}
+
 // New returns a collector. Its client reaches the cluster, or all clusters, in each call's context. mirrored returns the
-// informer that the process has of a resource anyway: only the others are watched. onDelete, which must not block, is
-// told of every object of any resource that is gone.
-func New(client metadata.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool),
-	onDelete func(cluster logicalcluster.Name, namespace string)) *Collector {
+// informer that the process has of a resource anyway: only the others are watched.
+func New(client metadata.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
 	return &Collector{
-		metadata: client, resources: resources, graph: newGraph(), onDelete: onDelete, mirrored: mirrored,
+		metadata: client, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "garbagecollector"}),
@@ -112,6 +121,7 @@ func (c *Collector) syncMonitors(ctx context.Context) {
 			for _, o := range c.graph.of(r) {
 				c.graph.remove(o)
 			}
+			c.relisted(r)
 		}
 	}
 	for r := range wanted {
@@ -185,6 +195,9 @@ func (s *monitorStore) set(m metav1.Object) {
 		s.collector.queue.Add(o)
 	}
 	s.wake(o.cluster, before) // who waits for this object may not have to any more
+	for _, observer := range s.collector.observers {
+		observer.Changed(s.resource, m)
+	}
 }
 
 func (s *monitorStore) Delete(obj any) error {
@@ -196,7 +209,9 @@ func (s *monitorStore) Delete(obj any) error {
 
 func (s *monitorStore) deleted(m metav1.Object) {
 	s.gone(s.object(m), m.GetUID())
-	s.collector.onDelete(logicalcluster.Of(m), m.GetNamespace())
+	for _, observer := range s.collector.observers {
+		observer.Deleted(s.resource, m)
+	}
 }
 
 // gone handles the end of an object: its dependents have lost an owner, and its owners may wait for one less.
@@ -229,7 +244,14 @@ func (s *monitorStore) Replace(list []any, _ string) error {
 		}
 	}
 	s.collector.recheckAll()
+	s.collector.relisted(s.resource)
 	return nil
+}
+
+func (c *Collector) relisted(resource schema.GroupVersionResource) {
+	for _, observer := range c.observers {
+		observer.Relisted(resource)
+	}
 }
 
 // recheckAll looks at every object again. Deletions of owners that are not in the graph may have been missed while a

@@ -108,8 +108,15 @@ func (c *Controller) enqueueAll() {
 	}
 }
 
-// Deleted tells the controller that an object is gone. It does not block.
-func (c *Controller) Deleted(cluster logicalcluster.Name, ns string) {
+// Changed implements garbagecollector.Observer: quotas count objects, which changes do not.
+func (c *Controller) Changed(schema.GroupVersionResource, metav1.Object) {}
+
+// Relisted implements garbagecollector.Observer: what went unseen is counted with the next recount.
+func (c *Controller) Relisted(schema.GroupVersionResource) {}
+
+// Deleted implements garbagecollector.Observer: it counts again where an object is gone.
+func (c *Controller) Deleted(_ schema.GroupVersionResource, obj metav1.Object) {
+	cluster, ns := logicalcluster.Of(obj), obj.GetNamespace()
 	enqueue := func(namespace string, clusterScoped bool) {
 		quotas, err := c.set.ResourceQuotas.ListNamespace(cluster, namespace)
 		if err != nil {

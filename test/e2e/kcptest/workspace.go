@@ -51,6 +51,18 @@ func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unst
 	return c.server.Named(c.Name + ":" + ws.GetName())
 }
 
+// Organization returns a new workspace in root, owned by user, who may create workspaces there from then on.
+func (s *Server) Organization(t testing.TB, user User) *Cluster {
+	t.Helper()
+	root := s.Named("root")
+	root.Kubectl(t, "create", "clusterrolebinding", "creator-"+Suffix(), "--clusterrole=cluster-admin", "--user="+user.Name)
+	Eventually(t, user.Name+" may create workspaces in root", func(ctx context.Context) error {
+		_, err := root.Dynamic(t, user).Resource(Workspaces).Create(ctx, Workspace("try", "", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	return root.CreateWorkspace(t, user, Workspace("org-"+Suffix(), "", ""))
+}
+
 // GetWorkspace returns a workspace of the cluster.
 func (c *Cluster) GetWorkspace(t testing.TB, name string) *tenancyv1alpha1.Workspace {
 	t.Helper()

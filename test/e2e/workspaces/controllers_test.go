@@ -115,7 +115,7 @@ func stepAt(t *testing.T, url string, take func(context.Context, client.Client, 
 func TestControllersOfATypeAreWrittenOnControllerRuntime(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	rules := []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"create", "get", "delete"}}}
 	initializing := stepped(t, org, "kept", "initializing", map[string]any{
 		"initializer": true, "initializerPermissions": rules, "terminator": true, "terminatorPermissions": rules,

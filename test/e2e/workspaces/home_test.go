@@ -58,7 +58,7 @@ func TestWhoIsNobodyHasNoHome(t *testing.T) {
 		t.Errorf("anonymous is told %v", err)
 	}
 	// Only root has homes, and they cannot be changed there.
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	_, err = org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 	err = server.Named("root").Dynamic(t, kcptest.Stranger).Resource(kcptest.Workspaces).Delete(kcptest.Context(t), "~", metav1.DeleteOptions{})

@@ -10,7 +10,7 @@ import (
 // TestAWalkWithThePlugins is what the documentation shows, by the programs that people use.
 func TestAWalkWithThePlugins(t *testing.T) {
 	t.Parallel()
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	kubectl := org.Command(t, "kubectl", kcptest.Alice).WithPlugins(t)
 	contains := func(text string, wanted ...string) {
 		t.Helper()

@@ -69,7 +69,7 @@ func at(t *testing.T, url, cluster string, user kcptest.User) dynamic.Interface 
 func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	url := stepped(t, org, "prepared", "initializing", map[string]any{
 		"initializer":            true,
 		"initializerPermissions": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"create", "get"}}},
@@ -140,7 +140,7 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 func TestAnInitializerWithoutPermissionsActsAsTheOwner(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	url := stepped(t, org, "owned", "initializing", map[string]any{"initializer": true})
 	parent := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("parent", "", ""))
 	if _, err := parent.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("new", org.Name, "owned"), metav1.CreateOptions{}); err != nil {
@@ -166,7 +166,7 @@ func TestAnInitializerWithoutPermissionsActsAsTheOwner(t *testing.T) {
 func TestATerminatorCleansUpBeforeAWorkspaceGoes(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	url := stepped(t, org, "cleaned", "terminating", map[string]any{
 		"terminator":            true,
 		"terminatorPermissions": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"list"}}},

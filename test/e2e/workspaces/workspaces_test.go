@@ -16,21 +16,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// organization returns a workspace of that type which nobody else uses, owned by user.
-func organization(t *testing.T, user kcptest.User) *kcptest.Cluster {
-	t.Helper()
-	root := server.Named("root")
-	root.Kubectl(t, "create", "clusterrolebinding", "creator-"+kcptest.Suffix(), "--clusterrole=cluster-admin", "--user="+user.Name)
-	kcptest.Eventually(t, user.Name+" may create workspaces in root", func(ctx context.Context) error {
-		_, err := root.Dynamic(t, user).Resource(kcptest.Workspaces).Create(ctx, kcptest.Workspace("try", "", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
-	})
-	return root.CreateWorkspace(t, user, kcptest.Workspace("org-"+kcptest.Suffix(), "", ""))
-}
-
 func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
 	t.Parallel()
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	made, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(kcptest.Context(t), kcptest.Workspace("team", "", ""), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +41,7 @@ func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
 
 func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
 	t.Parallel()
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", ""))
 	ctx := kcptest.Context(t)
 	kube := team.Kube(t, kcptest.Alice)
@@ -78,7 +66,7 @@ func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
 func TestAnotherTenantSeesNothing(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	alices := organization(t, kcptest.Alice)
+	alices := server.Organization(t, kcptest.Alice)
 	if _, err := alices.Kube(t, kcptest.Alice).CoreV1().Secrets("").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +82,7 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 
 func TestAnOrganizationHasLevels(t *testing.T) {
 	t.Parallel()
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "root", "universal"))
 	app := team.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("app", "", ""))
 	app.Kubectl(t, "create", "configmap", "here")
@@ -117,7 +105,7 @@ func TestAnOrganizationHasLevels(t *testing.T) {
 func TestBadWorkspacesAreRefused(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	types := org.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes)
 	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
 	with := func(change func(object map[string]any)) *unstructured.Unstructured {
@@ -170,7 +158,7 @@ func TestBadWorkspacesAreRefused(t *testing.T) {
 func TestATypeHasToBeUsable(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	alices, bobs := organization(t, kcptest.Alice), organization(t, kcptest.Bob)
+	alices, bobs := server.Organization(t, kcptest.Alice), server.Organization(t, kcptest.Bob)
 	private := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "private"},
 		"spec": map[string]any{"extend": map[string]any{"with": []any{map[string]any{"name": "universal", "path": "root"}}}},
@@ -200,7 +188,7 @@ func TestATypeHasToBeUsable(t *testing.T) {
 func TestWhatTheSystemWritesCanNotBeForged(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	forged := kcptest.Workspace("forged", "", "")
 	forged.SetAnnotations(map[string]string{"experimental.tenancy.kcp.io/owner": `{"username":"bob","groups":["system:masters"]}`})
 	team := org.CreateWorkspace(t, kcptest.Alice, forged)
@@ -236,7 +224,7 @@ func TestWhatTheSystemWritesCanNotBeForged(t *testing.T) {
 func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
-	org := organization(t, kcptest.Alice)
+	org := server.Organization(t, kcptest.Alice)
 	region := "r-" + kcptest.Suffix()
 	ws := kcptest.Workspace("far", "", "")
 	_ = unstructured.SetNestedStringMap(ws.Object, map[string]string{"region-" + region: "yes"}, "spec", "location", "selector", "matchLabels")

@@ -1,0 +1,199 @@
+package mount
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+const (
+	// hopsHeader counts the mounts that a request has gone through: one may lead to the next, and back to the first.
+	hopsHeader = "X-Kcp-Mount-Hops"
+	maxHops    = 4
+)
+
+// withheld are the beginnings of headers that do not leave this server: identities that a server could believe it because
+// of its client certificate, and cookies, which are for this host.
+var withheld = []string{"X-Remote-", impersonation, "Cookie"}
+
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	idleTimeout      = 90 * time.Second
+	idlePerHost      = 25
+)
+
+// Config of a Proxy.
+type Config struct {
+	// Hosts are where requests may go.
+	Hosts *Hosts
+	// ServingCertificate of this server, PEM, is trusted besides the certificate authorities of the system and of CAFile.
+	ServingCertificate []byte
+	CAFile             string
+	// ClientCertFile and ClientKeyFile prove to other hosts that the requests come from this server. They may be empty.
+	ClientCertFile, ClientKeyFile string
+	// Serializer encodes errors.
+	Serializer runtime.NegotiatedSerializer
+}
+
+// Proxy passes requests on.
+type Proxy struct {
+	config Config
+	// own reaches this installation, without a certificate that would authenticate its clients there; others reaches
+	// the other hosts.
+	own, others transports
+}
+
+// transports are one for requests, and one without HTTP/2 for those that upgrade their connection.
+type transports struct{ plain, upgrade *http.Transport }
+
+// NewProxy returns a proxy.
+func NewProxy(config Config) (*Proxy, error) {
+	roots, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fmt.Errorf("certificate authorities of the system: %w", err)
+	}
+	roots.AppendCertsFromPEM(config.ServingCertificate)
+	if config.CAFile != "" {
+		content, err := os.ReadFile(config.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("--mount-proxy-ca-file: %w", err)
+		}
+		if !roots.AppendCertsFromPEM(content) {
+			return nil, fmt.Errorf("--mount-proxy-ca-file: %s holds no certificate", config.CAFile)
+		}
+	}
+	var certificates []tls.Certificate
+	if config.ClientCertFile != "" || config.ClientKeyFile != "" {
+		certificate, err := tls.LoadX509KeyPair(config.ClientCertFile, config.ClientKeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("--mount-proxy-client-cert-file and --mount-proxy-client-key-file: %w", err)
+		}
+		certificates = append(certificates, certificate)
+	}
+	return &Proxy{config: config, own: newTransports(roots, nil), others: newTransports(roots, certificates)}, nil
+}
+
+func newTransports(roots *x509.CertPool, certificates []tls.Certificate) transports {
+	plain := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: certificates},
+		TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idlePerHost,
+		ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+	upgrade := plain.Clone()
+	upgrade.ForceAttemptHTTP2, upgrade.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
+	return transports{plain, upgrade}
+}
+
+// WithMounts answers requests for mounted workspaces, and passes all others to next. It stands behind authentication and
+// authorization, so that they are audited and limited as others are.
+func (p *Proxy) WithMounts(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t, mounted := r.Context().Value(contextKey{}).(target)
+		if !mounted {
+			next.ServeHTTP(w, r)
+			return
+		}
+		hops, err := hopsOf(r.Header)
+		if err != nil {
+			p.refuse(w, r, apierrors.NewInternalError(fmt.Errorf("workspace %s: %w", t.path, err)))
+			return
+		}
+		location, own, err := p.config.Hosts.Check(t.url)
+		if err != nil {
+			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not used: %v", t.path, t.url, err)))
+			return
+		}
+		p.forward(w, r, t, location, own, hops+1)
+	})
+}
+
+// hopsOf returns how many mounts a request has gone through, or an error if it must not go through one more.
+func hopsOf(header http.Header) (int, error) {
+	text := header.Get(hopsHeader)
+	if text == "" {
+		return 0, nil
+	}
+	hops, err := strconv.Atoi(text)
+	if err != nil || hops < 0 || hops >= maxHops {
+		return 0, fmt.Errorf("the request has gone through %d mounts already; it seems that they lead to each other in a circle", maxHops)
+	}
+	return hops, nil
+}
+
+// errRedirect keeps clients from being sent, with their credentials, to where a mount may not lead.
+var errRedirect = errors.New("it answers with a redirect, which mounts do not follow")
+
+func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, location *url.URL, own bool, hops int) {
+	choice := p.others
+	if own {
+		choice = p.own
+	}
+	transport := choice.plain
+	if httpstream.IsUpgradeRequest(r) {
+		transport = choice.upgrade
+	}
+	proxy := httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(out *httputil.ProxyRequest) {
+			u := *location
+			u.Path, u.RawQuery = strings.TrimSuffix(location.Path, "/")+r.URL.Path, r.URL.RawQuery
+			out.Out.URL, out.Out.Host = &u, ""
+			rewriteHeader(out.Out.Header, t.authorization, hops)
+		},
+		ModifyResponse: func(response *http.Response) error {
+			if response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
+				return errRedirect
+			}
+			response.Header.Del("Set-Cookie") // it would be for this host
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			klog.FromContext(r.Context()).Info("Mounted server failed", "workspace", t.path, "url", t.url, "err", err)
+			reason := "it does not answer as it should"
+			if errors.Is(err, errRedirect) {
+				reason = err.Error()
+			}
+			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the server that is mounted at %s is not available: %s", t.path, reason)))
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// rewriteHeader makes the header of a request what the mounted server gets: the credentials of the client and no other claim
+// of an identity.
+func rewriteHeader(header http.Header, authorization []string, hops int) {
+	for name := range header {
+		for _, prefix := range withheld {
+			if strings.HasPrefix(name, prefix) {
+				delete(header, name) // whatever its spelling
+			}
+		}
+	}
+	header.Del("Authorization")
+	for _, value := range authorization {
+		header.Add("Authorization", value)
+	}
+	header.Set(hopsHeader, strconv.Itoa(hops))
+}
+
+func (p *Proxy) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, p.config.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
+}
