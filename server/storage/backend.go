@@ -70,12 +70,22 @@ func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGet
 // Custom returns base for custom resources. Its codec does no more than parse: conversion, pruning and defaulting belong
 // to the handler of the resource's definition.
 func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return b.parsed(base, custom)
+}
+
+// Bound returns base for the resources of an API that many clusters bind, as Custom does. The objects are stored below its
+// identity: those of two providers that call their API the same never mix.
+func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic.RESTOptionsGetter {
+	return b.parsed(base, "/"+identity)
+}
+
+func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
 	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil {
 			return options, err
 		}
-		options = b.place(options, resource, custom)
+		options = b.place(options, resource, suffix)
 		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
 		return options, nil
 	})
@@ -123,7 +133,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams}
+	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)

@@ -141,6 +141,7 @@ func (s *clusterStorage) collection(ctx context.Context, key string, opts storag
 	if err != nil {
 		return "", opts, err
 	}
+	opts = narrow(ctx, opts)
 	if !c.Wildcard {
 		return s.prefix + "/" + string(c.Name) + relative, opts, nil
 	}
