@@ -47,6 +47,8 @@ import (
 
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	kcpadmission "github.com/kcplane/kcp/server/admission"
@@ -59,6 +61,7 @@ import (
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/informers"
@@ -74,6 +77,7 @@ import (
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/apiexport"
 	"github.com/kcplane/kcp/server/virtual/lifecycle"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -101,6 +105,9 @@ type config struct {
 	rules     *authorization.Rules
 	tree      *tree.Tree
 	types     *workspacetypes.Types
+	exports   *exports.Exports
+	// documents describe what the views of exports offer.
+	documents http.Handler
 	stored    map[string]*storage.Typed // by resource: what the server writes without requests
 	scheduler *scheduling.Scheduler
 	entry     *entry.Entry
@@ -151,7 +158,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	}
 	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
-		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types,
+		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports,
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
@@ -222,7 +229,7 @@ func (c *config) buildClients() error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -255,6 +262,11 @@ func (c *config) buildAuthorization() error {
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
+	c.views[apiexport.Name] = apiexport.Config{
+		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
+		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
+	}.Find
 	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
@@ -351,6 +363,11 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	}
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
+		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Bindings: c.set.APIBindings,
+		AllOptions: c.backend.All(c.definitionOptions),
+		BoundOptions: func(identity string) generic.RESTOptionsGetter {
+			return c.backend.Bound(c.definitionOptions, identity)
+		},
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
 		ServiceResolver:   webhook.NewDefaultServiceResolver(),
 		AuthResolver:      webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
@@ -370,6 +387,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
+	c.documents = d.ForViews().WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
 	return nil
 }
 

@@ -79,6 +79,11 @@ func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic
 	return b.parsed(base, "/"+identity)
 }
 
+// All returns base to list and watch the custom resources of all clusters, wherever Custom and Bound put them.
+func (b *Backend) All(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return b.parsed(base, "")
+}
+
 func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
 	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
