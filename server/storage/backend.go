@@ -21,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
@@ -29,6 +31,7 @@ type Backend struct {
 	root      string // of all keys
 	decoded   *decoded
 	fanouts   *fanouts
+	limit     Limit
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -40,8 +43,29 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), fanouts: newFanouts(), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), fanouts: newFanouts(), limit: unlimited{}, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
+
+// Limit decides how many objects clusters hold.
+type Limit interface {
+	// Add is called before an object is stored in the cluster of ctx, and settle afterwards. An error keeps it from being
+	// stored.
+	Add(ctx context.Context, resource schema.GroupResource, obj runtime.Object) (settle func(stored bool), err error)
+	// Deleted is called when an object has gone.
+	Deleted(cluster logicalcluster.Name, resource schema.GroupResource)
+}
+
+// SetLimit puts every storage that is made from now on under limit.
+func (b *Backend) SetLimit(limit Limit) { b.limit = limit }
+
+// unlimited lets clusters hold what they want.
+type unlimited struct{}
+
+func (unlimited) Add(context.Context, schema.GroupResource, runtime.Object) (func(bool), error) {
+	return func(bool) {}, nil
+}
+
+func (unlimited) Deleted(logicalcluster.Name, schema.GroupResource) {}
 
 // Close stops the compaction of history.
 func (b *Backend) Close() { b.compactor.Stop() }
@@ -123,7 +147,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), fanouts: b.fanouts}
+	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), fanouts: b.fanouts, limit: b.limit}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)
