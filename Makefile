@@ -79,6 +79,11 @@ fuzz: ## Fuzz the parsers, FUZZTIME each.
 bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.
 	$(GO) run ./test/bench
 
+N ?= 10000
+.PHONY: bench-workspaces
+bench-workspaces: ## Measure a server with up to N workspaces; what is interrupted goes on in .bench.
+	$(GO) run ./test/bench -workspaces=$(N) -directory=.bench/$(N) -svg=.bench/workspaces-$(N).svg
+
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/controller-gen object paths=./api/...

@@ -399,13 +399,14 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	return nil
 }
 
-// typeConverter returns what merges objects of a kind. Custom resources are merged by their structure alone: lists are
-// replaced as a whole.
-func (c *config) typeConverter(_ logicalcluster.Name, gvk schema.GroupVersionKind) managedfields.TypeConverter {
+// typeConverter returns what merges objects of a kind in a cluster.
+func (c *config) typeConverter(cluster logicalcluster.Name, gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	if legacyscheme.Scheme.Recognizes(gvk) {
 		if converter, err := c.builtinTypes(); err == nil {
 			return converter
 		}
+	} else if converter, ok := c.openapi.TypeConverter(cluster, gvk); ok {
+		return converter
 	}
 	return managedfields.NewDeducedTypeConverter()
 }

@@ -22,10 +22,11 @@ import (
 
 // How many documents are kept in memory: those of version 2 are megabytes each.
 const (
-	maxVersions = 1024
-	maxGroups   = 512
-	maxSetsV3   = 256
-	maxSetsV2   = 8
+	maxVersions   = 1024
+	maxConverters = 64
+	maxGroups     = 512
+	maxSetsV3     = 256
+	maxSetsV2     = 8
 )
 
 const (
@@ -35,13 +36,14 @@ const (
 
 // OpenAPI answers for every logical cluster.
 type OpenAPI struct {
-	custom   func(logicalcluster.Name) []customresources.Installed
-	static   func() *spec.Swagger
-	versions *lru.Cache // of *spec3.OpenAPI, by definition and version
-	groups   *lru.Cache // of *groupV3, by path and definitions
-	v3       *lru.Cache // of *setV3, by set
-	v2       *lru.Cache // of http.Handler, by set
-	flight   *singleflight.Group
+	custom     func(logicalcluster.Name) []customresources.Installed
+	static     func() *spec.Swagger
+	versions   *lru.Cache // of *spec3.OpenAPI, by definition and version
+	converters *lru.Cache // of managedfields.TypeConverter, by definition and version
+	groups     *lru.Cache // of *groupV3, by path and definitions
+	v3         *lru.Cache // of *setV3, by set
+	v2         *lru.Cache // of http.Handler, by set
+	flight     *singleflight.Group
 }
 
 // New returns OpenAPI over the custom resources of each cluster and the static document of the built-in types, which is
@@ -53,7 +55,7 @@ func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI 
 func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, static func() *spec.Swagger) *OpenAPI {
 	return &OpenAPI{
 		custom: custom, static: static, flight: &singleflight.Group{},
-		versions: lru.New(maxVersions), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2),
+		versions: lru.New(maxVersions), converters: lru.New(maxConverters), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2),
 	}
 }
 

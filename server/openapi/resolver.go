@@ -27,25 +27,23 @@ const refPrefix = "#/components/schemas/"
 
 // ResolveSchema implements resolver.SchemaResolver.
 func (r clusterResolver) ResolveSchema(gvk schema.GroupVersionKind) (*spec.Schema, error) {
-	for _, i := range r.custom(r.cluster) {
-		if i.CRD.Spec.Group != gvk.Group || i.CRD.Spec.Names.Kind != gvk.Kind || !i.Serves(gvk.Version) {
+	d := r.definition(r.cluster, gvk)
+	if d == nil {
+		return r.builtin.ResolveSchema(gvk)
+	}
+	document, err := r.version(d, gvk.Version)
+	if err != nil {
+		return nil, err
+	}
+	for name, s := range document.Components.Schemas {
+		var kinds []schema.GroupVersionKind
+		if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil || len(kinds) != 1 || kinds[0] != gvk {
 			continue
 		}
-		document, err := r.version(i.Definition, gvk.Version)
-		if err != nil {
-			return nil, err
-		}
-		for name, s := range document.Components.Schemas {
-			var kinds []schema.GroupVersionKind
-			if err := s.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err != nil || len(kinds) != 1 || kinds[0] != gvk {
-				continue
-			}
-			return resolver.PopulateRefs(func(ref string) (*spec.Schema, bool) {
-				s, ok := document.Components.Schemas[strings.TrimPrefix(ref, refPrefix)]
-				return s, ok
-			}, name)
-		}
-		return nil, fmt.Errorf("cannot resolve %v: %w", gvk, resolver.ErrSchemaNotFound)
+		return resolver.PopulateRefs(func(ref string) (*spec.Schema, bool) {
+			s, ok := document.Components.Schemas[strings.TrimPrefix(ref, refPrefix)]
+			return s, ok
+		}, name)
 	}
-	return r.builtin.ResolveSchema(gvk)
+	return nil, fmt.Errorf("cannot resolve %v: %w", gvk, resolver.ErrSchemaNotFound)
 }

@@ -21,8 +21,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
-
-	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
@@ -30,7 +28,7 @@ type Backend struct {
 	client    *etcdkubernetes.Client
 	root      string // of all keys
 	decoded   *decoded
-	fanouts   *fanouts
+	streams   *streams
 	limit     Limit
 	compactor interface {
 		etcd3.Compactor
@@ -43,29 +41,8 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), fanouts: newFanouts(), limit: unlimited{}, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), limit: unlimited{}, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
-
-// Limit decides how many objects clusters hold.
-type Limit interface {
-	// Add is called before an object is stored in the cluster of ctx, and settle afterwards. An error keeps it from being
-	// stored.
-	Add(ctx context.Context, resource schema.GroupResource, obj runtime.Object) (settle func(stored bool), err error)
-	// Deleted is called when an object has gone.
-	Deleted(cluster logicalcluster.Name, resource schema.GroupResource)
-}
-
-// SetLimit puts every storage that is made from now on under limit.
-func (b *Backend) SetLimit(limit Limit) { b.limit = limit }
-
-// unlimited lets clusters hold what they want.
-type unlimited struct{}
-
-func (unlimited) Add(context.Context, schema.GroupResource, runtime.Object) (func(bool), error) {
-	return func(bool) {}, nil
-}
-
-func (unlimited) Deleted(logicalcluster.Name, schema.GroupResource) {}
 
 // Close stops the compaction of history.
 func (b *Backend) Close() { b.compactor.Stop() }
@@ -94,12 +71,22 @@ func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGet
 // Custom returns base for custom resources. Its codec does no more than parse: conversion, pruning and defaulting belong
 // to the handler of the resource's definition.
 func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return b.parsed(base, custom)
+}
+
+// Bound returns base for the resources of an API that many clusters bind, as Custom does. The objects are stored below its
+// identity: those of two providers that call their API the same never mix.
+func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic.RESTOptionsGetter {
+	return b.parsed(base, "/"+identity)
+}
+
+func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
 	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil {
 			return options, err
 		}
-		options = b.place(options, resource, custom)
+		options = b.place(options, resource, suffix)
 		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
 		return options, nil
 	})
@@ -147,7 +134,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), fanouts: b.fanouts, limit: b.limit}
+	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams, limit: b.limit}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)

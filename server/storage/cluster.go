@@ -26,8 +26,8 @@ type clusterStorage struct {
 	// prefix is where callers believe the objects to be: their keys are <prefix>/[<namespace>/]<name>.
 	prefix     string
 	namespaced bool
-	// fanouts share what the watches of the same keys deliver; nil if nobody may get shared objects.
-	fanouts *fanouts
+	// streams are what the watches of the same keys share; nil if nobody may get shared objects.
+	streams *streams
 	limit   Limit
 }
 
@@ -163,6 +163,7 @@ func (s *clusterStorage) collection(ctx context.Context, key string, opts storag
 	if err != nil {
 		return "", opts, err
 	}
+	opts = narrow(ctx, opts)
 	if !c.Wildcard {
 		return s.prefix + "/" + string(c.Name) + relative, opts, nil
 	}
@@ -198,9 +199,15 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 		return nil, err
 	}
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
-	w, err := s.Interface.Watch(ctx, absolute, opts)
-	if err != nil || s.fanouts == nil {
-		return w, err
+	if s.streams == nil {
+		return s.Interface.Watch(ctx, absolute, opts)
 	}
-	return s.fanouts.join(fanoutKeys{s, absolute}, w), nil
+	keys := streamKeys{storage: s, key: absolute, recursive: opts.Recursive}
+	if opts.Predicate.Label != nil {
+		keys.labels = opts.Predicate.Label.String()
+	}
+	if opts.Predicate.Field != nil {
+		keys.fields = opts.Predicate.Field.String()
+	}
+	return s.streams.watch(ctx, keys, opts)
 }

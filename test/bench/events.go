@@ -162,6 +162,9 @@ func events(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) 
 		{fmt.Sprintf("events to %d watchers of a namespace, one write after the other", watchers), (*audience).latency},
 		{fmt.Sprintf("events to %d watchers of a namespace, %d writers", watchers, writers), (*audience).rate},
 	} {
+		if s.only != nil && !s.only.MatchString(measure.what) {
+			continue
+		}
 		var loads [2][]load
 		for range s.rounds {
 			for i, a := range audiences {

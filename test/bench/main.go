@@ -41,6 +41,9 @@ func main() {
 	only := flag.String("only", "", "measure only the request loads whose name matches this regular expression")
 	profiles := flag.String("profiles", "", "directory to write CPU profiles of both servers to, one for each load")
 	output := flag.String("o", "table", "form of the result: table or json")
+	workspaces := flag.Int("workspaces", 0, "measure with up to so many workspaces, and nothing else")
+	directory := flag.String("directory", "", "where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere")
+	svg := flag.String("svg", "", "file to write the plot of a run with -workspaces to")
 	flag.Parse()
 	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles}
 	if *short {
@@ -56,6 +59,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *workspaces > 0 {
+		if err := runWorkspaces(ctx, *workspaces, *directory, *svg); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	rows, err := run(ctx, s)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -93,7 +103,7 @@ func run(ctx context.Context, s scale) ([]row, error) {
 		func() ([]row, error) { return many(ctx, bin, filepath.Join(dir, "many"), kcp, s) },
 	}
 	if s.only != nil {
-		measures = measures[:1]
+		measures = measures[:2]
 	}
 	for _, measure := range measures {
 		more, err := measure()

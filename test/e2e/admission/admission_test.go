@@ -15,6 +15,8 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -225,6 +227,75 @@ spec: {policyName: label}
 	if err != nil || made.Labels["touched"] != "" {
 		t.Errorf("the policy of another cluster made %v, %v", made, err)
 	}
+}
+
+func TestAMutatingPolicyMergesCustomResourcesByTheirSchema(t *testing.T) {
+	t.Parallel()
+	c := server.Cluster(t)
+	c.Apply(t, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gateways.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: gateways, singular: gateway, kind: Gateway, listKind: GatewayList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              ports:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items:
+                  type: object
+                  required: [name]
+                  properties:
+                    name: {type: string}
+                    port: {type: integer}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: health}
+spec:
+  failurePolicy: Fail
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [example.org], apiVersions: [v1], operations: [CREATE], resources: [gateways]}]
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: 'Object{spec: Object.spec{ports: [Object.spec.ports{name: "health", port: 8080}]}}'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: health}
+spec: {policyName: health}
+`)
+	c.WaitForDefinition(t, "gateways.example.org")
+	resource := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gateways"}
+	kcptest.Eventually(t, "a port is added to those that there are", func(ctx context.Context) error {
+		made, err := c.Dynamic(t, kcptest.Masters).Resource(resource).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.org/v1", "kind": "Gateway", "metadata": map[string]any{"generateName": "gateway-"},
+			"spec": map[string]any{"ports": []any{map[string]any{"name": "web", "port": int64(80)}}},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		ports, _, err := unstructured.NestedSlice(made.Object, "spec", "ports")
+		if len(ports) != 2 {
+			return fmt.Errorf("the ports are %v", ports)
+		}
+		return err
+	})
 }
 
 func TestQuotaCountsItsOwnClusterOnly(t *testing.T) {

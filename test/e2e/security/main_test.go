@@ -26,6 +26,7 @@ var environment struct {
 	etcd         *clientv3.Client
 	etcdURL      string
 	first, other *issuer
+	webhooks     *webhooks
 	spans        *spans
 	auditLog     string
 	flags        []string
@@ -93,6 +94,10 @@ func surround(dir string) (stop func(), err error) {
 		return stop, err
 	}
 	stops = append(stops, e.first.Close, e.other.Close)
+	if e.webhooks, err = newWebhooks(e.ca, dir); err != nil {
+		return stop, err
+	}
+	stops = append(stops, e.webhooks.Close)
 	if e.spans, err = newSpans(); err != nil {
 		return stop, err
 	}
@@ -158,12 +163,22 @@ func flags() ([]string, error) {
 			return nil, err
 		}
 	}
+	authorizer, err := e.webhooks.kubeconfig(e.ca, e.dir, "authorize")
+	if err != nil {
+		return nil, err
+	}
+	auditor, err := e.webhooks.kubeconfig(e.ca, e.dir, "audit")
+	if err != nil {
+		return nil, err
+	}
 	e.auditLog = filepath.Join(e.dir, "audit.log")
 	in := func(name string) string { return filepath.Join(e.dir, name) }
 	return []string{
 		"--etcd-servers=" + e.etcdURL, "--etcd-cafile=" + e.ca.file, "--etcd-certfile=" + etcdCert, "--etcd-keyfile=" + etcdKey,
 		"--encryption-provider-config=" + in("encryption.yaml"),
 		"--audit-policy-file=" + in("audit.yaml"), "--audit-log-path=" + e.auditLog, "--audit-log-mode=blocking",
+		"--audit-webhook-config-file=" + auditor, "--audit-webhook-mode=blocking",
+		"--authorization-webhook-config-file=" + authorizer, "--authorization-webhook-version=v1",
 		"--authentication-config=" + in("authentication.yaml"),
 		"--tracing-config-file=" + in("tracing.yaml"),
 		"--requestheader-client-ca-file=" + e.ca.file, "--requestheader-allowed-names=front-proxy",

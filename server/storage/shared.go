@@ -1,0 +1,78 @@
+package storage
+
+import (
+	"bytes"
+	"io"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// shared is an object that several watches deliver. It implements runtime.CacheableObject: it is serialized once in every
+// form. Nobody may change it.
+type shared struct {
+	metav1.Object
+	object runtime.Object
+
+	mu    sync.Mutex
+	forms map[runtime.Identifier]*form
+}
+
+// share returns what several watches may deliver for an object; an error stays what it is.
+func share(object runtime.Object) runtime.Object {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return object
+	}
+	return &shared{Object: m, object: object}
+}
+
+type form struct {
+	once sync.Once
+	raw  []byte
+	err  error
+}
+
+// CacheEncode implements runtime.CacheableObject.
+func (s *shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+	s.mu.Lock()
+	f := s.forms[id]
+	if f == nil {
+		if s.forms == nil {
+			s.forms = map[runtime.Identifier]*form{}
+		}
+		f = &form{}
+		s.forms[id] = f
+	}
+	s.mu.Unlock()
+	f.once.Do(func() {
+		var buffer bytes.Buffer
+		f.err = encode(s.GetObject(), &buffer)
+		f.raw = buffer.Bytes()
+	})
+	if f.err != nil {
+		return f.err
+	}
+	if splice, ok := w.(runtime.Splice); ok {
+		splice.Splice(f.raw)
+		return nil
+	}
+	_, err := w.Write(f.raw)
+	return err
+}
+
+// GetObject implements runtime.CacheableObject.
+func (s *shared) GetObject() runtime.Object { return s.object.DeepCopyObject() }
+
+// GetObjectKind implements runtime.Object.
+func (s *shared) GetObjectKind() schema.ObjectKind { return s.object.GetObjectKind() }
+
+// DeepCopyObject implements runtime.Object.
+func (s *shared) DeepCopyObject() runtime.Object {
+	copied := s.object.DeepCopyObject()
+	m, _ := meta.Accessor(copied) // as the original has
+	return &shared{Object: m, object: copied}
+}

@@ -1,0 +1,373 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	workspacesPath = "/apis/tenancy.kcp.io/v1alpha1/workspaces"
+	// creators create workspaces at a time.
+	creators = 32
+	// pacedRate is how many workspaces a second are created where the latency counts.
+	pacedRate = 200
+	depth     = 16
+)
+
+// mark is what was measured with so many workspaces.
+type mark struct {
+	Workspaces int
+	// PerSecond, P50 and P99 in milliseconds tell how the workspaces since the mark before were created.
+	PerSecond, P50, P99 float64
+	// Peak, while they were created, and Settled are the resident memory in bytes of the server and its etcd.
+	Peak, Settled, Database float64
+	Goroutines, Series      int
+	// One is what requests of one client take in one workspace, Active in random ones of the hundredth that is active.
+	One, Active requests
+	// Restart is how many seconds a start takes until the server is ready.
+	Restart float64
+}
+
+// requests are latencies in milliseconds.
+type requests struct{ Get, Get99, Update, Update99 float64 }
+
+// workspacesRun is the state of a run, kept in its directory so that it can be resumed.
+type workspacesRun struct {
+	Empty   float64 // resident memory in bytes without a workspace
+	Marks   []mark
+	Created int // of the next mark
+	Spent   time.Duration
+	P50s    []float64
+	P99s    []float64
+	// Rows are the measures that are made once.
+	Rows []row
+
+	directory string
+	bin       string
+	kcp       *process
+}
+
+func (r *workspacesRun) save() error {
+	content, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(r.directory, "state.json")
+	if err := os.WriteFile(file+".new", content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// measureWorkspaces measures a server with 100, 1,000, … and n workspaces. What it has done is in directory, from where
+// another run goes on.
+func measureWorkspaces(ctx context.Context, n int, directory string) (*workspacesRun, error) {
+	bin, err := programs()
+	if err != nil {
+		return nil, err
+	}
+	r := &workspacesRun{directory: directory, bin: bin}
+	content, err := os.ReadFile(filepath.Join(directory, "state.json"))
+	if err == nil {
+		err = json.Unmarshal(content, r)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if r.kcp, err = startKCP(ctx, bin, filepath.Join(directory, "kcp")); err != nil {
+		return nil, err
+	}
+	defer func() { r.kcp.stop() }()
+	if r.Empty == 0 {
+		if r.Empty, err = r.kcp.settled(ctx); err != nil {
+			return nil, err
+		}
+	}
+	for at := 100; ; at = min(at*10, n) {
+		if len(r.Marks) == 0 || r.Marks[len(r.Marks)-1].Workspaces < at {
+			if err := r.reach(ctx, at); err != nil {
+				return nil, err
+			}
+		}
+		if at == n {
+			break
+		}
+	}
+	if len(r.Rows) == 0 {
+		if err := r.measureOnce(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	return r, r.save()
+}
+
+// reach creates workspaces until there are n, and measures.
+func (r *workspacesRun) reach(ctx context.Context, n int) error {
+	before := 0
+	if len(r.Marks) > 0 {
+		before = r.Marks[len(r.Marks)-1].Workspaces
+	}
+	m := mark{Workspaces: n}
+	for before+r.Created < n {
+		part := min(10_000, n-before-r.Created)
+		first := before + r.Created
+		begin := time.Now()
+		l, err := count(ctx, creators, part, func(ctx context.Context, c, i int) error {
+			return r.create(ctx, c, "root", fmt.Sprintf("w%d", first+i))
+		})
+		if err != nil {
+			return err
+		}
+		r.Spent += time.Since(begin)
+		r.Created += part
+		r.P50s, r.P99s = append(r.P50s, milliseconds(l.p50)), append(r.P99s, milliseconds(l.p99))
+		m.Peak = max(m.Peak, r.kcp.resident())
+		progress("%d of %d workspaces, %.0f a second, %.0f MiB resident", before+r.Created, n, l.perSecond, r.kcp.resident()/(1<<20))
+		if err := r.save(); err != nil {
+			return err
+		}
+	}
+	m.PerSecond, m.P50, m.P99 = float64(r.Created)/r.Spent.Seconds(), middle(r.P50s), middle(r.P99s)
+	var err error
+	if m.Settled, err = r.kcp.settled(ctx); err != nil {
+		return err
+	}
+	if m.Database, err = size(filepath.Join(r.directory, "kcp", "etcd-server", "data", "member", "snap", "db")); err != nil {
+		return err
+	}
+	if m.Goroutines, m.Series, err = r.kcp.counts(ctx); err != nil {
+		return err
+	}
+	if m.One, m.Active, err = r.latencies(ctx, n); err != nil {
+		return err
+	}
+	r.kcp.stop()
+	begin := time.Now()
+	if r.kcp, err = startKCP(ctx, r.bin, filepath.Join(r.directory, "kcp")); err != nil {
+		return err
+	}
+	m.Restart = time.Since(begin).Seconds()
+	r.Marks = append(r.Marks, m)
+	r.Created, r.Spent, r.P50s, r.P99s = 0, 0, nil, nil
+	progress("%d workspaces: %+v", n, m)
+	return r.save()
+}
+
+// create returns when a workspace is ready.
+func (r *workspacesRun) create(ctx context.Context, connection int, parent, name string) error {
+	body := `{"apiVersion":"tenancy.kcp.io/v1alpha1","kind":"Workspace","metadata":{"name":"` + name + `"}}`
+	status, answer, err := r.kcp.do(ctx, connection, http.MethodPost, "/clusters/"+parent+workspacesPath, body)
+	if err != nil || status == http.StatusConflict { // there since an interrupted run
+		return err
+	}
+	if status != http.StatusCreated {
+		return fmt.Errorf("workspace %s: %d %s", name, status, answer)
+	}
+	for deadline := time.Now().Add(time.Minute); !bytes.Contains(answer, []byte(`"phase":"Ready"`)); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("workspace %s is not ready after a minute: %s", name, answer)
+		}
+		if _, answer, err = r.kcp.do(ctx, connection, http.MethodGet, "/clusters/"+parent+workspacesPath+"/"+name, ""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// latencies measures requests of one client: in one workspace, and in those of a hundredth that are active.
+func (r *workspacesRun) latencies(ctx context.Context, n int) (one, active requests, err error) {
+	clusters := max(10, n/100)
+	path := func(i int) string {
+		return fmt.Sprintf("/clusters/root:w%d/api/v1/namespaces/default/configmaps", i*(n/clusters))
+	}
+	body := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"measured"},"data":{"payload":"` + payload + `"}}`
+	_, err = count(ctx, 4, clusters, func(ctx context.Context, c, i int) error {
+		status, answer, err := r.kcp.do(ctx, c, http.MethodPost, path(i), body)
+		if err == nil && status != http.StatusCreated && status != http.StatusConflict {
+			err = fmt.Errorf("%d %s", status, answer)
+		}
+		return err
+	})
+	if err != nil {
+		return one, active, fmt.Errorf("entering %d workspaces: %w", clusters, err)
+	}
+	for into, in := range map[*requests]int{&one: 1, &active: clusters} {
+		for verb, latency := range map[string][2]*float64{http.MethodGet: {&into.Get, &into.Get99}, http.MethodPut: {&into.Update, &into.Update99}} {
+			var loads []load
+			for range 5 {
+				l, err := drive(ctx, 1, time.Second, func(ctx context.Context, _, i int) error {
+					sent := ""
+					if verb == http.MethodPut {
+						sent = strings.Replace(body, payload, fmt.Sprintf("%s %d", payload, i), 1)
+					}
+					status, answer, err := r.kcp.do(ctx, 0, verb, path(rand.IntN(in))+"/measured", sent)
+					if err == nil && status != http.StatusOK {
+						err = fmt.Errorf("%s: %d %s", verb, status, answer)
+					}
+					return err
+				})
+				if err != nil {
+					return one, active, err
+				}
+				loads = append(loads, l)
+			}
+			m := median(loads)
+			*latency[0], *latency[1] = milliseconds(m.p50), milliseconds(m.p99)
+		}
+	}
+	return one, active, nil
+}
+
+// measureOnce measures what does not depend on the number of workspaces.
+func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
+	few := min(n, 10_000)
+	vanilla, err := startVanilla(ctx, r.bin, filepath.Join(r.directory, "vanilla"))
+	if err != nil {
+		return err
+	}
+	defer vanilla.stop()
+	progress("creating %d namespaces of a vanilla server", few)
+	namespaces, err := count(ctx, creators, few, func(ctx context.Context, c, i int) error {
+		body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"w%d"}}`, i)
+		status, answer, err := vanilla.do(ctx, c, http.MethodPost, "/api/v1/namespaces", body)
+		if err == nil && status != http.StatusCreated && status != http.StatusConflict {
+			err = fmt.Errorf("namespace: %d %s", status, answer)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.create(ctx, 0, "root", "doomed"); err != nil {
+		return err
+	}
+	progress("creating %d workspaces in one", few)
+	flat, err := count(ctx, creators, few, func(ctx context.Context, c, i int) error {
+		return r.create(ctx, c, "root:doomed", fmt.Sprintf("w%d", i))
+	})
+	if err != nil {
+		return err
+	}
+	progress("deleting them")
+	begin := time.Now()
+	if err := r.remove(ctx, "root", "doomed"); err != nil {
+		return err
+	}
+	deleted := time.Since(begin).Seconds()
+
+	path := "root"
+	for i := range depth {
+		name := fmt.Sprintf("deep%d", i)
+		if err := r.create(ctx, 0, path, name); err != nil {
+			return err
+		}
+		path += ":" + name
+	}
+	progress("creating workspaces at depth %d, and at the rate of %d a second", depth, pacedRate)
+	deep, err := count(ctx, creators, few/10, func(ctx context.Context, c, i int) error { return r.create(ctx, c, path, fmt.Sprintf("w%d", i)) })
+	if err != nil {
+		return err
+	}
+	if err := r.create(ctx, 0, "root", "paced"); err != nil {
+		return err
+	}
+	paced, err := r.pace(ctx, "root:paced", 5*pacedRate)
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("create %d workspaces in one, %d clients (second column: vanilla's namespaces)", few, creators)
+	first := throughputRow(what, "1/s", flat, namespaces, 1)
+	r.Rows = []row{
+		first,
+		{What: fmt.Sprintf("create %d workspaces at depth %d, %d clients", few/10, depth, creators), Unit: "1/s", Ours: deep.perSecond, OursLoad: latencyOf(deep)},
+		{What: fmt.Sprintf("create workspaces, %d a second", pacedRate), Unit: "1/s", Ours: paced.perSecond, OursLoad: latencyOf(paced), Budget: "p99 ≤ 20 ms", Met: paced.p99 <= 20*time.Millisecond},
+		{What: fmt.Sprintf("delete a workspace with %d below it", few), Unit: "s", Ours: deleted, Budget: "≤ 30 s", Met: deleted <= 30},
+	}
+	return nil
+}
+
+// pace creates n workspaces at the rate of pacedRate.
+func (r *workspacesRun) pace(ctx context.Context, parent string, n int) (load, error) {
+	took := make([]time.Duration, n)
+	begin := time.Now()
+	_, err := count(ctx, creators, n, func(ctx context.Context, c, i int) error {
+		due := begin.Add(time.Duration(i) * time.Second / pacedRate)
+		time.Sleep(time.Until(due))
+		err := r.create(ctx, c, parent, fmt.Sprintf("w%d", i))
+		took[i] = time.Since(due)
+		return err
+	})
+	return summarize(took, time.Since(begin)), err
+}
+
+// remove deletes a workspace and returns when it is gone.
+func (r *workspacesRun) remove(ctx context.Context, parent, name string) error {
+	path := "/clusters/" + parent + workspacesPath + "/" + name
+	status, answer, err := r.kcp.do(ctx, 0, http.MethodDelete, path, "")
+	for ; err == nil && status == http.StatusOK; status, answer, err = r.kcp.do(ctx, 0, http.MethodGet, path, "") {
+		time.Sleep(20 * time.Millisecond)
+	}
+	if err == nil && status != http.StatusNotFound {
+		err = fmt.Errorf("deleting %s: %d %s", name, status, answer)
+	}
+	return err
+}
+
+// do sends one request and returns the answer.
+func (p *process) do(ctx context.Context, connection int, method, path, body string) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, p.config.Host+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	response, err := p.connections[connection%connections].Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// counts returns how many goroutines and metric series the server has.
+func (p *process) counts(ctx context.Context) (goroutines, series int, err error) {
+	profile, err := p.download(ctx, "/debug/pprof/goroutine?debug=1")
+	if err != nil {
+		return 0, 0, err
+	}
+	if _, err := fmt.Sscanf(string(profile), "goroutine profile: total %d", &goroutines); err != nil {
+		return 0, 0, err
+	}
+	metrics, err := p.download(ctx, "/metrics")
+	for line := range bytes.Lines(metrics) {
+		if line[0] != '#' {
+			series++
+		}
+	}
+	return goroutines, series, err
+}
+
+func size(file string) (float64, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0, err
+	}
+	return float64(info.Size()), nil
+}
+
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05 ")+format+"\n", args...)
+}
