@@ -45,7 +45,7 @@ func newProxy(t *testing.T, server *httptest.Server) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := NewProxy(Config{Hosts: hosts, CAFile: file, Serializer: legacyscheme.Codecs})
+	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), CAFile: file, Serializer: legacyscheme.Codecs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +54,12 @@ func newProxy(t *testing.T, server *httptest.Server) *Proxy {
 
 func serve(t *testing.T, proxy *Proxy, w http.ResponseWriter, url, path string, header http.Header) {
 	t.Helper()
+	if err := proxy.connections.workspaces.Indexer().Add(mountedFrom(url)); err != nil {
+		t.Fatal(err)
+	}
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header = header.Clone()
-	ctx, err := Enter(r, "root:mounted", url)
+	ctx, err := Enter(r, "root:mounted", mountKey, url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +127,7 @@ func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := NewProxy(Config{Hosts: hosts, Serializer: legacyscheme.Codecs})
+	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), Serializer: legacyscheme.Codecs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +152,11 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 	}))
 	t.Cleanup(behind.Close)
 	proxy := newProxy(t, behind)
+	if err := proxy.connections.workspaces.Indexer().Add(mountedFrom(behind.URL)); err != nil {
+		t.Fatal(err)
+	}
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := Enter(r, "root:mounted", behind.URL)
+		ctx, err := Enter(r, "root:mounted", mountKey, behind.URL)
 		if err != nil {
 			t.Error(err)
 		}
@@ -187,7 +193,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 	for _, header := range []string{"Impersonate-User", "Impersonate-Group", "Impersonate-Extra-Scopes"} {
 		r := httptest.NewRequest(http.MethodGet, "/api", nil)
 		r.Header.Set(header, "admin")
-		if _, err := Enter(r, "root:mounted", "https://elsewhere"); err == nil || !strings.Contains(err.Error(), "root:mounted") {
+		if _, err := Enter(r, "root:mounted", mountKey, "https://elsewhere"); err == nil || !strings.Contains(err.Error(), "root:mounted") {
 			t.Errorf("%s: got %v", header, err)
 		}
 	}
@@ -197,7 +203,7 @@ func TestWhoMayEnter(t *testing.T) {
 	none := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	mount, err := Enter(httptest.NewRequest(http.MethodGet, "/api", nil), "root:mounted", "https://elsewhere")
+	mount, err := Enter(httptest.NewRequest(http.MethodGet, "/api", nil), "root:mounted", mountKey, "https://elsewhere")
 	if err != nil {
 		t.Fatal(err)
 	}
