@@ -1,10 +1,12 @@
 package mount
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 
@@ -175,6 +178,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 				return errRedirect
 			}
 			response.Header.Del("Set-Cookie") // it would be for this host
+			if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" && response.StatusCode == http.StatusOK {
+				response.Body = watchBody{response.Body, r.Context()}
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -187,6 +193,20 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 		},
 	}
 	proxy.ServeHTTP(w, r)
+}
+
+// watchBody ends when its context does. Without it, every watch that somebody leaves would be logged as a failure.
+type watchBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b watchBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // rewriteHeader makes the header of a request what the mounted server gets: the credentials of the client and no other claim

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 )
@@ -54,14 +55,21 @@ func newProxy(t *testing.T, server *httptest.Server) *Proxy {
 
 func serve(t *testing.T, proxy *Proxy, w http.ResponseWriter, url, path string, header http.Header) {
 	t.Helper()
-	if err := proxy.connections.workspaces.Indexer().Add(mountedFrom(url)); err != nil {
-		t.Fatal(err)
-	}
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header = header.Clone()
+	serveAs(t, proxy, w, r, url)
+}
+
+// serveAs serves a request for a workspace that is mounted from url.
+func serveAs(t *testing.T, proxy *Proxy, w http.ResponseWriter, r *http.Request, url string) {
+	t.Helper()
 	ctx, err := Enter(r, "root:mounted", mountKey, url)
+	if err == nil {
+		err = proxy.connections.workspaces.Indexer().Add(mountedFrom(url))
+	}
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	r.Header.Del("Authorization") // as authentication does
 	proxy.WithMounts(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
@@ -152,16 +160,7 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 	}))
 	t.Cleanup(behind.Close)
 	proxy := newProxy(t, behind)
-	if err := proxy.connections.workspaces.Indexer().Add(mountedFrom(behind.URL)); err != nil {
-		t.Fatal(err)
-	}
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := Enter(r, "root:mounted", mountKey, behind.URL)
-		if err != nil {
-			t.Error(err)
-		}
-		proxy.WithMounts(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
-	}))
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serveAs(t, proxy, w, r, behind.URL) }))
 	t.Cleanup(front.Close)
 	r, err := http.NewRequest(http.MethodGet, front.URL+"/exec", nil)
 	if err != nil {
@@ -177,6 +176,38 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 	fmt.Fprintln(stream, "hello")
 	if line, err := bufio.NewReader(stream).ReadString('\n'); line != "you said hello\n" {
 		t.Errorf("got %q, %v", line, err)
+	}
+}
+
+func TestAWatchEndsWell(t *testing.T) {
+	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "an event")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(behind.Close)
+	proxy := newProxy(t, behind)
+	ended := make(chan any, 1)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- recover() }()
+		r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: "watch"}))
+		serveAs(t, proxy, w, r, behind.URL)
+	}))
+	t.Cleanup(front.Close)
+	response, err := http.Get(front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(response.Body)
+	if line, err := reader.ReadString('\n'); line != "an event\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	proxy.connections.endAll(mountKey)
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
+		t.Errorf("after the end: %q, %v", rest, err)
+	}
+	if failure := <-ended; failure != nil {
+		t.Errorf("it panicked: %v", failure)
 	}
 }
 
