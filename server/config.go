@@ -44,6 +44,7 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
 
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
@@ -70,6 +71,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/mount"
+	"github.com/kcplane/kcp/server/objectlimit"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
@@ -110,6 +112,7 @@ type config struct {
 	documents http.Handler
 	stored    map[string]*storage.Typed // by resource: what the server writes without requests
 	scheduler *scheduling.Scheduler
+	limits    *objectlimit.Limits
 	entry     *entry.Entry
 	views     virtual.Views
 	// mounts passes requests on to mountHosts.
@@ -142,6 +145,10 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return getter
 	}
+	c.limits = objectlimit.New(objectlimit.Config{
+		Standard: opts.TotalObjectLimit, Interval: opts.ObjectCountInterval, Count: c.countObjects, Clock: clock.RealClock{},
+	})
+	backend.SetLimit(c.limits)
 	if err := c.buildGeneric(); err != nil {
 		return nil, err
 	}
@@ -158,7 +165,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	}
 	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
-		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports,
+		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports, Limits: c.limits,
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
@@ -238,6 +245,10 @@ func (c *config) buildClients() error {
 	if err := c.buildWorkspaces(scheme); err != nil {
 		return err
 	}
+	c.limits.Follow(c.set)
+	if err := c.limits.Register(legacyregistry.CustomRegister, c.opts.ShardName); err != nil {
+		return err
+	}
 	return metrics.CountLogicalClusters(legacyregistry.Register, c.set.LogicalClusters.Informer, c.opts.ShardName)
 }
 
@@ -299,6 +310,21 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	h = c.views.WithView(h, bare, g.Serializer)
 	return authentication.WithInClusterServiceAccount(h)
+}
+
+// countObjects returns how many objects the cluster of ctx stores.
+func (c *config) countObjects(ctx context.Context) (int64, error) {
+	served, err := c.discovery.Resources(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var stored []schema.GroupResource
+	for _, r := range served {
+		if r.Verbs.Has("list") && objectlimit.Counted(r.GroupResource()) {
+			stored = append(stored, r.GroupResource())
+		}
+	}
+	return c.backend.Count(ctx, stored)
 }
 
 // restMapper returns what the cluster of a context serves.

@@ -23,6 +23,7 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/objectlimit"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -36,6 +37,7 @@ type Config struct {
 	Tree       *tree.Tree
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
+	Limits     *objectlimit.Limits
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
 	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
@@ -71,6 +73,7 @@ func New(config Config) (admission.Interface, error) {
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
+		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
 		{"ResourceQuota", newQuota(config)},
 	}
 	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.

@@ -29,6 +29,7 @@ type Backend struct {
 	root      string // of all keys
 	decoded   *decoded
 	streams   *streams
+	limit     Limit
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -40,7 +41,7 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), limit: unlimited{}, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
 }
 
 // Close stops the compaction of history.
@@ -138,7 +139,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams}
+	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams, limit: b.limit}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)
