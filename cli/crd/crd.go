@@ -1,4 +1,4 @@
-// Package crd reads CustomResourceDefinitions, and tells whether an API server would accept them.
+// Package crd reads CustomResourceDefinitions, and tells whether kcp would accept them.
 package crd
 
 import (
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -96,9 +97,17 @@ func Clean(definition *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 	return clean
 }
 
-// Problems are the reasons for which an API server would not accept a definition.
+// undotted are the groups of Kubernetes without a dot. A definition in another such group is accepted nowhere, but in these and
+// in the core group by kcp.
+var undotted = []string{"", "apps", "autoscaling", "batch", "extensions", "policy"}
+
+// Problems are the reasons for which kcp would not accept a definition.
 func Problems(definition *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	definition = definition.DeepCopy()
+	if slices.Contains(undotted, definition.Spec.Group) {
+		definition.Spec.Group = "undotted.example.com" // stands in for it, so that everything else can be looked at
+		definition.Name = definition.Spec.Names.Plural + "." + definition.Spec.Group
+	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(definition)
 	internal := &apiextensions.CustomResourceDefinition{}
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(definition, internal, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -35,6 +36,22 @@ func TestDefinitionsAreRead(t *testing.T) {
 				t.Errorf("%q, %v; want %q", got, err, row.want)
 			}
 		})
+	}
+}
+
+func TestGroupsOfKubernetesNeedNoDot(t *testing.T) {
+	for group, accepted := range map[string]bool{"": true, "apps": true, "example.com": true, "fruit": false} {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		definition.Name = "apples." + group
+		definition.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "apples", Kind: "Apple"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+		}
+		if problems := Problems(definition); (len(problems) == 0) != accepted {
+			t.Errorf("in the group %q: %v", group, problems)
+		}
 	}
 }
 

@@ -81,7 +81,7 @@ func (c *comparison) exclusive(at place, what string, common *float64, a, b edge
 
 // multiples compares multipleOf. Both conditions hold for multiples of the common multiple, or stand side by side in allOf.
 func (c *comparison) multiples(at place, a, b, lcd *schema) {
-	if b.MultipleOf == nil || ptr.Equal(a.MultipleOf, b.MultipleOf) {
+	if b.MultipleOf == nil || ptr.Equal(a.MultipleOf, b.MultipleOf) || holds(a, schema{MultipleOf: b.MultipleOf}) {
 		return
 	}
 	if a.MultipleOf == nil {

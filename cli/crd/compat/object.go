@@ -76,7 +76,7 @@ func (c *comparison) unmentioned(at place, a, b, lcd *schema) {
 		c.narrowed(at.field, "unknown fields are no longer preserved")
 	case from != nil:
 		c.narrowed(at.field, "any field was accepted by additionalProperties; now only those of properties are")
-	case to == nil && !isOpen(b):
+	default:
 		lcd.AdditionalProperties = a.AdditionalProperties // false in both, or not there
 	}
 }
@@ -101,13 +101,15 @@ func (c *comparison) property(at place, name string, a, b, lcd *schema) {
 			c.narrowed(child.field, "any value was accepted; now there is a schema")
 		}
 	case from != nil:
-		c.narrowed(child.field, "is removed")
+		if !isForbidden(from) {
+			c.narrowed(child.field, "is removed")
+		}
 		common = c.dropped(child, name, a, b, 0)
 	default:
 		common = c.dropped(child, name, b, a, 1)
 	}
-	if common == nil || values(lcd) != nil {
-		return // a map: the schema of its values is there already, and properties are not allowed beside it
+	if common == nil || values(lcd) != nil { // left out, or in a map, where no properties are allowed
+		return
 	}
 	if lcd.Properties == nil {
 		lcd.Properties = map[string]schema{}
@@ -132,6 +134,9 @@ func fieldOf(s *schema, name string) *schema {
 func keepsUnknown(at place, s *schema, name string) bool {
 	return isOpen(s) || at.metadata || ((at.root || s.XEmbeddedResource) && slices.Contains(metaFields, name))
 }
+
+// isForbidden tells that no value is accepted, as of fields that dropped forbids.
+func isForbidden(s *schema) bool { return s.Not != nil && reflect.DeepEqual(*s.Not, schema{}) }
 
 // emptied refuses objects in fields that one side knows only by additionalProperties: true, which keeps the fields of an object
 // and prunes what is in them.

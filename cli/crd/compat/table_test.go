@@ -112,6 +112,8 @@ func TestSchemasAreCompared(t *testing.T) {
 			`{type: object, properties: {a: {type: string}, b: {type: string}}, x-kubernetes-validations: [{rule: has(self.a) || has(self.b)}]}`,
 			`there is a new rule`,
 			`{type: object, properties: {a: {type: string}, b: {type: string, not: {}}}, x-kubernetes-validations: [{rule: has(self.a) || has(self.b)}]}`},
+		{"field that was forbidden is gone", `{type: object, properties: {a: {type: string}, b: {type: string, not: {}}}}`,
+			`{type: object, properties: {a: {type: string}}}`, ``, `{type: object, properties: {a: {type: string}}}`},
 		{"rule that does not suit the narrower type", `{type: number, x-kubernetes-validations: [{rule: self * 2.0 < 3.0}]}`, `{type: integer}`,
 			`! the least common denominator would not be valid`, ``},
 

@@ -12,9 +12,14 @@ import (
 
 // also adds a condition that a schema has no other place for.
 func also(s *schema, condition schema) {
-	if !slices.ContainsFunc(s.AllOf, func(other schema) bool { return reflect.DeepEqual(condition, other) }) {
+	if !holds(s, condition) {
 		s.AllOf = append(s.AllOf, condition)
 	}
+}
+
+// holds tells that a schema has a condition in allOf.
+func holds(s *schema, condition schema) bool {
+	return slices.ContainsFunc(s.AllOf, func(other schema) bool { return reflect.DeepEqual(condition, other) })
 }
 
 // enum compares the values that are listed.
@@ -78,7 +83,7 @@ func changes(a, b *apiextensionsv1.JSON) string {
 func (c *comparison) strings(at place, a, b, lcd *schema) {
 	c.multiples(at, a, b, lcd)
 	c.formats(at, a, b, lcd)
-	if b.Pattern == "" || b.Pattern == a.Pattern {
+	if b.Pattern == "" || b.Pattern == a.Pattern || holds(a, schema{Pattern: b.Pattern}) {
 		return
 	}
 	if a.Pattern == "" {
@@ -120,7 +125,7 @@ func (c *comparison) formats(at place, a, b, lcd *schema) {
 		}
 	case c.typed && typeOf(a) != anything && typeOf(b) != anything && (slices.Contains(celTypes, a.Format) || slices.Contains(celTypes, b.Format)):
 		c.conflict(at.field, "the format changes from %q to %q, which may change the meaning of rules", a.Format, b.Format)
-	case b.Format == "":
+	case b.Format == "" || holds(a, schema{Format: b.Format}):
 	case a.Format == "":
 		lcd.Format = b.Format
 		changed()
@@ -142,14 +147,14 @@ func (c *comparison) junctors(at place, a, b, lcd *schema) {
 		also(lcd, condition)
 	}
 	for _, condition := range b.AllOf {
-		if !slices.ContainsFunc(a.AllOf, func(other schema) bool { return reflect.DeepEqual(condition, other) }) {
+		if !holds(a, condition) {
 			c.narrowed(at.field, "there is a new condition in allOf")
 		}
 		also(lcd, condition)
 	}
 	lcd.AnyOf = c.alternatives(at, "anyOf", a.AnyOf, b.AnyOf, lcd, schema{AnyOf: b.AnyOf})
 	lcd.OneOf = c.alternatives(at, "oneOf", a.OneOf, b.OneOf, lcd, schema{OneOf: b.OneOf})
-	if b.Not != nil && !reflect.DeepEqual(a.Not, b.Not) {
+	if b.Not != nil && !reflect.DeepEqual(a.Not, b.Not) && !holds(a, schema{Not: b.Not}) {
 		c.narrowed(at.field, "not changes")
 		if a.Not != nil {
 			also(lcd, schema{Not: b.Not})
@@ -164,7 +169,7 @@ func (c *comparison) junctors(at place, a, b, lcd *schema) {
 
 // alternatives compares anyOf or oneOf. If both have alternatives, those of the new schema are added as a condition.
 func (c *comparison) alternatives(at place, what string, a, b []schema, lcd *schema, condition schema) []schema {
-	if len(b) == 0 || reflect.DeepEqual(a, b) {
+	if len(b) == 0 || reflect.DeepEqual(a, b) || holds(lcd, condition) {
 		return a
 	}
 	c.narrowed(at.field, "%s changes", what)

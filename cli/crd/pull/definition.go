@@ -6,7 +6,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/kcplane/kcp/cli/crd"
@@ -55,7 +54,7 @@ func build(r *resource, d document, table *metav1.Table) (*apiextensionsv1.Custo
 }
 
 // subresources are those that a definition can have. Where a scale finds its numbers is not published, but is the same for
-// everything that is scaled.
+// all types of Kubernetes, and for most others.
 func subresources(r *resource, schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceSubresources {
 	result := &apiextensionsv1.CustomResourceSubresources{}
 	if slices.Contains(r.subresources, "status") {
@@ -99,15 +98,6 @@ func columns(table *metav1.Table) []apiextensionsv1.CustomResourceColumnDefiniti
 		return nil
 	}
 	return result
-}
-
-// unacceptable returns why no API server would accept a schema. Groups without a dot are not allowed in definitions, but are in
-// kcp, so the schemas are looked at under another one.
-func unacceptable(definition *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
-	standIn := definition.DeepCopy()
-	standIn.Spec.Group = "pulled.example.com"
-	standIn.Name = standIn.Spec.Names.Plural + "." + standIn.Spec.Group
-	return crd.Problems(standIn)
 }
 
 // open replaces the schemas by one that accepts everything.

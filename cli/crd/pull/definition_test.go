@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/openapi/openapitest"
 	"k8s.io/client-go/openapi3"
 	"k8s.io/utils/ptr"
+
+	"github.com/kcplane/kcp/cli/crd"
 )
 
 // kubernetes is the OpenAPI description that comes with the sources of Kubernetes.
@@ -61,7 +63,7 @@ func TestEveryTypeOfKubernetesMakesAValidDefinition(t *testing.T) {
 				definition, err := build(r, d, nil)
 				if err != nil {
 					t.Errorf("%s: %v", name, err)
-				} else if problems := unacceptable(definition); len(problems) > 0 {
+				} else if problems := crd.Problems(definition); len(problems) > 0 {
 					t.Errorf("%s: %v", name, problems.ToAggregate())
 				}
 			}

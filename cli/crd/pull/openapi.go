@@ -95,7 +95,7 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 	if root == nil {
 		return nil, nil, fmt.Errorf("OpenAPI has no schema of %s", kind)
 	}
-	e := expansion{document: d, ofCustomResource: name == componentOfCustomResource(kind)}
+	e := expansion{document: d, ofCustomResource: d.isCustom(kind)}
 	expanded, err := e.object(root, []string{name})
 	if err != nil {
 		return nil, nil, err
@@ -104,7 +104,6 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 		expanded.SetProperty(field, spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"string"}, Description: description}})
 	}
 	expanded.SetProperty("metadata", *plainObject()) // everything else about it is implied, and forbidden
-	expanded.Required = slices.DeleteFunc(expanded.Required, func(f string) bool { return f == "apiVersion" || f == "kind" || f == "metadata" })
 	content, err := json.Marshal(expanded)
 	if err != nil {
 		return nil, nil, err
@@ -116,11 +115,12 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 	return result, selectable(root), nil
 }
 
-// componentOfCustomResource is the name that a schema gets if it comes from a CustomResourceDefinition.
-func componentOfCustomResource(kind schema.GroupVersionKind) string {
+// isCustom tells that a kind comes from a CustomResourceDefinition: then its component has a name that is made from it.
+func (d document) isCustom(kind schema.GroupVersionKind) bool {
 	parts := strings.Split(kind.Group, ".")
 	slices.Reverse(parts)
-	return strings.Join(append(parts, kind.Version, kind.Kind), ".")
+	name, _ := d.component(kind)
+	return name == strings.Join(append(parts, kind.Version, kind.Kind), ".")
 }
 
 // selectable returns the fields that field selectors may name.
@@ -243,6 +243,9 @@ func (e expansion) object(s *spec.Schema, inside []string) (*spec.Schema, error)
 			return nil, err
 		}
 		result.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: values}
+	}
+	if isTrue(s, embeddedExtension) { // these are implied
+		result.Required = slices.DeleteFunc(slices.Clone(s.Required), func(field string) bool { return field == "apiVersion" || field == "kind" })
 	}
 	if len(result.Type) == 0 && !isTrue(&result, intOrStringExtension) {
 		result.AddExtension(preserveExtension, true)

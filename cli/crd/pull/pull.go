@@ -30,7 +30,8 @@ type Cluster struct {
 // New returns the cluster that a config leads to.
 func New(config *rest.Config) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the server has its own fairness between users
+	config.QPS = -1                           // the server has its own fairness between users
+	config.WarningHandler = rest.NoWarnings{} // that a type is deprecated is no news to whoever asks for it
 	http, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -107,13 +108,16 @@ func (c *Cluster) pull(ctx context.Context, r *resource) (*apiextensionsv1.Custo
 			return nil, nil, err
 		}
 		built = true
+		if sub := definition.Spec.Versions[0].Subresources; sub != nil && sub.Scale != nil && document.isCustom(r.version.WithKind(r.Kind)) {
+			notes = append(notes, "where its scale finds the replicas is not published; .spec.replicas and .status.replicas are assumed")
+		}
 	default:
 		return nil, nil, err
 	}
 	if definition.Spec.PreserveUnknownFields {
 		notes = append(notes, "spec.preserveUnknownFields is true, so the schema is replaced by one that accepts everything")
 		open(definition)
-	} else if problems := unacceptable(definition); built && len(problems) > 0 {
+	} else if problems := crd.Problems(definition); built && len(problems) > 0 {
 		notes = append(notes, "the schema is replaced by one that accepts everything: "+problems.ToAggregate().Error())
 		open(definition)
 	}

@@ -133,11 +133,13 @@ func lookUp(all []*resource, name string) (*resource, error) {
 	return nil, fmt.Errorf("the cluster serves no resource %q; see kubectl api-resources", name)
 }
 
+// texts returns their names in order.
 func texts(resources []*resource) []string {
 	result := make([]string, len(resources))
 	for i, r := range resources {
 		result[i] = r.String()
 	}
+	slices.Sort(result)
 	return result
 }
 
