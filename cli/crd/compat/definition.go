@@ -34,7 +34,7 @@ func (c *comparison) definition(a, b *definition) *definition {
 	lcd.Spec.Names.Categories = c.common("spec.names.categories", a.Spec.Names.Categories, b.Spec.Names.Categories)
 	lcd.Spec.Versions = c.versions(a, b)
 	if len(lcd.Spec.Versions) < 2 {
-		lcd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+		lcd.Spec.Conversion = nil
 	} else if !reflect.DeepEqual(a.Spec.Conversion, b.Spec.Conversion) {
 		c.conflict("spec.conversion", "changes")
 	}

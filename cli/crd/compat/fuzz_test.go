@@ -163,7 +163,7 @@ func describe(things ...any) string {
 }
 
 func TestTheLeastCommonDenominatorIsValidUnderBoth(t *testing.T) {
-	const seeds = 1200
+	const seeds = 800
 	var n tally
 	for seed := range uint64(seeds) {
 		n.try(t, seed)

@@ -141,6 +141,7 @@ var intOrStringTypes = []schema{{Type: "integer"}, {Type: "string"}}
 // junctors compares allOf, anyOf, oneOf and not. What only the new schema has is added in allOf if its place is taken, so that
 // exactly the values are accepted that both accept.
 func (c *comparison) junctors(at place, a, b, lcd *schema) {
+	spelled := reflect.DeepEqual(a.AnyOf, intOrStringTypes)
 	a, b = withoutTypes(a), withoutTypes(b)
 	lcd.AllOf, lcd.Not = nil, a.Not
 	for _, condition := range a.AllOf {
@@ -162,7 +163,7 @@ func (c *comparison) junctors(at place, a, b, lcd *schema) {
 			lcd.Not = b.Not
 		}
 	}
-	if lcd.XIntOrString && len(lcd.AnyOf) == 0 {
+	if lcd.XIntOrString && spelled && len(lcd.AnyOf) == 0 {
 		lcd.AnyOf = slices.Clone(intOrStringTypes)
 	}
 }
