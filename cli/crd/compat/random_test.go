@@ -14,7 +14,7 @@ import (
 var fields = []string{"a", "b", "c"}
 
 // words are values that some of the patterns, enums, lengths and formats accept.
-var words = []string{"", "a", "b", "aa", "ab", "abc", "1.2.3.4", "2024-01-01T00:00:00Z", "YWJj"}
+var words = []string{"", "a", "b", "ab", "abc", "ac", "bc", "1.2.3.4", "2024-01-01T00:00:00Z", "YWJj"}
 
 // random makes schemas, and objects for them.
 type random struct{ *rand.Rand }
@@ -87,7 +87,7 @@ func (r random) limit(around int) *int64 {
 
 func (r random) text(s *schema) {
 	s.MinLength, s.MaxLength = r.limit(1), r.limit(3)
-	if r.maybe(4) {
+	if r.maybe(2) {
 		s.Pattern = choose(r, "^a", "b", "c$")
 	}
 	if r.maybe(5) && s.Type == "string" {
@@ -100,16 +100,16 @@ func (r random) text(s *schema) {
 			}
 		}
 	}
-	if r.maybe(6) {
+	if r.maybe(3) {
 		condition := schema{Pattern: choose(r, "a", "^b")}
-		switch r.IntN(4) {
+		switch r.IntN(5) {
 		case 0:
 			s.Not = &condition
 		case 1:
 			s.AllOf = []schema{condition}
-		case 2:
+		case 2, 3:
 			s.OneOf = []schema{condition, {MinLength: ptr.To[int64](3)}}
-		case 3:
+		default:
 			if s.AnyOf == nil {
 				s.AnyOf = []schema{condition, {MaxLength: ptr.To[int64](1)}}
 			}
@@ -127,7 +127,7 @@ func (r random) number(s *schema) {
 	if r.maybe(4) {
 		s.Maximum, s.ExclusiveMaximum = ptr.To(float64(r.IntN(6)+1)), r.maybe(2)
 	}
-	if r.maybe(5) {
+	if r.maybe(2) {
 		s.MultipleOf = ptr.To(choose(r, 1.0, 2, 3, 4))
 	}
 	if r.maybe(4) && !s.XIntOrString {
@@ -174,7 +174,7 @@ func (r random) object(s *schema, depth int) {
 			s.Properties = map[string]schema{}
 		}
 		property := r.schema(depth - 1)
-		if r.maybe(4) {
+		if r.maybe(3) {
 			property.Default = ptr.To(raw(r.value(&property, 2)))
 		}
 		s.Properties[name] = property
@@ -189,7 +189,7 @@ func (r random) object(s *schema, depth int) {
 	if r.maybe(8) {
 		s.AnyOf = []schema{{Required: []string{"a"}}, {Required: []string{"b"}}}
 	}
-	if r.maybe(8) {
+	if r.maybe(4) {
 		s.Not = &schema{Required: []string{"c"}}
 	}
 	if r.maybe(8) {
@@ -222,11 +222,11 @@ func (r random) changed(s schema, depth int) schema {
 	}
 	switch s.Type {
 	case "string":
-		if r.maybe(3) {
+		if r.maybe(2) {
 			r.text(&s)
 		}
 	case "integer":
-		if r.maybe(3) {
+		if r.maybe(2) {
 			r.number(&s)
 		}
 		if r.maybe(6) {
