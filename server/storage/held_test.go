@@ -39,3 +39,22 @@ func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
 		t.Error("it answered for all clusters")
 	}
 }
+
+func TestCountSeesItsOwnClusterOnly(t *testing.T) {
+	s := configMaps(t)
+	for n := range 5 {
+		create(t, s, "ours", fmt.Sprintf("namespace-%d", n%2), fmt.Sprintf("name-%d", n), nil)
+	}
+	create(t, s, "ours2", "default", "theirs", nil)
+	b := *backend
+	b.root = "/" + t.Name()
+	asked := []schema.GroupResource{{Group: "none", Resource: "others"}, {Resource: "configmaps"}}
+	for cluster, want := range map[string]int64{"ours": 5, "ours2": 1, "our": 0} {
+		if got, err := b.Count(in(cluster), asked); err != nil || got != want {
+			t.Errorf("%s: got %d, %v", cluster, got, err)
+		}
+	}
+	if _, err := b.Count(in("*"), asked); err == nil {
+		t.Error("it counted all clusters")
+	}
+}
