@@ -63,14 +63,17 @@ type Handler struct {
 func New(config Config) (*Handler, error) {
 	h := &Handler{config: config, watches: newWatches()}
 	h.registry = newRegistry(func(d *Definition) (http.Handler, error) {
+		c := config
 		if d.Identity != "" {
-			return h.compile(d, config.BoundOptions(d.Identity))
+			c.Options = config.BoundOptions(d.Identity)
 		}
-		return h.compile(d, config.Options)
+		return h.compile(d, c)
 	})
 	h.metadata = newMetadataDefinitions(func(d *Definition) (http.Handler, error) {
 		kind := schema.GroupVersionKind{Group: d.CRD.Spec.Group, Version: d.CRD.Spec.Versions[0].Name, Kind: d.CRD.Spec.Names.Kind}
-		return h.compile(d, metadataOnly{RESTOptionsGetter: config.AllOptions, kind: kind})
+		c := config
+		c.Options = metadataOnly{RESTOptionsGetter: config.AllOptions, kind: kind}
+		return h.compile(d, c)
 	})
 	h.registry.moved = func(cluster logicalcluster.Name, key string) {
 		h.watches.end(watched{logicalcluster.Cluster{Name: cluster}, key})
@@ -83,8 +86,13 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	compileSystem := func(d *Definition) (http.Handler, error) {
+		c := config
+		c.AuthResolver = toConversion
+		return h.compile(d, c)
+	}
 	for _, crd := range system {
-		if err := h.registry.addSystem(crd); err != nil {
+		if err := h.registry.addSystem(crd, compileSystem); err != nil {
 			return nil, err
 		}
 	}
@@ -104,8 +112,7 @@ func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
 // compile builds upstream's handler for a definition.
-func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (http.Handler, error) {
-	c := h.config
+func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	passedOn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.informer.isRemoved() { // between the lookup and now: there may be another one
 			h.ServeHTTP(w, r)
@@ -114,7 +121,7 @@ func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (htt
 		notServed(w, r)
 	})
 	var admit admission.Interface = createGuard{c.Admission}
-	az := c.Authorizer
+	az, options := c.Authorizer, c.Options
 	core := d.CRD.Spec.Group == ""
 	if core {
 		admit, az, options = coreAdmission{createGuard{c.Admission}}, coreAuthorizer{az}, coreOptions{options}

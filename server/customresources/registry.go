@@ -56,12 +56,12 @@ func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 }
 
 // addSystem registers a definition that every cluster has.
-func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition) error {
+func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) error {
 	hash, err := hashOf(crd, "")
 	if err != nil {
 		return err
 	}
-	d := newDefinition(hash, "", crd, r.compile)
+	d := newDefinition(hash, "", crd, compile)
 	r.system[d.Key()] = d
 	return nil
 }

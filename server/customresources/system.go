@@ -31,6 +31,7 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("system definition %s: %w", file.Name(), err)
 		}
+		convertHere(crd)
 		apiextensionsapiserver.Scheme.Default(crd)
 		crd.Status.AcceptedNames = crd.Spec.Names
 		if crd.Status.AcceptedNames.Singular == "" {

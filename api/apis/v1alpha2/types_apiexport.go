@@ -154,7 +154,7 @@ type GroupResource struct {
 	// +optional
 	// +kubebuilder:default:=""
 	// +kubebuilder:validation:Pattern:=`^(|[a-z0-9]([-a-z0-9]*[a-z0-9](\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
-	Group string `json:"group,omitempty"`
+	Group string `json:"group"`
 	// Resource in the plural.
 	//
 	// +required
@@ -176,7 +176,7 @@ type PermissionClaim struct {
 	//
 	// +optional
 	// +kubebuilder:default:=""
-	IdentityHash string `json:"identityHash,omitempty"`
+	IdentityHash string `json:"identityHash"`
 	// DefaultSelector is what bindings that the system makes accept. Others need not repeat it.
 	//
 	// +optional
