@@ -264,7 +264,7 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 func (c *config) buildAuthorization() error {
 	c.rules = authorization.NewRules(c.set)
 	a := c.opts.Authorization
-	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules}
+	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules, Exports: c.exports}
 	var err error
 	if a.WebhookConfigFile != "" {
 		if config.Webhook, err = authorization.NewWebhook(a.WebhookConfigFile, a.WebhookVersion, a.WebhookAuthorizedTTL, a.WebhookUnauthorizedTTL); err != nil {
@@ -274,11 +274,11 @@ func (c *config) buildAuthorization() error {
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
 	c.views[apiexport.Name] = apiexport.Config{
-		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules, Serializer: c.generic.Serializer,
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
 	}.Find
-	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
+	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(apiexport.Authorizer(c.generic.Authorization.Authorizer)))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
 	}
@@ -414,7 +414,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
-	c.documents = d.ForViews().WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
+	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
 	return nil
 }
 

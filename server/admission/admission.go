@@ -71,6 +71,7 @@ func New(config Config) (admission.Interface, error) {
 		{"CertificateSubjectRestriction", certificates[2]},
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
+		{"apis.kcp.io/PermissionClaims", permissionClaims{config}},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
 		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},

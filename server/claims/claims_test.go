@@ -130,15 +130,17 @@ func TestLabelsShowWhoMayAccessAnObject(t *testing.T) {
 		"an export that is unknown": {"configmaps", nil, []*apisv1alpha2.APIBinding{binding("lost", accepted(scoped("configmaps", all))...), binding("one", accepted(scoped("configmaps", all))...)}, label("one", "configmaps"), ""},
 		"events by either group":    {"events.events.k8s.io", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("events", all))...)}, label("one", "events"), ""},
 		"events by the other group": {"events", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("events.events.k8s.io", all))...)}, label("one", "events"), ""},
-		"two bindings to an export, in the order of their names": {"widgets.example.io", nil, []*apisv1alpha2.APIBinding{
-			binding("one-b", accepted(scoped("widgets.example.io:b", all))...), binding("one-a", accepted(scoped("widgets.example.io:a", all))...)},
+		"another identity":          {"widgets.example.io:c", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("widgets.example.io:a", all))...)}, nil, ""},
+		"two bindings to an export, in the order of their names": {"widgets.example.io:a", nil, []*apisv1alpha2.APIBinding{
+			binding("one-b", accepted(scoped("widgets.example.io:a", all))...), binding("one-a", accepted(scoped("widgets.example.io:a", all))...)},
 			label("one", "widgets.example.io:a"), ""},
 		"an invalid selector": {"configmaps", nil, []*apisv1alpha2.APIBinding{
 			binding("one", accepted(scoped("configmaps", apisv1alpha2.PermissionClaimSelector{}))...), binding("two", accepted(scoped("configmaps", all))...)},
 			label("two", "configmaps"), "binding one, claim on configmaps: a selector must have matchAll, matchLabels or matchExpressions"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := Labels(schema.ParseGroupResource(tc.resource), tc.object, tc.bindings, exportOf)
+			resource, identity, _ := strings.Cut(tc.resource, ":")
+			got, err := Labels(schema.ParseGroupResource(resource), identity, tc.object, tc.bindings, exportOf)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -357,12 +359,13 @@ func TestClaimsSettle(t *testing.T) {
 			}
 		}
 		object := []map[string]string{nil, red.MatchLabels, blue.MatchLabels}[random.IntN(3)]
-		resource := schema.ParseGroupResource(strings.Split(names[random.IntN(len(names))], ":")[0])
-		labels, err := Labels(resource, object, []*apisv1alpha2.APIBinding{b}, exportOf)
+		name, identity, _ := strings.Cut(names[random.IntN(len(names))], ":")
+		resource := schema.ParseGroupResource(name)
+		labels, err := Labels(resource, identity, object, []*apisv1alpha2.APIBinding{b}, exportOf)
 		want := false
 		for _, claim := range Accepted(b) {
 			selects, _ := Selects(&claim.Selector, object)
-			want = want || selects && Normalize(KeyOf(&claim.PermissionClaim).GroupResource) == Normalize(resource)
+			want = want || selects && claim.IdentityHash == identity && Normalize(KeyOf(&claim.PermissionClaim).GroupResource) == Normalize(resource)
 		}
 		if err != nil || (len(labels) == 1) != want {
 			t.Fatalf("seed %d: labels %v, %v", seed, labels, err)

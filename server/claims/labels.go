@@ -63,21 +63,36 @@ func Normalize(resource schema.GroupResource) schema.GroupResource {
 // the cluster in the status of a binding can be older than what path its reference now leads to.
 type ExportOf func(*apisv1alpha2.APIBinding) (Export, bool)
 
-// Labels returns the labels that an object of a resource, with certain labels, has to have by the claims that the bindings
-// of its cluster accept. Claims with an invalid selector select nothing, and are told of in the error; the labels are good
+// ExportsOf returns how the exports of bindings are found among those of all clusters.
+func ExportsOf(all *exports.Exports) ExportOf {
+	return func(b *apisv1alpha2.APIBinding) (Export, bool) {
+		reference := b.Spec.Reference.Export
+		if reference == nil {
+			return Export{}, false
+		}
+		cluster, ok := all.Cluster(logicalcluster.Of(b), reference.Path)
+		return Export{cluster, reference.Name}, ok
+	}
+}
+
+// Labels returns the labels that an object of a resource, which its cluster has under an identity unless that is empty, with
+// certain labels, has to have by the claims that the bindings of its cluster accept; one that is being deleted accepts nothing. Claims with an invalid selector select nothing, and are told of in the error; the labels are good
 // nevertheless.
-func Labels(resource schema.GroupResource, object map[string]string, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
+func Labels(resource schema.GroupResource, identity string, object map[string]string, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
 	resource = Normalize(resource)
 	result := map[string]string{}
 	var errs []error
 	// In an order of their own, so that a second binding to the same export does not make labels change to and fro.
 	byName := func(a, b *apisv1alpha2.APIBinding) int { return strings.Compare(a.Name, b.Name) }
 	for _, binding := range slices.SortedFunc(slices.Values(bindings), byName) {
+		if binding.DeletionTimestamp != nil {
+			continue // its consumer has taken back what it has accepted
+		}
 		export, found := Export{}, false
 		for i := range binding.Spec.PermissionClaims {
 			claim := &binding.Spec.PermissionClaims[i]
 			claimed := Normalize(schema.GroupResource{Group: claim.Group, Resource: claim.Resource})
-			if claim.State != apisv1alpha2.ClaimAccepted || claimed != resource {
+			if claim.State != apisv1alpha2.ClaimAccepted || claimed != resource || claim.IdentityHash != identity {
 				continue
 			}
 			selects, err := Selects(&claim.Selector, object)
@@ -103,7 +118,7 @@ func Labels(resource schema.GroupResource, object map[string]string, bindings []
 
 // LabelsOfBinding is Labels for a binding among those of its cluster. It also has the reflexive label.
 func LabelsOfBinding(binding *apisv1alpha2.APIBinding, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
-	result, err := Labels(apisv1alpha2.Resource("apibindings"), binding.Labels, bindings, exportOf)
+	result, err := Labels(apisv1alpha2.Resource("apibindings"), "", binding.Labels, bindings, exportOf)
 	if export, found := exportOf(binding); found {
 		key, value := export.ReflexiveLabel()
 		if _, claimed := result[key]; !claimed {

@@ -159,7 +159,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		trimmed := *info
 		trimmed.Resource = resource
 		info = &trimmed
-		r = r.WithContext(request.WithRequestInfo(withIdentity(r.Context(), identity), info))
+		r = r.WithContext(request.WithRequestInfo(WithIdentity(r.Context(), identity), info))
 	}
 	key := ResourceName(info.Resource, info.APIGroup)
 	if info.Verb == "watch" {

@@ -1,0 +1,71 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// forbidden returns nil for an error that says so.
+func forbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return fmt.Errorf("got %w, want it forbidden", err)
+}
+
+func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	client := consumer.Dynamic(t, kcptest.Alice).Resource(widgets).Namespace("default")
+	if _, err := client.Create(ctx, widget("before", 1), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("without a policy: %v", err)
+	}
+	limit := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
+	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return forbidden(err)
+	})
+	// Who is called like that in the provider's cluster is somebody else.
+	grant := func(role, user string) {
+		p.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user="+user)
+	}
+	p.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+`)
+	grant("everything", kcptest.Alice.Name)
+	grant("reader", "apis.kcp.io:binding:"+kcptest.Alice.Name)
+	kcptest.Eventually(t, "what the policy allows is allowed", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return err
+	})
+	kcptest.WantReason(t, client.Delete(ctx, "before", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
+	_, err := client.Create(ctx, widget("after", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	// The policy limits, and grants nothing.
+	consumer.Kubectl(t, "delete", "clusterrolebinding", kcptest.Alice.Name+"-cluster-admin")
+	kcptest.Eventually(t, "the consumer's own rules count", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return forbidden(err)
+	})
+}
