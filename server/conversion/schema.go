@@ -80,15 +80,6 @@ func project(value any, schema *structuralschema.Structural, moved, written *pat
 	return nil, false
 }
 
-// fits tells whether the schema, which may be nil, has a place for a value, or for parts of it.
-func fits(value any, schema *structuralschema.Structural) bool {
-	if schema == nil {
-		return false
-	}
-	_, ok := project(value, schema, nil, nil)
-	return ok
-}
-
 func projectObject(value map[string]any, schema *structuralschema.Structural, moved, written *pathTree) (any, bool) {
 	object, elsewhere := make(map[string]any, len(value)), false
 	for key, field := range value {
