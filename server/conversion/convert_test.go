@@ -224,6 +224,11 @@ func TestRealWorldConversions(t *testing.T) {
 			object: "{a: null, b: null}", want: "{a: null}", kept: `{"values":{"spec.b":null}}`,
 			edited: "{a: x, b: z}", wantEdited: "{a: x, b: z}",
 		},
+		"versions have different things under the same path": {
+			v1: "c: {x-kubernetes-int-or-string: true}", v2: "c: {type: object, properties: {a: {type: string}}}\nd: {type: string}",
+			object: "{c: 7}", want: "{}", kept: `{"values":{"spec.c":7}}`,
+			edited: "{c: {a: x}, d: x}", wantEdited: "{c: 7}", keptEdited: `{"values":{"spec.c.a":"x","spec.d":"x"}}`,
+		},
 		"items with keys keep what the other version has not": {
 			v1:         "containers: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, properties: {name: {type: string}, image: {type: string}, legacy: {type: string}}}}",
 			v2:         "pod: {type: object, properties: {containers: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, properties: {name: {type: string}, image: {type: string}, probe: {type: boolean}}}}}}",

@@ -47,7 +47,7 @@ func (w world) schema(depth int) structuralschema.Structural {
 		s = ofType("array")
 		items := w.schema(depth - 1)
 		s.Items = &items
-		if child(&items, "a") != nil && items.Properties != nil && w.IntN(2) == 0 {
+		if _, keyed := items.Properties["a"]; keyed && w.IntN(2) == 0 {
 			s.XListType, s.XListMapKeys = ptr.To("map"), []string{"a"}
 		}
 	case kind == 9:
@@ -97,8 +97,8 @@ func (w world) value(s *structuralschema.Structural) any {
 	}
 	object := map[string]any{}
 	for _, name := range fieldNames {
-		if fieldSchema := child(s, name); fieldSchema != nil && w.IntN(3) > 0 {
-			object[name] = w.value(fieldSchema)
+		if fieldSchema := child(newShape(s), name); fieldSchema != nil && w.IntN(3) > 0 {
+			object[name] = w.value(fieldSchema.Structural)
 		}
 	}
 	return object
@@ -123,7 +123,7 @@ func (w world) rules(source, target *structuralschema.Structural) []apisv1alpha1
 		if w.IntN(3) > 0 {
 			rule.Transformation = expressions[w.IntN(len(expressions))]
 		}
-		c := &conversion{pair: pair{"from", "to"}, source: source, target: target}
+		c := &conversion{pair: pair{"from", "to"}, source: newShape(source), target: newShape(target)}
 		if errs := c.compile(&apisv1alpha1.APIVersionConversion{Rules: append(rules, rule)}, "StoredExpressions", nil); len(errs) == 0 {
 			rules = append(rules, rule)
 		}
@@ -209,7 +209,7 @@ func (w world) matchingRules(one, two *structuralschema.Structural) *apisv1alpha
 	}
 	for _, from := range left {
 		for _, to := range right {
-			a, b := lookup(one, from), lookup(two, to)
+			a, b := lookup(newShape(one), from), lookup(newShape(two), to)
 			field, destination := func(r apisv1alpha1.APIConversionRule) string { return r.Field }, func(r apisv1alpha1.APIConversionRule) string { return r.Destination }
 			if a.Type != b.Type || !moves(a, b) || taken(from, field, there) || taken(to, destination, there) || len(there) > 4 {
 				continue
@@ -301,7 +301,7 @@ func FuzzKept(f *testing.F) {
 	}
 	source := object(f, "v2", "{replicas: 1, minutes: 2, color: red, limits: {cpu: '1'}, list: [{a: x}, {c: x}]}")
 	f.Fuzz(func(t *testing.T, annotation string) {
-		for _, d := range parseKept(annotation, v1) {
+		for _, d := range parseKept(annotation, newShape(v1)) {
 			if path, err := ParsePath(d.path.String()); err != nil || !slices.Equal(path, d.path) {
 				t.Errorf("path %q is read as %q: %v", d.path, path, err)
 			}
@@ -311,7 +311,7 @@ func FuzzKept(f *testing.F) {
 		if !equal(withoutMeta(source.Object), withoutMeta(again.Object)) {
 			t.Errorf("the annotation changed what v2 shows:\n%s", cmp.Diff(source.Object, again.Object))
 		}
-		projected, ok := project(converted.Object["spec"], lookup(v1, Path{"spec"}), nil, nil)
+		projected, ok := project(converted.Object["spec"], lookup(newShape(v1), Path{"spec"}), nil, nil)
 		if !ok || !equal(projected, converted.Object["spec"]) {
 			t.Errorf("the annotation wrote what v1 has not: %v", converted.Object["spec"])
 		}

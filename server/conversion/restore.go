@@ -3,8 +3,6 @@ package conversion
 import (
 	"encoding/json"
 	"slices"
-
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
 // mostRounds is how often restore tries to find values that agree with each other. What users wrote agrees at once; a value
@@ -104,7 +102,7 @@ func (c comparison) contradictCopy(d difference, from, to Path) bool {
 	// Only that counts which the target can represent: the source may have other things in the same place.
 	saysHere, said := c.here(d.path, c.source, to)
 	looksHere, shown := c.here(d.path, c.image, to)
-	return said != shown || !equal(saysHere, looksHere)
+	return said != shown || said && !equal(saysHere, looksHere)
 }
 
 // here returns what an object of the source's version has at a path, as far as there is a place for it in the target.
@@ -159,7 +157,7 @@ func (c *conversion) merged(d difference, plain map[string]any) (difference, boo
 }
 
 // identify returns what an item of a list is told from the others by.
-func identify(item any, list *structuralschema.Structural) string {
+func identify(item any, list *shape) string {
 	if object, isObject := item.(map[string]any); isObject && len(list.XListMapKeys) > 0 {
 		keys := make([]any, len(list.XListMapKeys))
 		for i, key := range list.XListMapKeys {
