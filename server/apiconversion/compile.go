@@ -33,7 +33,7 @@ type pair struct{ from, to string }
 // conversion converts in one direction. It is immutable.
 type conversion struct {
 	pair
-	source, target *structuralschema.Structural
+	source, target *shape
 	rules          []rule // outer destinations first
 	moved          *pathTree
 	written        *pathTree
@@ -43,13 +43,13 @@ type conversion struct {
 // rule is a compiled APIConversionRule.
 type rule struct {
 	field, destination Path
-	target             *structuralschema.Structural // of the destination
-	transformation     *transformation              // nil if the value stays as it is
+	target             *shape          // of the destination
+	transformation     *transformation // nil if the value stays as it is
 }
 
 // looksInto tells whether the rule reads, with a transformation, an object that stays where it is.
-func (r *rule) looksInto(source *structuralschema.Structural) bool {
-	return r.transformation != nil && len(source.Properties) > 0
+func (r *rule) looksInto(source *shape) bool {
+	return r.transformation != nil && len(source.fields) > 0
 }
 
 // readsFrom tells whether the rule reads what is at the path, or a part of it.
@@ -67,7 +67,10 @@ func (r *rule) String() string { return fmt.Sprintf("rule %s → %s", r.field, r
 // be a conversion from each version to each other. Errors name fields of the spec.
 func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structuralschema.Structural, options Options) (*Converter, field.ErrorList) {
 	options.Environment = cmp.Or(options.Environment, environment.StoredExpressions)
-	converter := &Converter{timeout: cmp.Or(options.Timeout, DefaultTimeout), schemas: schemas, conversions: map[pair]*conversion{}}
+	converter := &Converter{timeout: cmp.Or(options.Timeout, DefaultTimeout), shapes: map[string]*shape{}, conversions: map[pair]*conversion{}}
+	for version, schema := range schemas {
+		converter.shapes[version] = newShape(schema)
+	}
 	root := field.NewPath("spec", "conversions")
 	var errs field.ErrorList
 	for i := range spec.Conversions {
@@ -81,7 +84,7 @@ func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structura
 			errs = append(errs, field.Duplicate(at, fmt.Sprintf("%s to %s", direction.from, direction.to)))
 			continue
 		}
-		c := &conversion{pair: direction, source: schemas[direction.from], target: schemas[direction.to]}
+		c := &conversion{pair: direction, source: converter.shapes[direction.from], target: converter.shapes[direction.to]}
 		errs = append(errs, c.compile(declared, options.Environment, at)...)
 		converter.conversions[direction] = c
 	}
@@ -195,7 +198,7 @@ func (c *conversion) compileRule(declared *apisv1alpha1.APIConversionRule, env e
 }
 
 // resolve returns the path that a spec names, and the schema of what is there.
-func resolve(text string, schema *structuralschema.Structural, version string, at *field.Path) (Path, *structuralschema.Structural, *field.Error) {
+func resolve(text string, schema *shape, version string, at *field.Path) (Path, *shape, *field.Error) {
 	path, err := ParsePath(text)
 	if err != nil {
 		return nil, nil, field.Invalid(at, text, err.Error())

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +15,7 @@ import (
 // Converter converts the objects of one API between its versions. It is immutable, and can be used by many at a time.
 type Converter struct {
 	timeout     time.Duration
-	schemas     map[string]*structuralschema.Structural
+	shapes      map[string]*shape
 	conversions map[pair]*conversion
 }
 
@@ -24,7 +23,7 @@ type Converter struct {
 // and the rule that failed; they may quote values of that object.
 func (c *Converter) Convert(ctx context.Context, obj *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	from := obj.GroupVersionKind()
-	if from.Version == version && c.schemas[version] != nil {
+	if from.Version == version && c.shapes[version] != nil {
 		return obj.DeepCopy(), nil
 	}
 	conversion := c.conversions[pair{from.Version, version}]

@@ -29,8 +29,9 @@
 // author may write through the other version, and nothing else. Annotations and entries in them that can't be read are
 // dropped.
 //
-// Objects are kept field by field, lists as a whole: when a list is changed in one version, what the other version alone
-// had in its items is gone.
+// Objects are kept field by field, lists as a whole. When a list is changed in one version, each of its items finds again
+// what the other version alone has of it: by its keys, if the list has x-kubernetes-list-map-keys, and else if it is the
+// same as before. What was kept of lists inside of changed items, or of lists that a CEL expression makes, is gone.
 //
 // # Rules
 //

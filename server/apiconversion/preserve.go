@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -31,7 +30,7 @@ type difference struct {
 }
 
 // parseKept reads an annotation. What can't be a difference of an object of the schema is left out.
-func parseKept(annotation string, schema *structuralschema.Structural) []difference {
+func parseKept(annotation string, schema *shape) []difference {
 	var k kept
 	if annotation == "" || utiljson.Unmarshal([]byte(annotation), &k) != nil {
 		return nil

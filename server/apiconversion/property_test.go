@@ -14,6 +14,7 @@ import (
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
@@ -46,6 +47,9 @@ func (w world) schema(depth int) structuralschema.Structural {
 		s = ofType("array")
 		items := w.schema(depth - 1)
 		s.Items = &items
+		if _, keyed := items.Properties["a"]; keyed && w.IntN(2) == 0 {
+			s.XListType, s.XListMapKeys = ptr.To("map"), []string{"a"}
+		}
 	case kind == 9:
 		s = ofType("object")
 		values := w.schema(depth - 1)
@@ -93,8 +97,8 @@ func (w world) value(s *structuralschema.Structural) any {
 	}
 	object := map[string]any{}
 	for _, name := range fieldNames {
-		if fieldSchema := child(s, name); fieldSchema != nil && w.IntN(3) > 0 {
-			object[name] = w.value(fieldSchema)
+		if fieldSchema := child(newShape(s), name); fieldSchema != nil && w.IntN(3) > 0 {
+			object[name] = w.value(fieldSchema.Structural)
 		}
 	}
 	return object
@@ -119,7 +123,7 @@ func (w world) rules(source, target *structuralschema.Structural) []apisv1alpha1
 		if w.IntN(3) > 0 {
 			rule.Transformation = expressions[w.IntN(len(expressions))]
 		}
-		c := &conversion{pair: pair{"from", "to"}, source: source, target: target}
+		c := &conversion{pair: pair{"from", "to"}, source: newShape(source), target: newShape(target)}
 		if errs := c.compile(&apisv1alpha1.APIVersionConversion{Rules: append(rules, rule)}, "StoredExpressions", nil); len(errs) == 0 {
 			rules = append(rules, rule)
 		}
@@ -205,7 +209,7 @@ func (w world) matchingRules(one, two *structuralschema.Structural) *apisv1alpha
 	}
 	for _, from := range left {
 		for _, to := range right {
-			a, b := lookup(one, from), lookup(two, to)
+			a, b := lookup(newShape(one), from), lookup(newShape(two), to)
 			field, destination := func(r apisv1alpha1.APIConversionRule) string { return r.Field }, func(r apisv1alpha1.APIConversionRule) string { return r.Destination }
 			if a.Type != b.Type || !moves(a, b) || taken(from, field, there) || taken(to, destination, there) || len(there) > 4 {
 				continue
@@ -281,13 +285,13 @@ func inJSON(v any) string {
 func FuzzKept(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `null`, `[]`, `{"values":{"spec.legacy":"x"}}`, `{"values":{"spec.size":5,"spec":null,"spec[\"size\"]":[]},"absent":["spec","spec.color"]}`,
-		`{"values":{"metadata.name":"x","kind":"Secret","spec.limits[\"a.b\"]":"1","spec.limits":{}}}`, `{"absent":[".",""," ","[\"\"]"]}`,
+		`{"values":{"metadata.name":"x","kind":"Secret","spec.limits[\"a.b\"]":"1","spec.limits":{}}}`, `{"values":{"spec.list":[{"a":"x","b":"x"},{"b":"z"}]}}`, `{"values":{"spec.list":[{"b":"z"},{"a":"x","b":"x"},null,{"c":1}]}}`, `{"absent":[".",""," ","[\"\"]"]}`,
 	} {
 		f.Add(seed)
 	}
-	const both = "color: {type: string}\nlimits: {type: object, additionalProperties: {type: string}}\nlist: {type: array, items: {type: object, properties: {a: {type: string}}}}\n"
-	v1 := structural(f, both+"size: {type: integer}\nlegacy: {type: string}\nseconds: {type: integer}")
-	v2 := structural(f, both+"replicas: {type: integer}\nminutes: {type: integer}")
+	const both = "color: {type: string}\nlimits: {type: object, additionalProperties: {type: string}}\n"
+	v1 := structural(f, both+"list: {type: array, items: {type: object, properties: {a: {type: string}, b: {type: string}}}}\nsize: {type: integer}\nlegacy: {type: string}\nseconds: {type: integer}")
+	v2 := structural(f, both+"list: {type: array, items: {type: object, properties: {a: {type: string}, c: {type: string}}}}\nreplicas: {type: integer}\nminutes: {type: integer}")
 	converter, errs := Compile(between(
 		[]apisv1alpha1.APIConversionRule{{Field: "spec.size", Destination: "spec.replicas"}, {Field: "spec.seconds", Destination: "spec.minutes", Transformation: "self / 60"}},
 		[]apisv1alpha1.APIConversionRule{{Field: "spec.replicas", Destination: "spec.size"}, {Field: "spec.minutes", Destination: "spec.seconds", Transformation: "self * 60"}},
@@ -295,9 +299,9 @@ func FuzzKept(f *testing.F) {
 	if len(errs) > 0 {
 		f.Fatal(errs.ToAggregate())
 	}
-	source := object(f, "v2", "{replicas: 1, minutes: 2, color: red, limits: {cpu: '1'}, list: [{a: x}]}")
+	source := object(f, "v2", "{replicas: 1, minutes: 2, color: red, limits: {cpu: '1'}, list: [{a: x}, {c: x}]}")
 	f.Fuzz(func(t *testing.T, annotation string) {
-		for _, d := range parseKept(annotation, v1) {
+		for _, d := range parseKept(annotation, newShape(v1)) {
 			if path, err := ParsePath(d.path.String()); err != nil || !slices.Equal(path, d.path) {
 				t.Errorf("path %q is read as %q: %v", d.path, path, err)
 			}
@@ -307,7 +311,7 @@ func FuzzKept(f *testing.F) {
 		if !equal(withoutMeta(source.Object), withoutMeta(again.Object)) {
 			t.Errorf("the annotation changed what v2 shows:\n%s", cmp.Diff(source.Object, again.Object))
 		}
-		projected, ok := project(converted.Object["spec"], lookup(v1, Path{"spec"}), nil, nil)
+		projected, ok := project(converted.Object["spec"], lookup(newShape(v1), Path{"spec"}), nil, nil)
 		if !ok || !equal(projected, converted.Object["spec"]) {
 			t.Errorf("the annotation wrote what v1 has not: %v", converted.Object["spec"])
 		}

@@ -1,9 +1,12 @@
 package apiconversion
 
-import "slices"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // mostRounds is how often restore tries to find values that agree with each other. What users wrote agrees at once; a value
-// that was left out can take another with it, which rules read together with it. Then all that rules read is left out.
+// that was left out can take another with it, which rules read together with it. In the end, all that rules read is left out.
 const mostRounds = 3
 
 // restore returns plain, which the rules made of source, with what was kept of its version. What the source contradicts
@@ -14,14 +17,20 @@ func (c *conversion) restore(r *run, source, plain map[string]any, kept []differ
 		if image, err = c.reverse.apply(r, result, true); err != nil {
 			return nil, nil, err
 		}
-		var agreed []difference
 		seen := comparison{conversion: c, source: source, plain: plain, image: image}
+		var agreed []difference
+		settled := true
 		for _, d := range kept {
 			if !seen.contradict(d) {
 				agreed = append(agreed, d)
+				continue
+			}
+			settled = false
+			if merged, ok := c.merged(d, plain); ok && round == 1 {
+				agreed = append(agreed, merged)
 			}
 		}
-		if len(agreed) == len(kept) {
+		if settled {
 			return result, image, nil
 		}
 		if kept = agreed; round == mostRounds {
@@ -79,22 +88,95 @@ func (c comparison) contradictCopy(d difference, from, to Path) bool {
 		return c.differ(to)
 	}
 	elsewhere := endsAlong(c.reverse.moved, d.path, len(from))
-	if to = to.join(rest...); elsewhere || endsAlong(c.reverse.written, to, len(to)-len(rest)) || !c.differ(to) {
+	if to = to.join(rest...); elsewhere || endsAlong(c.reverse.written, to, len(to)-len(rest)) {
 		return false
 	}
-	says, found := to.get(c.source)
+	says, _ := to.get(c.source)
 	value := d.value
 	if d.absent {
 		value, _ = d.path.get(c.plain)
 	}
-	switch {
-	case isEmpty(value) && hasFields(says):
+	if isEmpty(value) && hasFields(says) {
 		return false // it is only about an empty object, and the source has one that looks empty to the target
-	case !d.absent && fits(d.value, lookup(c.conversion.source, to)):
-		return true
 	}
-	// The source can't represent it. What the source has there may be of no use to the target either.
-	return found && fits(says, lookup(c.target, d.path))
+	// Only that counts which the target can represent: the source may have other things in the same place.
+	saysHere, said := c.here(d.path, c.source, to)
+	looksHere, shown := c.here(d.path, c.image, to)
+	return said != shown || said && !equal(saysHere, looksHere)
+}
+
+// here returns what an object of the source's version has at a path, as far as there is a place for it in the target.
+func (c comparison) here(target Path, object map[string]any, path Path) (any, bool) {
+	value, found := path.get(object)
+	schema := lookup(c.target, target)
+	if !found || schema == nil {
+		return nil, false
+	}
+	return project(value, schema, nil, nil)
+}
+
+// merged returns, for a list of which the source has other items now, those items with what was kept of them: of the one
+// with the same keys, in lists that have keys, and else of the one that looks the same to the source.
+func (c *conversion) merged(d difference, plain map[string]any) (difference, bool) {
+	before, _ := d.value.([]any)
+	made, _ := d.path.get(plain)
+	now, _ := made.([]any)
+	there, here := lookup(c.source, c.reverse.copyOf(d.path)), lookup(c.target, d.path)
+	if len(before) == 0 || len(now) == 0 || there == nil {
+		return difference{}, false
+	}
+	shown, ok := project(d.value, there, nil, nil)
+	if ok {
+		shown, ok = project(shown, here, nil, nil)
+	}
+	looks, isList := shown.([]any)
+	if !ok || !isList {
+		return difference{}, false
+	}
+	known := map[string][]int{}
+	for i := range looks {
+		identity := identify(looks[i], here)
+		known[identity] = append(known[identity], i)
+	}
+	items := make([]any, len(now))
+	for i, item := range now {
+		items[i] = item
+		identity := identify(item, here)
+		same := known[identity]
+		if len(same) == 0 {
+			continue
+		}
+		known[identity] = same[1:]
+		all, isObject := before[same[0]].(map[string]any)
+		look, looksLikeObject := looks[same[0]].(map[string]any)
+		if object, ok := item.(map[string]any); ok && isObject && looksLikeObject {
+			items[i] = patched(object, differences(all, look))
+		}
+	}
+	return difference{path: d.path, value: items}, true
+}
+
+// identify returns what an item of a list is told from the others by.
+func identify(item any, list *shape) string {
+	if object, isObject := item.(map[string]any); isObject && len(list.XListMapKeys) > 0 {
+		keys := make([]any, len(list.XListMapKeys))
+		for i, key := range list.XListMapKeys {
+			keys[i] = object[key]
+		}
+		item = keys
+	}
+	text, _ := json.Marshal(item) // which came from JSON
+	return string(text)
+}
+
+// copyOf returns where a path of the source is copied to, unless rules say otherwise.
+func (c *conversion) copyOf(path Path) Path {
+	for i := len(c.rules) - 1; i >= 0; i-- {
+		if rest, inside := path.within(c.rules[i].field); inside && c.rules[i].transformation == nil {
+			return c.rules[i].destination.join(rest...)
+		}
+	}
+	return path
 }
 
 func isEmpty(value any) bool {

@@ -1,25 +1,51 @@
 package apiconversion
 
 import (
+	"cmp"
 	"math"
 
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// anything is the schema of values that a schema says nothing about.
-var anything = &structuralschema.Structural{Extensions: structuralschema.Extensions{XPreserveUnknownFields: true}}
+// shape is a structural schema that can be walked without copying parts of it, which are large.
+type shape struct {
+	*structuralschema.Structural
+	fields map[string]*shape
+	items  *shape
+	values *shape // of a map
+}
 
-// child returns the schema of a field of an object, or of a key of a map; nil if there can't be one.
-func child(schema *structuralschema.Structural, key string) *structuralschema.Structural {
-	if property, ok := schema.Properties[key]; ok {
-		return &property
+// anything is the shape of values that a schema says nothing about.
+var anything = &shape{Structural: &structuralschema.Structural{Extensions: structuralschema.Extensions{XPreserveUnknownFields: true}}}
+
+func newShape(schema *structuralschema.Structural) *shape {
+	s := &shape{Structural: schema, fields: make(map[string]*shape, len(schema.Properties))}
+	for name, property := range schema.Properties {
+		s.fields[name] = newShape(&property)
+	}
+	if schema.Type == "array" {
+		s.items = anything
+	}
+	if schema.Items != nil {
+		s.items = newShape(schema.Items)
 	}
 	switch additional := schema.AdditionalProperties; {
 	case additional != nil && additional.Structural != nil:
-		return additional.Structural
+		s.values = newShape(additional.Structural)
 	case additional != nil && additional.Bool, schema.XPreserveUnknownFields:
-		return anything
+		s.values = anything
+	}
+	return s
+}
+
+// child returns the schema of a field of an object, or of a key of a map; nil if there can't be one.
+func child(schema *shape, key string) *shape {
+	switch field, ok := schema.fields[key]; {
+	case ok:
+		return field
+	case schema == anything || schema.values != nil:
+		return cmp.Or(schema.values, anything)
 	case schema.XEmbeddedResource && (key == "apiVersion" || key == "kind" || key == "metadata"):
 		return anything
 	}
@@ -27,7 +53,7 @@ func child(schema *structuralschema.Structural, key string) *structuralschema.St
 }
 
 // lookup returns the schema of what a path leads to; nil if it leads nowhere.
-func lookup(schema *structuralschema.Structural, path Path) *structuralschema.Structural {
+func lookup(schema *shape, path Path) *shape {
 	for _, key := range path {
 		if schema = child(schema, key); schema == nil {
 			return nil
@@ -37,14 +63,13 @@ func lookup(schema *structuralschema.Structural, path Path) *structuralschema.St
 }
 
 // open tells whether the schema says nothing about the fields of its values, so that they have no types in CEL.
-func open(schema *structuralschema.Structural) bool {
-	additional := schema.AdditionalProperties
-	return len(schema.Properties) == 0 && (schema.XPreserveUnknownFields || additional != nil && additional.Structural == nil && additional.Bool)
+func open(schema *shape) bool {
+	return len(schema.fields) == 0 && schema.values == anything
 }
 
 // project returns a copy of those parts of a value that a schema has a place for; false, if there is nothing it has one for.
 // Fields that rules move away, in moved, and fields that rules write, in written, are left out.
-func project(value any, schema *structuralschema.Structural, moved, written *pathTree) (any, bool) {
+func project(value any, schema *shape, moved, written *pathTree) (any, bool) {
 	if value == nil {
 		return nil, schema.Nullable || schema.Type == "" && schema.XPreserveUnknownFields
 	}
@@ -55,7 +80,7 @@ func project(value any, schema *structuralschema.Structural, moved, written *pat
 		}
 		text, ok := value.(string)
 		return text, ok
-	case schema.Type == "" && schema.XPreserveUnknownFields && len(schema.Properties) == 0:
+	case schema.Type == "" && schema.XPreserveUnknownFields && len(schema.fields) == 0:
 		return runtime.DeepCopyJSONValue(value), true
 	}
 	switch value := value.(type) {
@@ -80,16 +105,7 @@ func project(value any, schema *structuralschema.Structural, moved, written *pat
 	return nil, false
 }
 
-// fits tells whether the schema, which may be nil, has a place for a value, or for parts of it.
-func fits(value any, schema *structuralschema.Structural) bool {
-	if schema == nil {
-		return false
-	}
-	_, ok := project(value, schema, nil, nil)
-	return ok
-}
-
-func projectObject(value map[string]any, schema *structuralschema.Structural, moved, written *pathTree) (any, bool) {
+func projectObject(value map[string]any, schema *shape, moved, written *pathTree) (any, bool) {
 	object, elsewhere := make(map[string]any, len(value)), false
 	for key, field := range value {
 		from, to := moved.at(key), written.at(key)
@@ -109,14 +125,10 @@ func projectObject(value map[string]any, schema *structuralschema.Structural, mo
 	return object, len(object) > 0 || !elsewhere
 }
 
-func projectList(value []any, schema *structuralschema.Structural) (any, bool) {
-	items := schema.Items
-	if items == nil {
-		items = anything
-	}
+func projectList(value []any, schema *shape) (any, bool) {
 	list := make([]any, len(value))
 	for i, item := range value {
-		projected, ok := project(item, items, nil, nil)
+		projected, ok := project(item, schema.items, nil, nil)
 		if !ok {
 			return nil, false // without the item, others would take its place
 		}
@@ -139,21 +151,21 @@ func projectInteger(value any) (any, bool) {
 }
 
 // moves tells whether values of one type can, as they are, be values of another.
-func moves(from, to *structuralschema.Structural) bool {
+func moves(from, to *shape) bool {
 	switch {
 	case from.Type == "" && from.XPreserveUnknownFields, to.Type == "" && to.XPreserveUnknownFields:
 		return true
 	case from.XIntOrString || to.XIntOrString:
 		return intOrString(from) && intOrString(to)
 	case from.Type == "array" && to.Type == "array":
-		return from.Items == nil || to.Items == nil || moves(from.Items, to.Items)
+		return moves(from.items, to.items)
 	case from.Type == "integer" && to.Type == "number", from.Type == "number" && to.Type == "integer":
 		return true
 	}
 	return from.Type == to.Type
 }
 
-func intOrString(schema *structuralschema.Structural) bool {
+func intOrString(schema *shape) bool {
 	return schema.XIntOrString || schema.Type == "integer" || schema.Type == "string"
 }
 

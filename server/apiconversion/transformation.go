@@ -31,22 +31,22 @@ var errTooLong = errors.New("it takes too long")
 type transformation struct {
 	program cel.Program
 	source  *structuralschema.Structural // nil where self is dynamic
-	target  *structuralschema.Structural
+	target  *shape
 	reads   []Path // in self
 }
 
 // compileTransformation checks and compiles an expression that makes a value of target from one of source.
-func compileTransformation(expression string, source, target *structuralschema.Structural, env environment.Type) (*transformation, error) {
+func compileTransformation(expression string, source, target *shape, env environment.Type) (*transformation, error) {
 	t := &transformation{target: target}
 	declared := (*apiservercel.DeclType)(nil)
 	if !open(source) {
-		declared = model.SchemaDeclType(source, source.XEmbeddedResource)
+		declared = model.SchemaDeclType(source.Structural, source.XEmbeddedResource)
 	}
 	options := environment.VersionedOptions{IntroducedVersion: version.MajorMinor(1, 0)}
 	if declared == nil {
 		options.EnvOptions = []cel.EnvOption{cel.Variable(self, cel.DynType)}
 	} else {
-		t.source = source
+		t.source = source.Structural
 		declared = declared.MaybeAssignTypeName(self)
 		options.EnvOptions = []cel.EnvOption{cel.Variable(self, declared.CelType())}
 		options.DeclTypes = []*apiservercel.DeclType{declared}
@@ -138,7 +138,7 @@ func (t *transformation) run(r *run, value any) (any, bool, error) {
 }
 
 // toJSON returns a value of CEL as one of JSON. The schema is that of the result, and may be nil.
-func toJSON(value ref.Val, schema *structuralschema.Structural) (any, error) {
+func toJSON(value ref.Val, schema *shape) (any, error) {
 	if schema == nil {
 		schema = anything
 	}
@@ -175,7 +175,7 @@ func toJSON(value ref.Val, schema *structuralschema.Structural) (any, error) {
 	case traits.Lister:
 		list := []any{}
 		for items := value.Iterator(); items.HasNext() == types.True; {
-			item, err := toJSON(items.Next(), schema.Items)
+			item, err := toJSON(items.Next(), schema.items)
 			if err != nil {
 				return nil, err
 			}
@@ -186,7 +186,7 @@ func toJSON(value ref.Val, schema *structuralschema.Structural) (any, error) {
 	return nil, fmt.Errorf("the result is of type %s, which JSON has not; make it a string", value.Type().TypeName())
 }
 
-func mapToJSON(value traits.Mapper, schema *structuralschema.Structural) (any, error) {
+func mapToJSON(value traits.Mapper, schema *shape) (any, error) {
 	if input, ok := value.Value().(map[string]any); ok {
 		return input, nil // part of the source; its keys in CEL may be escaped
 	}
@@ -207,7 +207,7 @@ func mapToJSON(value traits.Mapper, schema *structuralschema.Structural) (any, e
 }
 
 // accepts tells whether values of a type of CEL can fit a schema. What CEL knows at run time only is checked then.
-func accepts(schema *structuralschema.Structural, result *cel.Type) bool {
+func accepts(schema *shape, result *cel.Type) bool {
 	switch {
 	case result.Kind() == types.OpaqueKind && result.TypeName() == types.OptionalType.TypeName():
 		return accepts(schema, result.Parameters()[0])
@@ -226,23 +226,23 @@ func accepts(schema *structuralschema.Structural, result *cel.Type) bool {
 	case types.BoolKind:
 		return schema.Type == "boolean"
 	case types.ListKind:
-		return schema.Type == "array" && (schema.Items == nil || accepts(schema.Items, result.Parameters()[0]))
+		return schema.Type == "array" && accepts(schema.items, result.Parameters()[0])
 	case types.MapKind:
-		values := schema.AdditionalProperties
-		return schema.Type == "object" && accepts(&structuralschema.Structural{Generic: structuralschema.Generic{Type: "string"}}, result.Parameters()[0]) &&
-			(values == nil || values.Structural == nil || accepts(values.Structural, result.Parameters()[1]))
+		key, value := result.Parameters()[0], result.Parameters()[1]
+		return schema.Type == "object" && (key.Kind() == types.StringKind || key.Kind() == types.DynKind || key.Kind() == types.TypeParamKind) &&
+			(schema.values == nil || accepts(schema.values, value))
 	case types.StructKind:
 		return schema.Type == "object"
 	}
 	return false
 }
 
-func typeName(schema *structuralschema.Structural) string {
+func typeName(schema *shape) string {
 	switch {
 	case schema.XIntOrString:
 		return "int-or-string"
-	case schema.Type == "array" && schema.Items != nil:
-		return "list of " + typeName(schema.Items)
+	case schema.Type == "array":
+		return "list of " + typeName(schema.items)
 	case schema.Type == "":
 		return "any"
 	}
