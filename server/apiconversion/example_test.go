@@ -1,4 +1,4 @@
-package conversion_test
+package apiconversion_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
-	"github.com/kcplane/kcp/server/conversion"
+	"github.com/kcplane/kcp/server/apiconversion"
 )
 
 // A timeout is in seconds in v1, and in minutes in v2. The seconds that minutes can't tell are kept.
@@ -24,7 +24,7 @@ func ExampleConverter() {
 		}
 	}
 	schemas := map[string]*structuralschema.Structural{"v1": having("seconds"), "v2": having("minutes")}
-	converter, errs := conversion.Compile(spec, schemas, conversion.Options{})
+	converter, errs := apiconversion.Compile(spec, schemas, apiconversion.Options{})
 	if len(errs) > 0 {
 		panic(errs.ToAggregate())
 	}
@@ -36,7 +36,7 @@ func ExampleConverter() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(inV2.Object["minutes"], inV2.GetAnnotations()[conversion.Annotation("v1")])
+	fmt.Println(inV2.Object["minutes"], inV2.GetAnnotations()[apiconversion.Annotation("v1")])
 
 	inV1, err := converter.Convert(ctx, inV2, "v1")
 	if err != nil {
