@@ -66,9 +66,10 @@ race: ## Run the unit tests with the race detector.
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
-fuzz: ## Fuzz the parsers, FUZZTIME each.
+fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/crd/compat
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/mount

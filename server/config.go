@@ -408,6 +408,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		return err
 	}
 	c.custom.OnChange(c.resourcesChanged)
+	c.backend.Identify(c.custom.Identity)
 	d, err := discovery.New(s.AggregatedLegacyDiscoveryGroupManager, s.AggregatedDiscoveryGroupManager, c.custom)
 	if err != nil {
 		return err

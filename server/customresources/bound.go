@@ -9,6 +9,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -168,6 +169,16 @@ func (r *registry) identified(key, identity, version string) (*Definition, bool)
 		return nil, false
 	}
 	return slices.MinFunc(found, func(a, b *Definition) int { return strings.Compare(a.Hash, b.Hash) }), true
+}
+
+// Identity returns under which identity a cluster has the objects of a resource, empty if it has not bound it.
+func (h *Handler) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
+	h.registry.mu.RLock()
+	defer h.registry.mu.RUnlock()
+	if d := h.registry.installed[cluster][ResourceName(resource.Resource, resource.Group)].Definition; d != nil {
+		return d.Identity
+	}
+	return ""
 }
 
 // viewPrefix begins what no logical cluster can be called.

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
@@ -30,6 +32,7 @@ type Backend struct {
 	decoded   *decoded
 	streams   *streams
 	limit     Limit
+	identity  func(logicalcluster.Name, schema.GroupResource) string
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -41,7 +44,11 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = wrapped
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), limit: unlimited{}, compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{
+		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), limit: unlimited{},
+		identity:  func(logicalcluster.Name, schema.GroupResource) string { return "" },
+		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
+	}
 }
 
 // Close stops the compaction of history.

@@ -35,6 +35,12 @@ func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (
 	return n, err
 }
 
+// Identify tells under which identity a cluster has the objects of a resource that it has bound; of says the empty string for
+// all others. It must be called before the first request.
+func (b *Backend) Identify(of func(cluster logicalcluster.Name, resource schema.GroupResource) string) {
+	b.identity = of
+}
+
 // ranges reads, with options, where the cluster of ctx stores the objects of each of the resources.
 func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, namespace string,
 	each func(schema.GroupResource, *etcdserverpb.RangeResponse), options ...clientv3.OpOption) error {
@@ -45,7 +51,11 @@ func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, 
 	options = append(options, clientv3.WithPrefix())
 	var reads []clientv3.Op
 	for _, r := range resources {
-		for _, suffix := range []string{"", custom} {
+		suffix := custom
+		if identity := b.identity(cluster, r); identity != "" {
+			suffix = "/" + identity
+		}
+		for _, suffix := range []string{"", suffix} {
 			prefix := b.root + resourcePrefix(r) + suffix + "/" + string(cluster) + "/"
 			if namespace != "" {
 				prefix += namespace + "/"

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
@@ -56,5 +58,23 @@ func TestCountSeesItsOwnClusterOnly(t *testing.T) {
 	}
 	if _, err := b.Count(in("*"), asked); err == nil {
 		t.Error("it counted all clusters")
+	}
+}
+
+func TestHeldLooksBelowTheIdentityOfWhatIsBound(t *testing.T) {
+	b := *backend
+	b.root = "/" + t.Name()
+	if _, err := b.client.Client.Put(t.Context(), b.root+"/example.org/widgets/abc/ours/default/one", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	widgets := []schema.GroupResource{{Group: "example.org", Resource: "widgets"}}
+	for identity, want := range map[string]int{"abc": 1, "another": 0, "": 0} {
+		b.Identify(func(logicalcluster.Name, schema.GroupResource) string { return identity })
+		if got, err := b.Held(in("ours"), widgets, "default"); err != nil || len(got) != want {
+			t.Errorf("below the identity %q: found %v, %v", identity, got, err)
+		}
+		if n, err := b.Count(in("ours"), widgets); err != nil || n != int64(want) {
+			t.Errorf("below the identity %q: counted %d, %v", identity, n, err)
+		}
 	}
 }
