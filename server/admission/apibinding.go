@@ -95,10 +95,16 @@ func (bindingRules) Validate(_ context.Context, a admission.Attributes, _ admiss
 	for i, claim := range binding.Spec.PermissionClaims {
 		errs = append(errs, validateSelector(&claim.Selector, claimsPath.Index(i).Child("selector"))...)
 	}
+	errs = append(errs, validateSize(binding.Spec.PermissionClaims)...)
+	size := 0
+	for key, value := range binding.Annotations {
+		size += len(key) + len(value)
+	}
+	if size > annotationsLimit {
+		errs = append(errs, field.TooLong(annotationsPath, "", annotationsLimit))
+	}
 	return invalid(a, errs)
 }
-
-var claimsPath = field.NewPath("spec", "permissionClaims")
 
 // validateHiddenClaims checks what the schema of v1alpha2 demands and that of v1alpha1 cannot.
 func validateHiddenClaims(claims, before []apisv1alpha2.AcceptablePermissionClaim) field.ErrorList {

@@ -2,9 +2,11 @@ package admission
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,7 +48,7 @@ func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admis
 	}
 	errs = append(errs, validateResources(export.Spec.Resources, len(shown.Spec.LatestResourceSchemas))...)
 	for i, claim := range export.Spec.PermissionClaims {
-		path := field.NewPath("spec", "permissionClaims").Index(i)
+		path := claimsPath.Index(i)
 		resource := schema.GroupResource{Group: claim.Group, Resource: claim.Resource}
 		if claim.IdentityHash == "" && !r.config.OfServer(resource) {
 			errs = append(errs, field.Required(path.Child("identityHash"),
@@ -56,7 +58,29 @@ func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admis
 			errs = append(errs, validateSelector(claim.DefaultSelector, path.Child("defaultSelector"))...)
 		}
 	}
+	errs = append(errs, validateSize(export.Spec.PermissionClaims)...)
+	errs = append(errs, apivalidation.ValidateAnnotations(conversion.ExportToV1alpha1(export).Annotations, annotationsPath)...)
 	return invalid(a, errs)
+}
+
+// claimsLimit is how many bytes of JSON the claims of an object may have. A binding that v1alpha1 shows has up to three such
+// lists in annotations: those that it accepts, and in its status, those of the export and those in effect. If they did not
+// fit there together with annotationsLimit, nobody could list the binding, nor any other one beside it, in v1alpha1.
+const claimsLimit = 40 << 10
+
+// annotationsLimit is how many bytes the annotations of a binding may have.
+const annotationsLimit = 64 << 10
+
+var (
+	claimsPath      = field.NewPath("spec", "permissionClaims")
+	annotationsPath = field.NewPath("metadata", "annotations")
+)
+
+func validateSize[T any](claims []T) field.ErrorList {
+	if text, err := json.Marshal(claims); err != nil || len(text) > claimsLimit {
+		return field.ErrorList{field.TooLong(claimsPath, "", claimsLimit)}
+	}
+	return nil
 }
 
 // validateResources checks the names of the schemas of resources. In v1alpha1 there are no more than these names for the

@@ -143,6 +143,10 @@ spec: {permissionClaims: [{resource: secrets, all: true}]}`}, ""},
 		"more about a claim that is not there": {write{version: "v1alpha1", object: `
 metadata: {annotations: {apis.v1alpha2.kcp.io/permission-claims: '[{"resource":"secrets","verbs":["get"]}]'}}
 spec: {permissionClaims: [{resource: configmaps, all: true}]}`}, `Invalid value: "secrets": spec.permissionClaims has no claim`},
+		"claims that are too long": {write{object: `spec: {permissionClaims: [{resource: configmaps, verbs: [` + strings.Repeat("x", claimsLimit) + `]}]}`}, "spec.permissionClaims: Too long"},
+		"more than v1alpha1 can show": {write{object: `
+metadata: {annotations: {mine: ` + strings.Repeat("x", 220<<10) + `}}
+spec: {permissionClaims: [{resource: configmaps, verbs: [` + strings.Repeat("x", claimsLimit-1024) + `]}]}`}, "metadata.annotations: Too long"},
 		"status": {write{subresource: "status", object: `spec: {resources: [{name: widgets, group: example.io, schema: wrong}]}`}, ""},
 	} {
 		t.Run(name, func(t *testing.T) { wantRefused(t, rules, test.attributes(t, "APIExport"), test.want) })
@@ -166,6 +170,8 @@ metadata: {annotations: {apis.v1alpha2.kcp.io/acceptable-permission-claims: '[{"
 		"nothing":                   {write{object: bindingWith("{resource: secrets, verbs: [get], state: Accepted, selector: {}}")}, "spec.permissionClaims[0].selector: Required value"},
 		"everything and something":  {write{object: bindingWith("{resource: secrets, verbs: [get], state: Accepted, selector: {matchAll: true, matchLabels: {a: b}}}")}, "matchAll excludes"},
 		"labels that nothing has":   {write{object: bindingWith(`{resource: secrets, verbs: [get], state: Accepted, selector: {matchExpressions: [{key: a, operator: Like}]}}`)}, "not a valid label selector operator"},
+		"long claims":               {write{object: bindingWith("{resource: secrets, verbs: [" + strings.Repeat("x", claimsLimit) + "], state: Accepted, selector: {matchAll: true}}")}, "spec.permissionClaims: Too long"},
+		"long annotations":          {write{object: "metadata: {annotations: {mine: " + strings.Repeat("x", annotationsLimit) + "}}"}, "metadata.annotations: Too long"},
 		"all, in v1alpha1":          {write{version: "v1alpha1", object: bindingWith("{resource: secrets, all: true, state: Accepted}")}, ""},
 		"names, in v1alpha1":        {write{version: "v1alpha1", object: bindingWith("{resource: secrets, resourceSelector: [{name: a}], state: Accepted}")}, ""},
 		"twice the same":            {write{version: "v1alpha1", object: bindingWith("{resource: secrets, all: true, state: Accepted}, {resource: secrets, all: true, state: Rejected}")}, "spec.permissionClaims[1]: Duplicate value"},
