@@ -169,8 +169,11 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
-		RESTMapper:            c.restMapper,
-		TypeConverter:         c.typeConverter,
+		RESTMapper:    c.restMapper,
+		TypeConverter: c.typeConverter,
+		OfServer: func(resource schema.GroupResource) bool {
+			return c.builtin.Has(resource) || c.custom.IsSystem(resource)
+		},
 		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
 	if err != nil {

@@ -108,6 +108,12 @@ func (h *Handler) List(cluster logicalcluster.Name) []Installed { return h.regis
 // Distinct returns every definition that some cluster serves, once.
 func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 
+// IsSystem tells whether the server defines a resource itself.
+func (h *Handler) IsSystem(resource schema.GroupResource) bool {
+	_, ok := h.registry.system[ResourceName(resource.Resource, resource.Group)]
+	return ok
+}
+
 // OnChange calls f after every change of what some cluster serves. f must not block.
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
