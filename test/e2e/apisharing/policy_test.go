@@ -3,6 +3,7 @@ package apisharing
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,4 +69,53 @@ rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
+}
+
+func TestRulesOfTheProviderHoldForWhatIsBound(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	policy := func(name, field string) string {
+		return fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], operations: [CREATE], resources: [widgets, configmaps]}]
+  validations: [{expression: '!object.metadata.name.startsWith("%[2]s")', message: "%[2]s is not a good name"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, name, field)
+	}
+	p.Apply(t, policy("of-the-provider", "theirs"))
+	consumer.Apply(t, policy("of-the-consumer", "ours"))
+	inside := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default")
+	through := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).Namespace("default")
+	for _, name := range []string{"theirs", "ours"} {
+		kcptest.Eventually(t, "nobody can call a widget "+name, func(ctx context.Context) error {
+			_, err := inside.Create(ctx, widget(name+"-"+kcptest.Suffix(), 1), metav1.CreateOptions{})
+			return refused(err, name)
+		})
+		_, err := through.Create(ctx, widget(name+"-x", 1), metav1.CreateOptions{})
+		if err := refused(err, name); err != nil {
+			t.Errorf("through the provider's view: %v", err)
+		}
+	}
+	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default").Create(ctx, configMap("theirs", nil), metav1.CreateOptions{}); err != nil {
+		t.Errorf("the rules of the provider hold for what it does not provide: %v", err)
+	}
+}
+
+// refused returns nil for an error that says that a name is not good.
+func refused(err error, name string) error {
+	if err != nil && strings.Contains(err.Error(), name+" is not a good name") {
+		return nil
+	}
+	return fmt.Errorf("got %w", err)
 }
