@@ -84,6 +84,9 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err != nil {
 		return err
 	}
+	if err := join(ctx, s.resource); err != nil {
+		return err
+	}
 	if err := stamp(obj, cluster); err != nil {
 		return err
 	}
