@@ -116,6 +116,7 @@ type config struct {
 	discovery     *discovery.Discovery
 	openapi       *openapi.OpenAPI
 	builtin       sets.Set[schema.GroupResource]
+	creator       builtin.Creator
 	staticOpenAPI atomic.Pointer[spec.Swagger]
 	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
 	builtinTypes func() (managedfields.TypeConverter, error)
@@ -323,7 +324,7 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery())...); err != nil {
+	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery(), &c.creator)...); err != nil {
 		return nil, fmt.Errorf("installing the built-in types: %w", err)
 	}
 	return s.GenericAPIServer, c.installDefinitions(s.GenericAPIServer)
