@@ -282,6 +282,8 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = authentication.WithOriginalUser(h)
 	if g.AuditBackend != nil {
 		h = path.WithAuditAnnotations(h, c.tree.Path)
+	} else {
+		h = path.WithoutAudit(h)
 	}
 	bare := h
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
