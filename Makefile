@@ -66,14 +66,19 @@ race: ## Run the unit tests with the race detector.
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
-fuzz: ## Fuzz the parsers, FUZZTIME each.
+fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/crd/compat
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/mount
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authentication
+	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha1 -fuzztime=$(FUZZTIME) ./server/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha2 -fuzztime=$(FUZZTIME) ./server/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha1 -fuzztime=$(FUZZTIME) ./server/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha2 -fuzztime=$(FUZZTIME) ./server/conversion
 
 .PHONY: bench
 bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.

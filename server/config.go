@@ -44,9 +44,12 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
 
 	kubescheme "k8s.io/client-go/kubernetes/scheme"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	kcpadmission "github.com/kcplane/kcp/server/admission"
@@ -59,6 +62,7 @@ import (
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/informers"
@@ -67,6 +71,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/mount"
+	"github.com/kcplane/kcp/server/objectlimit"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
 	"github.com/kcplane/kcp/server/path"
@@ -74,6 +79,7 @@ import (
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/apiexport"
 	"github.com/kcplane/kcp/server/virtual/lifecycle"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -101,8 +107,12 @@ type config struct {
 	rules     *authorization.Rules
 	tree      *tree.Tree
 	types     *workspacetypes.Types
+	exports   *exports.Exports
+	// documents describe what the views of exports offer.
+	documents http.Handler
 	stored    map[string]*storage.Typed // by resource: what the server writes without requests
 	scheduler *scheduling.Scheduler
+	limits    *objectlimit.Limits
 	entry     *entry.Entry
 	views     virtual.Views
 	// mounts passes requests on to mountHosts.
@@ -136,6 +146,10 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return getter
 	}
+	c.limits = objectlimit.New(objectlimit.Config{
+		Standard: opts.TotalObjectLimit, Interval: opts.ObjectCountInterval, Count: c.countObjects, Clock: clock.RealClock{},
+	})
+	backend.SetLimit(c.limits)
 	if err := c.buildGeneric(); err != nil {
 		return nil, err
 	}
@@ -152,7 +166,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	}
 	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
-		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types,
+		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports, Limits: c.limits,
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
@@ -223,13 +237,17 @@ func (c *config) buildClients() error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
 	}
 	c.informers = informers.NewFactory(c.loopback, scheme)
 	if err := c.buildWorkspaces(scheme); err != nil {
+		return err
+	}
+	c.limits.Follow(c.set)
+	if err := c.limits.Register(legacyregistry.CustomRegister, c.opts.ShardName); err != nil {
 		return err
 	}
 	return metrics.CountLogicalClusters(legacyregistry.Register, c.set.LogicalClusters.Informer, c.opts.ShardName)
@@ -256,6 +274,11 @@ func (c *config) buildAuthorization() error {
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
+	c.views[apiexport.Name] = apiexport.Config{
+		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
+		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
+	}.Find
 	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
@@ -290,6 +313,21 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	h = c.views.WithView(h, bare, g.Serializer)
 	return authentication.WithInClusterServiceAccount(h)
+}
+
+// countObjects returns how many objects the cluster of ctx stores.
+func (c *config) countObjects(ctx context.Context) (int64, error) {
+	served, err := c.discovery.Resources(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var stored []schema.GroupResource
+	for _, r := range served {
+		if r.Verbs.Has("list") && objectlimit.Counted(r.GroupResource()) {
+			stored = append(stored, r.GroupResource())
+		}
+	}
+	return c.backend.Count(ctx, stored)
 }
 
 // restMapper returns what the cluster of a context serves.
@@ -354,6 +392,11 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	}
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
+		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Bindings: c.set.APIBindings,
+		AllOptions: c.backend.All(c.definitionOptions),
+		BoundOptions: func(identity string) generic.RESTOptionsGetter {
+			return c.backend.Bound(c.definitionOptions, identity)
+		},
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
 		ServiceResolver:   webhook.NewDefaultServiceResolver(),
 		AuthResolver:      webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
@@ -365,6 +408,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		return err
 	}
 	c.custom.OnChange(c.resourcesChanged)
+	c.backend.Identify(c.custom.Identity)
 	d, err := discovery.New(s.AggregatedLegacyDiscoveryGroupManager, s.AggregatedDiscoveryGroupManager, c.custom)
 	if err != nil {
 		return err
@@ -373,6 +417,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
+	c.documents = d.ForViews().WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
 	return nil
 }
 

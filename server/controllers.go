@@ -6,6 +6,9 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/kcplane/kcp/server/controllers/apibinding"
+	"github.com/kcplane/kcp/server/controllers/apiexport"
+	"github.com/kcplane/kcp/server/controllers/apiexportendpointslice"
 	"github.com/kcplane/kcp/server/controllers/certificates"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
@@ -48,6 +51,14 @@ func (c *config) runControllers(ctx context.Context) {
 		}),
 		workspace.New(workspace.Inputs{Set: set, Scheduler: c.scheduler, Clusters: c.stored["logicalclusters"], Workspaces: c.stored["workspaces"]}),
 		workspacetype.New(set, c.dynamic),
+		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
+		apibinding.New(apibinding.Inputs{
+			Set: set, Exports: c.exports, Serves: c.custom.List, Metadata: c.metadata,
+			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Clusters: c.stored["logicalclusters"],
+		}),
+		apiexportendpointslice.New(apiexportendpointslice.Inputs{
+			Set: set, Exports: c.exports, Slices: c.stored["apiexportendpointslices"], ShardName: c.opts.ShardName,
+		}),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
 		}),

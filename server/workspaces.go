@@ -4,9 +4,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/entry"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
@@ -29,6 +32,10 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Unlisted: true, Transform: trim.New().Workspace}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
+		{apisv1alpha2.SchemeGroupVersion, "apiexports", "APIExport", informers.Source{}},
+		{apisv1alpha2.SchemeGroupVersion, "apibindings", "APIBinding", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", "APIResourceSchema", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", "APIExportEndpointSlice", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")
@@ -45,6 +52,9 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	}
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
+	if c.exports, err = exports.New(c.set, c.tree); err != nil {
+		return err
+	}
 	c.scheduler = &scheduling.Scheduler{
 		Clusters: c.stored["logicalclusters"], LogicalClusters: c.set.LogicalClusters, Shards: c.set.Shards, Tree: c.tree, Types: c.types,
 		ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,

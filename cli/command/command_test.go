@@ -302,7 +302,7 @@ func TestCompletion(t *testing.T) {
 func TestHelpHasExamplesOfEveryCommand(t *testing.T) {
 	u := at(t, forest(t), "/clusters/root")
 	for _, line := range []string{"ws", "ws use", "ws current", "ws tree", "ws create", "ws create-context", "create-workspace",
-		"kcp workspace", "kcp workspace use", "kcp workspace tree"} {
+		"kcp workspace", "kcp workspace use", "kcp workspace tree", "kcp crd pull", "kcp crd compat", "kcp crd snapshot"} {
 		stdout, _, err := u.run(append(strings.Fields(line), "--help")...)
 		invocation := "  kubectl " + strings.ReplaceAll(line, "create-workspace", "create workspace")
 		_, examples, found := strings.Cut(stdout, "Examples:\n")

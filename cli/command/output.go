@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -23,26 +24,37 @@ const (
 
 var formats = []string{string(asName), string(asJSON), string(asYAML), string(asWide)}
 
-// String, Set and Type make a format a flag.
-func (f *format) String() string { return string(*f) }
+// choice is a flag whose value is one of some formats.
+type choice struct {
+	*format
+	from []string
+}
 
-// Set refuses what is no format.
-func (f *format) Set(value string) error {
-	for _, known := range formats {
-		if value == known {
-			*f = format(value)
-			return nil
-		}
+// String is the value.
+func (c choice) String() string {
+	if c.format == nil {
+		return ""
 	}
-	return fmt.Errorf("want one of %s", strings.Join(formats, ", "))
+	return string(*c.format)
+}
+
+// Set refuses what is not among the formats.
+func (c choice) Set(value string) error {
+	if !slices.Contains(c.from, value) {
+		return fmt.Errorf("want one of %s", strings.Join(c.from, ", "))
+	}
+	*c.format = format(value)
+	return nil
 }
 
 // Type is what the help calls the value.
-func (f *format) Type() string { return "format" }
+func (c choice) Type() string { return "format" }
 
-func (f *format) addTo(cmd *cobra.Command) {
-	cmd.Flags().VarP(f, "output", "o", "What to print: "+strings.Join(formats, ", "))
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+func (f *format) addTo(cmd *cobra.Command) { f.addChoice(cmd, formats) }
+
+func (f *format) addChoice(cmd *cobra.Command, from []string) {
+	cmd.Flags().VarP(choice{f, from}, "output", "o", "What to print: "+strings.Join(from, ", "))
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(from, cobra.ShellCompDirectiveNoFileComp))
 }
 
 // structured tells whether the result is for programs.
@@ -63,6 +75,27 @@ func encode(w io.Writer, f format, result any) error {
 	}
 	_, err = fmt.Fprintln(w, string(content))
 	return err
+}
+
+// documents writes objects for programs: one after the other in YAML, more than one as a list in JSON.
+func documents[T any](w io.Writer, f format, objects []T) error {
+	if f == asJSON {
+		if len(objects) == 1 {
+			return encode(w, f, objects[0])
+		}
+		return encode(w, f, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	}
+	for i, object := range objects {
+		if i > 0 {
+			if _, err := fmt.Fprintln(w, "---"); err != nil {
+				return err
+			}
+		}
+		if err := encode(w, asYAML, object); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // table writes rows in columns, the first of them being the titles.

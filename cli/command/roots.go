@@ -36,7 +36,7 @@ func Kcp(streams genericiooptions.IOStreams) *cobra.Command {
 	s := newSession(root, streams)
 	workspace := &cobra.Command{Use: "workspace [WORKSPACE]", Aliases: []string{"ws", "workspaces"}}
 	s.workspaces(workspace, invocation+" workspace")
-	root.AddCommand(workspace)
+	root.AddCommand(workspace, s.crd(invocation+" crd"))
 	return root
 }
 

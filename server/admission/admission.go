@@ -21,8 +21,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/objectlimit"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -35,6 +37,8 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 	Tree       *tree.Tree
 	Types      *workspacetypes.Types
+	Exports    *exports.Exports
+	Limits     *objectlimit.Limits
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
 	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
@@ -60,6 +64,7 @@ func New(config Config) (admission.Interface, error) {
 		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{config}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
 		{"core.kcp.io/Shard", shardDefaults{}},
+		{"apis.kcp.io/APIBinding", bindPermission{config}},
 		{"kcp.io/PathAnnotation", pathAnnotation{config}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},
@@ -69,6 +74,7 @@ func New(config Config) (admission.Interface, error) {
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
+		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
 		{"ResourceQuota", newQuota(config)},
 	}
 	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -52,6 +55,9 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	if step, ok := ctx.Value(stepKey{}).(step); ok {
 		return validateStep(a, step)
 	}
+	if err := validateLimit(a); err != nil {
+		return err
+	}
 	for _, group := range a.GetUserInfo().GetGroups() {
 		if slices.Contains(exempt, group) {
 			return nil
@@ -78,6 +84,30 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	}
 	if problem := changeProblem(old, obj); problem != "" {
 		return forbidden(a, "%s", problem)
+	}
+	return nil
+}
+
+// validateLimit keeps the limit of objects to administrators of the installation, and to numbers.
+func validateLimit(a admission.Attributes) error {
+	if a.GetOperation() == admission.Delete {
+		return nil
+	}
+	limit, before := annotations(a.GetObject())[corev1alpha1.MaxTotalObjectsAnnotation], ""
+	if a.GetOldObject() != nil {
+		before = annotations(a.GetOldObject())[corev1alpha1.MaxTotalObjectsAnnotation]
+	}
+	if limit == before {
+		return nil
+	}
+	groups := a.GetUserInfo().GetGroups()
+	if !slices.Contains(groups, authorization.AdminGroup) && !slices.ContainsFunc(exempt, func(group string) bool { return slices.Contains(groups, group) }) {
+		return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.MaxTotalObjectsAnnotation)
+	}
+	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
+		return apierrors.NewInvalid(corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster").GroupKind(), a.GetName(), field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1alpha1.MaxTotalObjectsAnnotation), limit, "want a whole number; zero or less is no limit"),
+		})
 	}
 	return nil
 }

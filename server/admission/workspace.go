@@ -173,14 +173,14 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "spec.type is immutable"
 	case !creating && !reflect.DeepEqual(old.Spec.Mount, ws.Spec.Mount):
 		return "spec.mount is immutable"
+	case creating && ws.Spec.Mount != nil && mountProblem(ws.Spec.Mount.Reference) != "":
+		return mountProblem(ws.Spec.Mount.Reference)
 	case isMaster(a):
 		return ""
 	case old.Spec.Cluster != ws.Spec.Cluster:
 		return "spec.cluster can only be set by system privileged users"
 	case old.Spec.URL != ws.Spec.URL:
 		return "spec.URL can only be set by system privileged users"
-	case creating && ws.Spec.Mount != nil && mountProblem(ws.Spec.Mount.Reference) != "":
-		return mountProblem(ws.Spec.Mount.Reference)
 	case creating && ws.Spec.Mount != nil && ws.Spec.Type != nil:
 		return "spec.type and spec.mount are mutually exclusive"
 	case !creating && old.Annotations[tenancyv1alpha1.OwnerAnnotation] != ws.Annotations[tenancyv1alpha1.OwnerAnnotation]:

@@ -7,9 +7,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
@@ -133,6 +135,9 @@ func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attribute
 	return nil
 }
 
+// pathResources always carry their path: other workspaces refer to them by it.
+var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings")}
+
 // pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
 type pathAnnotation struct{ config Config }
 
@@ -153,7 +158,7 @@ func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ adm
 		return nil
 	}
 	annotations := m.GetAnnotations()
-	if _, carried := annotations[corev1alpha1.PathAnnotation]; !carried && a.GetResource().GroupResource() != workspaceTypeResource {
+	if _, carried := annotations[corev1alpha1.PathAnnotation]; !carried && !slices.Contains(pathResources, a.GetResource().GroupResource()) {
 		return nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)

@@ -21,6 +21,8 @@ type Definition struct {
 	Hash string
 	// CRD has the spec, the accepted names and the condition Established; no metadata but the name.
 	CRD *apiextensionsv1.CustomResourceDefinition
+	// Identity is that of the APIExport under which the objects are stored; empty for definitions that nobody exports.
+	Identity string
 
 	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
 	references int                                       // guarded by the registry
@@ -30,11 +32,12 @@ type Definition struct {
 
 // hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
 // names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.
-func hashOf(crd *apiextensionsv1.CustomResourceDefinition) (string, error) {
+func hashOf(crd *apiextensionsv1.CustomResourceDefinition, identity string) (string, error) {
 	content, err := json.Marshal(struct {
-		Spec  *apiextensionsv1.CustomResourceDefinitionSpec
-		Names *apiextensionsv1.CustomResourceDefinitionNames
-	}{&crd.Spec, &crd.Status.AcceptedNames})
+		Spec     *apiextensionsv1.CustomResourceDefinitionSpec
+		Names    *apiextensionsv1.CustomResourceDefinitionNames
+		Identity string
+	}{&crd.Spec, &crd.Status.AcceptedNames, identity})
 	if err != nil {
 		return "", err
 	}
@@ -49,7 +52,7 @@ func ResourceName(resource, group string) string {
 }
 
 // newDefinition strips crd of everything that differs between clusters.
-func newDefinition(hash string, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
+func newDefinition(hash, identity string, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
 	shared := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), UID: types.UID(hash)},
 		Spec:       crd.Spec,
@@ -61,7 +64,7 @@ func newDefinition(hash string, crd *apiextensionsv1.CustomResourceDefinition, c
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})
 	}
-	d := &Definition{Hash: hash, CRD: shared, shown: disguiseCore(shared), informer: &capturingInformer{}}
+	d := &Definition{Hash: hash, Identity: identity, CRD: shared, shown: disguiseCore(shared), informer: &capturingInformer{}}
 	d.compiled = sync.OnceValues(func() (http.Handler, error) { return compile(d) })
 	return d
 }

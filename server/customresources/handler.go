@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -29,8 +32,14 @@ type Config struct {
 	Definitions informers.Lister[*apiextensionsv1.CustomResourceDefinition]
 	// Live reads one definition of the context's cluster consistently.
 	Live func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
-	// Options places the objects in storage.
-	Options generic.RESTOptionsGetter
+	// Exports, Schemas and Bindings are those of all clusters; their informers must not run yet.
+	Exports  informers.Lister[*apisv1alpha2.APIExport]
+	Schemas  informers.Lister[*apisv1alpha1.APIResourceSchema]
+	Bindings informers.Lister[*apisv1alpha2.APIBinding]
+	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
+	// the objects of a resource wherever they are.
+	Options, AllOptions generic.RESTOptionsGetter
+	BoundOptions        func(identity string) generic.RESTOptionsGetter
 
 	Admission           admission.Interface
 	Authorizer          authorizer.UnconditionalAuthorizer
@@ -53,10 +62,18 @@ type Handler struct {
 // New returns a handler that follows the definitions of config.
 func New(config Config) (*Handler, error) {
 	h := &Handler{config: config, watches: newWatches()}
-	h.registry = newRegistry(func(d *Definition) (http.Handler, error) { return h.compile(d, config.Options) })
+	h.registry = newRegistry(func(d *Definition) (http.Handler, error) {
+		c := config
+		if d.Identity != "" {
+			c.Options = config.BoundOptions(d.Identity)
+		}
+		return h.compile(d, c)
+	})
 	h.metadata = newMetadataDefinitions(func(d *Definition) (http.Handler, error) {
 		kind := schema.GroupVersionKind{Group: d.CRD.Spec.Group, Version: d.CRD.Spec.Versions[0].Name, Kind: d.CRD.Spec.Names.Kind}
-		return h.compile(d, metadataOnly{RESTOptionsGetter: config.Options, kind: kind})
+		c := config
+		c.Options = metadataOnly{RESTOptionsGetter: config.AllOptions, kind: kind}
+		return h.compile(d, c)
 	})
 	h.registry.moved = func(cluster logicalcluster.Name, key string) {
 		h.watches.end(watched{logicalcluster.Cluster{Name: cluster}, key})
@@ -69,12 +86,19 @@ func New(config Config) (*Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	compileSystem := func(d *Definition) (http.Handler, error) {
+		c := config
+		c.AuthResolver = toConversion
+		return h.compile(d, c)
+	}
 	for _, crd := range system {
-		if err := h.registry.addSystem(crd); err != nil {
+		if err := h.registry.addSystem(crd, compileSystem); err != nil {
 			return nil, err
 		}
 	}
 	h.registry.watch(config.Definitions.Informer)
+	h.registry.followExports(config.Exports, config.Schemas)
+	h.registry.followBindings(config.Bindings.Informer, config.Schemas.Informer)
 	return h, nil
 }
 
@@ -88,8 +112,7 @@ func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
 // compile builds upstream's handler for a definition.
-func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (http.Handler, error) {
-	c := h.config
+func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	passedOn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.informer.isRemoved() { // between the lookup and now: there may be another one
 			h.ServeHTTP(w, r)
@@ -98,7 +121,7 @@ func (h *Handler) compile(d *Definition, options generic.RESTOptionsGetter) (htt
 		notServed(w, r)
 	})
 	var admit admission.Interface = createGuard{c.Admission}
-	az := c.Authorizer
+	az, options := c.Authorizer, c.Options
 	core := d.CRD.Spec.Group == ""
 	if core {
 		admit, az, options = coreAdmission{createGuard{c.Admission}}, coreAuthorizer{az}, coreOptions{options}
@@ -132,9 +155,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, apierrors.NewInternalError(logicalcluster.ErrMissing))
 		return
 	}
+	if resource, identity, ok := strings.Cut(info.Resource, ":"); ok {
+		trimmed := *info
+		trimmed.Resource = resource
+		info = &trimmed
+		r = r.WithContext(request.WithRequestInfo(withIdentity(r.Context(), identity), info))
+	}
 	key := ResourceName(info.Resource, info.APIGroup)
 	if info.Verb == "watch" {
-		ctx, end := h.watches.begin(r.Context(), watched{cluster, key})
+		target := cluster
+		if view, ok := viewFrom(r.Context()); ok {
+			target = logicalcluster.Cluster{Name: view}
+		}
+		ctx, end := h.watches.begin(r.Context(), watched{target, key})
 		defer end()
 		r = r.WithContext(ctx)
 	}
@@ -160,12 +193,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // find returns what serves a request, empty if nothing does.
 func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo) (Installed, error) {
+	if view, ok := viewFrom(r.Context()); ok {
+		installed, _ := h.registry.get(view, key)
+		return installed, nil
+	}
+	identity, identified := identityFrom(r.Context())
+	if cluster.Wildcard && identified {
+		d, _ := h.registry.identified(key, identity, info.APIVersion)
+		return Installed{Definition: d}, nil
+	}
 	if cluster.Wildcard {
 		d, err := h.wildcard(r, key, info)
 		return Installed{Definition: d}, err
 	}
+	if identified {
+		installed, _ := h.registry.get(cluster.Name, key)
+		if installed.Definition == nil || installed.Identity != identity {
+			return Installed{}, nil
+		}
+		return installed, nil
+	}
 	if installed, ok := h.registry.get(cluster.Name, key); ok {
 		return installed, nil
+	}
+	if h.registry.unavailable(cluster.Name, key) {
+		return Installed{}, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable", key))
 	}
 	return h.live(r.Context(), cluster.Name, key)
 }

@@ -32,6 +32,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/etcd"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -89,7 +91,14 @@ func newShard(t *testing.T) *shard {
 	var err error
 	s.Handler, err = New(Config{
 		Definitions: informers.Lister[*apiextensionsv1.CustomResourceDefinition]{Informer: s.fed}, Live: s.live,
-		Options: backend.Custom(restOptions(t)), Admission: admission.NewChainHandler(),
+		Exports:  informers.Lister[*apisv1alpha2.APIExport]{Informer: silent("apiexports", &apisv1alpha2.APIExport{})},
+		Schemas:  informers.Lister[*apisv1alpha1.APIResourceSchema]{Informer: silent("apiresourceschemas", &apisv1alpha1.APIResourceSchema{})},
+		Bindings: informers.Lister[*apisv1alpha2.APIBinding]{Informer: silent("apibindings", &apisv1alpha2.APIBinding{})},
+		Options:  backend.Custom(restOptions(t)), AllOptions: backend.All(restOptions(t)),
+		BoundOptions: func(identity string) generic.RESTOptionsGetter {
+			return backend.Bound(restOptions(t), identity)
+		},
+		Admission:  admission.NewChainHandler(),
 		Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer(), ServiceResolver: webhook.NewDefaultServiceResolver(),
 		AuthResolver:   webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, nil),
 		RequestTimeout: time.Second, MinRequestTimeout: time.Minute, MaxRequestBodyBytes: 1 << 20,
@@ -109,6 +118,11 @@ func newShard(t *testing.T) *shard {
 		<-done
 	})
 	return s
+}
+
+// silent returns an informer that nothing is told.
+func silent(resource string, example runtime.Object) *informers.Informer {
+	return informers.New(apisv1alpha2.SchemeGroupVersion.WithResource(resource), example, nil, nil)
 }
 
 func (s *shard) live(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {

@@ -22,6 +22,8 @@ type Installed struct {
 	*Definition
 	// Terminating definitions serve everything but creation.
 	Terminating bool
+	// Binding is the name of the APIBinding that made the cluster hold it; empty for a definition of the cluster's own.
+	Binding string
 }
 
 // registry knows the definitions of all clusters, each distinct one once. It is fed by an informer.
@@ -35,29 +37,31 @@ type registry struct {
 
 	mu        sync.RWMutex
 	byHash    map[string]*Definition
-	byContent map[*apiextensionsv1.CustomResourceDefinitionVersion]*Definition
+	byContent map[contentKey]*Definition
 	byKey     map[string]sets.Set[*Definition]             // those with references
 	installed map[logicalcluster.Name]map[string]Installed // by Key
+	bound     bound
 	listeners []func()
 }
 
 func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 	return &registry{
 		compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
-		byContent: map[*apiextensionsv1.CustomResourceDefinitionVersion]*Definition{},
+		byContent: map[contentKey]*Definition{},
 		byKey:     map[string]sets.Set[*Definition]{},
 		installed: map[logicalcluster.Name]map[string]Installed{},
+		bound:     newBound(),
 		moved:     func(logicalcluster.Name, string) {}, forgotten: func(string) {},
 	}
 }
 
 // addSystem registers a definition that every cluster has.
-func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition) error {
-	hash, err := hashOf(crd)
+func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) error {
+	hash, err := hashOf(crd, "")
 	if err != nil {
 		return err
 	}
-	d := newDefinition(hash, crd, r.compile)
+	d := newDefinition(hash, "", crd, compile)
 	r.system[d.Key()] = d
 	return nil
 }
@@ -83,20 +87,26 @@ func (r *registry) share(obj runtime.Object) {
 	if !served(crd) {
 		return
 	}
-	if d, err := r.definition(crd); err == nil {
+	if d, err := r.definition(crd, ""); err == nil {
 		crd.Spec, crd.Status.AcceptedNames = d.CRD.Spec, d.CRD.Status.AcceptedNames
 	}
 }
 
-// definition returns the one definition with the content of crd.
-func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition) (*Definition, error) {
+// contentKey tells apart what definition returns without looking at all of the content.
+type contentKey struct {
+	versions *apiextensionsv1.CustomResourceDefinitionVersion
+	identity string
+}
+
+// definition returns the one definition with the content of crd, whose objects are stored below identity.
+func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, identity string) (*Definition, error) {
 	r.mu.RLock()
-	d, ok := r.byContent[content(crd)]
+	d, ok := r.byContent[contentKey{content(crd), identity}]
 	r.mu.RUnlock()
 	if ok {
 		return d, nil
 	}
-	hash, err := hashOf(crd)
+	hash, err := hashOf(crd, identity)
 	if err != nil {
 		return nil, fmt.Errorf("content of definition %s: %w", crd.Name, err)
 	}
@@ -105,10 +115,10 @@ func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition) (*D
 	if d, ok := r.byHash[hash]; ok {
 		return d, nil
 	}
-	d = newDefinition(hash, crd, r.compile)
+	d = newDefinition(hash, identity, crd, r.compile)
 	r.byHash[hash] = d
 	if c := content(crd); c != nil {
-		r.byContent[c] = d
+		r.byContent[contentKey{c, identity}] = d
 	}
 	return d, nil
 }
@@ -123,7 +133,7 @@ func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
 		r.remove(crd)
 		return
 	}
-	d, err := r.definition(crd)
+	d, err := r.definition(crd, "")
 	if err != nil {
 		utilruntime.HandleError(err)
 		return
@@ -133,7 +143,11 @@ func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
 }
 
 func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
-	r.replace(logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), Installed{})
+	cluster, key := logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
+	if i, _ := r.get(cluster, key); i.Binding != "" {
+		return
+	}
+	r.replace(cluster, key, Installed{})
 }
 
 // replace makes now serve a resource in a cluster; the empty value means nothing.
@@ -188,7 +202,7 @@ func (r *registry) release(d *Definition) bool {
 		return false
 	}
 	delete(r.byHash, d.Hash)
-	delete(r.byContent, content(d.CRD))
+	delete(r.byContent, contentKey{content(d.CRD), d.Identity})
 	r.byKey[d.Key()].Delete(d)
 	if len(r.byKey[d.Key()]) == 0 {
 		delete(r.byKey, d.Key())

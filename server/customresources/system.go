@@ -31,6 +31,7 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		if err := yaml.UnmarshalStrict(content, crd); err != nil {
 			return nil, fmt.Errorf("system definition %s: %w", file.Name(), err)
 		}
+		convertHere(crd)
 		apiextensionsapiserver.Scheme.Default(crd)
 		crd.Status.AcceptedNames = crd.Spec.Names
 		if crd.Status.AcceptedNames.Singular == "" {
@@ -41,7 +42,11 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	return definitions, nil
 }
 
-// servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters.
+// servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters. The view of an export
+// has none of them but the bindings to the export.
 func servedIn(key string, cluster logicalcluster.Name) bool {
+	if isView(cluster) {
+		return key == "apibindings.apis.kcp.io"
+	}
 	return key != "shards.core.kcp.io" || cluster == logicalcluster.Root || cluster == ""
 }

@@ -48,6 +48,11 @@ func New(core, named http.Handler, custom *customresources.Handler) (*Discovery,
 	return d, nil
 }
 
+// ForViews returns discovery of the views of exports, which have no built-in resources.
+func (d *Discovery) ForViews() *Discovery {
+	return &Discovery{custom: d.custom, all: d.all, sets: lru.New(maxSets)}
+}
+
 // read asks a handler of aggregated discovery for its document.
 func read(source http.Handler) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	request := httptest.NewRequest(http.MethodGet, "/", nil)

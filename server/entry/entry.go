@@ -102,10 +102,10 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 		if e.entered(cluster) {
 			return nil, nil
 		}
-		// The request that began may end before the others that wait.
-		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.WithoutCancel(ctx), cluster), timeout)
-		defer cancel()
 		audit.AddAuditAnnotation(ctx, auditContent, "created")
+		// The server writes for itself: neither the end of the request that began nor what its user may do is of any matter.
+		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
+		defer cancel()
 		var group errgroup.Group
 		for _, name := range namespaces {
 			content := contentOf(name, e.CA)
@@ -125,6 +125,7 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 // create stores objects of different resources at once, and if some exist already, those that do not.
 func (e *Entry) create(ctx context.Context, objects []runtime.Object) error {
 	together := &storage.Transaction{}
+	defer together.End()
 	last := len(objects) - 1
 	for _, obj := range objects[:last] {
 		if err := e.Creator.Create(together.Hold(ctx), obj); err != nil {

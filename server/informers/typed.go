@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
@@ -38,6 +40,11 @@ type Set struct {
 	WorkspaceTypes                    Lister[*tenancyv1alpha1.WorkspaceType]
 
 	WorkspaceAuthenticationConfigurations Lister[*tenancyv1alpha1.WorkspaceAuthenticationConfiguration]
+
+	APIExports              Lister[*apisv1alpha2.APIExport]
+	APIBindings             Lister[*apisv1alpha2.APIBinding]
+	APIResourceSchemas      Lister[*apisv1alpha1.APIResourceSchema]
+	APIExportEndpointSlices Lister[*apisv1alpha1.APIExportEndpointSlice]
 }
 
 // NewSet takes every informer of the set from f.
@@ -73,6 +80,10 @@ func NewSet(f *Factory) (*Set, error) {
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", &tenancyv1alpha1.Workspace{}, &s.Workspaces.Informer},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", &tenancyv1alpha1.WorkspaceType{}, &s.WorkspaceTypes.Informer},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, &s.WorkspaceAuthenticationConfigurations.Informer},
+		{apisv1alpha2.SchemeGroupVersion, "apiexports", &apisv1alpha2.APIExport{}, &s.APIExports.Informer},
+		{apisv1alpha2.SchemeGroupVersion, "apibindings", &apisv1alpha2.APIBinding{}, &s.APIBindings.Informer},
+		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", &apisv1alpha1.APIResourceSchema{}, &s.APIResourceSchemas.Informer},
+		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", &apisv1alpha1.APIExportEndpointSlice{}, &s.APIExportEndpointSlices.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

@@ -38,7 +38,7 @@ func TestTheClientCertificateIsShownToOtherHostsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy, err := NewProxy(Config{Hosts: known, CAFile: certificate, ClientCertFile: certificate, ClientKeyFile: key, Serializer: legacyscheme.Codecs})
+		proxy, err := NewProxy(Config{Hosts: known, Workspaces: workspaces(), CAFile: certificate, ClientCertFile: certificate, ClientKeyFile: key, Serializer: legacyscheme.Codecs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,6 +49,7 @@ func TestTheClientCertificateIsShownToOtherHostsOnly(t *testing.T) {
 		}
 	}
 	for _, bad := range []Config{{CAFile: key}, {CAFile: filepath.Join(dir, "absent")}, {ClientCertFile: certificate}, {ClientCertFile: key, ClientKeyFile: certificate}} {
+		bad.Workspaces = workspaces()
 		if _, err := NewProxy(bad); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}

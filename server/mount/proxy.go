@@ -1,10 +1,12 @@
 package mount
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -18,8 +20,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/informers"
 )
 
 const (
@@ -43,6 +49,8 @@ const (
 type Config struct {
 	// Hosts are where requests may go.
 	Hosts *Hosts
+	// Workspaces are read to end requests with the mounts that they go through.
+	Workspaces informers.Lister[*tenancyv1alpha1.Workspace]
 	// ServingCertificate of this server, PEM, is trusted besides the certificate authorities of the system and of CAFile.
 	ServingCertificate []byte
 	CAFile             string
@@ -54,7 +62,8 @@ type Config struct {
 
 // Proxy passes requests on.
 type Proxy struct {
-	config Config
+	config      Config
+	connections *connections
 	// own reaches this installation, without a certificate that would authenticate its clients there; others reaches
 	// the other hosts.
 	own, others transports
@@ -87,7 +96,7 @@ func NewProxy(config Config) (*Proxy, error) {
 		}
 		certificates = append(certificates, certificate)
 	}
-	return &Proxy{config: config, own: newTransports(roots, nil), others: newTransports(roots, certificates)}, nil
+	return &Proxy{config: config, connections: newConnections(config.Workspaces), own: newTransports(roots, nil), others: newTransports(roots, certificates)}, nil
 }
 
 func newTransports(roots *x509.CertPool, certificates []tls.Certificate) transports {
@@ -121,7 +130,13 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not used: %v", t.path, t.url, err)))
 			return
 		}
-		p.forward(w, r, t, location, own, hops+1)
+		followed, done, ok := p.connections.follow(r, t)
+		defer done()
+		if !ok {
+			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from somewhere else just now; try again", t.path)))
+			return
+		}
+		p.forward(w, followed, t, location, own, hops+1)
 	})
 }
 
@@ -163,6 +178,9 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 				return errRedirect
 			}
 			response.Header.Del("Set-Cookie") // it would be for this host
+			if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" && response.StatusCode == http.StatusOK {
+				response.Body = watchBody{response.Body, r.Context()}
+			}
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -175,6 +193,20 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 		},
 	}
 	proxy.ServeHTTP(w, r)
+}
+
+// watchBody ends when its context does. Without it, every watch that somebody leaves would be logged as a failure.
+type watchBody struct {
+	io.ReadCloser
+	ctx context.Context
+}
+
+func (b watchBody) Read(into []byte) (int, error) {
+	n, err := b.ReadCloser.Read(into)
+	if err != nil && b.ctx.Err() != nil {
+		err = io.EOF
+	}
+	return n, err
 }
 
 // rewriteHeader makes the header of a request what the mounted server gets: the credentials of the client and no other claim

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 )
@@ -45,7 +46,7 @@ func newProxy(t *testing.T, server *httptest.Server) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := NewProxy(Config{Hosts: hosts, CAFile: file, Serializer: legacyscheme.Codecs})
+	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), CAFile: file, Serializer: legacyscheme.Codecs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,9 +57,19 @@ func serve(t *testing.T, proxy *Proxy, w http.ResponseWriter, url, path string, 
 	t.Helper()
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	r.Header = header.Clone()
-	ctx, err := Enter(r, "root:mounted", url)
+	serveAs(t, proxy, w, r, url)
+}
+
+// serveAs serves a request for a workspace that is mounted from url.
+func serveAs(t *testing.T, proxy *Proxy, w http.ResponseWriter, r *http.Request, url string) {
+	t.Helper()
+	ctx, err := Enter(r, "root:mounted", mountKey, url)
+	if err == nil {
+		err = proxy.connections.workspaces.Indexer().Add(mountedFrom(url))
+	}
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return
 	}
 	r.Header.Del("Authorization") // as authentication does
 	proxy.WithMounts(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
@@ -124,7 +135,7 @@ func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := NewProxy(Config{Hosts: hosts, Serializer: legacyscheme.Codecs})
+	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), Serializer: legacyscheme.Codecs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,13 +160,7 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 	}))
 	t.Cleanup(behind.Close)
 	proxy := newProxy(t, behind)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := Enter(r, "root:mounted", behind.URL)
-		if err != nil {
-			t.Error(err)
-		}
-		proxy.WithMounts(http.NotFoundHandler()).ServeHTTP(w, r.WithContext(ctx))
-	}))
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serveAs(t, proxy, w, r, behind.URL) }))
 	t.Cleanup(front.Close)
 	r, err := http.NewRequest(http.MethodGet, front.URL+"/exec", nil)
 	if err != nil {
@@ -174,6 +179,38 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 	}
 }
 
+func TestAWatchEndsWell(t *testing.T) {
+	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintln(w, "an event")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	t.Cleanup(behind.Close)
+	proxy := newProxy(t, behind)
+	ended := make(chan any, 1)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() { ended <- recover() }()
+		r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{Verb: "watch"}))
+		serveAs(t, proxy, w, r, behind.URL)
+	}))
+	t.Cleanup(front.Close)
+	response, err := http.Get(front.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := bufio.NewReader(response.Body)
+	if line, err := reader.ReadString('\n'); line != "an event\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	proxy.connections.endAll(mountKey)
+	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
+		t.Errorf("after the end: %q, %v", rest, err)
+	}
+	if failure := <-ended; failure != nil {
+		t.Errorf("it panicked: %v", failure)
+	}
+}
+
 func TestOtherRequestsPass(t *testing.T) {
 	proxy := &Proxy{}
 	w := httptest.NewRecorder()
@@ -187,7 +224,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 	for _, header := range []string{"Impersonate-User", "Impersonate-Group", "Impersonate-Extra-Scopes"} {
 		r := httptest.NewRequest(http.MethodGet, "/api", nil)
 		r.Header.Set(header, "admin")
-		if _, err := Enter(r, "root:mounted", "https://elsewhere"); err == nil || !strings.Contains(err.Error(), "root:mounted") {
+		if _, err := Enter(r, "root:mounted", mountKey, "https://elsewhere"); err == nil || !strings.Contains(err.Error(), "root:mounted") {
 			t.Errorf("%s: got %v", header, err)
 		}
 	}
@@ -197,7 +234,7 @@ func TestWhoMayEnter(t *testing.T) {
 	none := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	mount, err := Enter(httptest.NewRequest(http.MethodGet, "/api", nil), "root:mounted", "https://elsewhere")
+	mount, err := Enter(httptest.NewRequest(http.MethodGet, "/api", nil), "root:mounted", mountKey, "https://elsewhere")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,29 +10,33 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kcplane/kcp/server/informers"
 )
 
 const impersonation = "Impersonate-"
 
 // target is what a request for a mounted workspace carries in its context instead of a logical cluster.
 type target struct {
-	path, url string
+	path      string
+	workspace informers.Key
+	url       string
 	// authorization is what the client sent in the header of that name, which authentication removes.
 	authorization []string
 }
 
 type contextKey struct{}
 
-// Enter returns the context of a request for the workspace at path, which is mounted from url. Impersonation is refused:
+// Enter returns the context of a request for a workspace, found at path, that is mounted from url. Impersonation is refused:
 // it would be judged by the rules of no workspace.
-func Enter(r *http.Request, path, url string) (context.Context, error) {
+func Enter(r *http.Request, path string, workspace informers.Key, url string) (context.Context, error) {
 	for header := range r.Header {
 		if strings.HasPrefix(header, impersonation) {
 			return nil, apierrors.NewForbidden(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path,
 				errors.New("it is mounted, and mounted workspaces do not serve impersonated users"))
 		}
 	}
-	return context.WithValue(r.Context(), contextKey{}, target{path, url, r.Header.Values("Authorization")}), nil
+	return context.WithValue(r.Context(), contextKey{}, target{path, workspace, url, r.Header.Values("Authorization")}), nil
 }
 
 // PathFrom returns the path of the mounted workspace that a request is for, false if it is for something else.

@@ -51,6 +51,10 @@ type Options struct {
 	Homes Homes
 	// MountProxy tells where mounted workspaces may lead.
 	MountProxy MountProxy
+	// TotalObjectLimit is how many objects a logical cluster may hold unless it says otherwise; zero is any number.
+	TotalObjectLimit int64
+	// ObjectCountInterval is how long a count of the objects of a cluster is good.
+	ObjectCountInterval time.Duration
 	// RunControllers tells whether this process runs the controllers.
 	RunControllers bool
 	// LeaderElection tells whether it does so only while it leads others.
@@ -109,7 +113,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
-		RunControllers: true,
+		RunControllers: true, ObjectCountInterval: time.Minute,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
 			AlwaysAllowPaths:       []string{"/healthz", "/readyz", "/livez"},
@@ -157,6 +161,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL, "URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
+	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
+	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
 		"; or +name and -name, for more or less than the default.")
 
@@ -213,6 +219,12 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	}
 	if err := o.MountProxy.validate(); err != nil {
 		return Completed{}, err
+	}
+	if o.TotalObjectLimit < 0 {
+		return Completed{}, fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
+	}
+	if o.ObjectCountInterval <= 0 {
+		return Completed{}, fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
 	}
 	root, err := filepath.Abs(o.RootDirectory)
 	if err != nil {

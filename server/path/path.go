@@ -71,7 +71,7 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "", "workspace "+path+" is unavailable", 1, false))
 				return
 			case place.URL != "":
-				if ctx, err = mount.Enter(r, path, place.URL); err != nil {
+				if ctx, err = mount.Enter(r, path, place.Mounted, place.URL); err != nil {
 					refuse(err)
 					return
 				}

@@ -79,6 +79,7 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	both := &kcpstorage.Transaction{}
+	defer both.End()
 	wait := w.scheduler.ExpectCluster(name)
 	defer func() { wait(ctx, err == nil) }()
 	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})

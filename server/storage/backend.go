@@ -21,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Backend stores every resource of the server in one etcd, over one client.
@@ -29,6 +31,8 @@ type Backend struct {
 	root      string // of all keys
 	decoded   *decoded
 	streams   *streams
+	limit     Limit
+	identity  func(logicalcluster.Name, schema.GroupResource) string
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -40,7 +44,11 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = transactions{wrapped, client.KV}
-	return &Backend{client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {})}
+	return &Backend{
+		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), limit: unlimited{},
+		identity:  func(logicalcluster.Name, schema.GroupResource) string { return "" },
+		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
+	}
 }
 
 // Close stops the compaction of history.
@@ -70,12 +78,27 @@ func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGet
 // Custom returns base for custom resources. Its codec does no more than parse: conversion, pruning and defaulting belong
 // to the handler of the resource's definition.
 func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return b.parsed(base, custom)
+}
+
+// Bound returns base for the resources of an API that many clusters bind, as Custom does. The objects are stored below its
+// identity: those of two providers that call their API the same never mix.
+func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic.RESTOptionsGetter {
+	return b.parsed(base, "/"+identity)
+}
+
+// All returns base to list and watch the custom resources of all clusters, wherever Custom and Bound put them.
+func (b *Backend) All(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return b.parsed(base, "")
+}
+
+func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
 	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil {
 			return options, err
 		}
-		options = b.place(options, resource, custom)
+		options = b.place(options, resource, suffix)
 		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
 		return options, nil
 	})
@@ -123,7 +146,7 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: plain, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams}
+	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams, limit: b.limit}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)

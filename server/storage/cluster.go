@@ -28,6 +28,7 @@ type clusterStorage struct {
 	namespaced bool
 	// streams are what the watches of the same keys share; nil if nobody may get shared objects.
 	streams *streams
+	limit   Limit
 }
 
 // objectKey returns the key of one object, and its cluster.
@@ -90,7 +91,13 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err := stamp(obj, cluster); err != nil {
 		return err
 	}
-	return s.named(s.Interface.Create(ctx, absolute, obj, out, ttl), key)
+	settle, err := s.limit.Add(ctx, s.resource, obj)
+	if err != nil {
+		return err
+	}
+	err = s.Interface.Create(ctx, absolute, obj, out, ttl)
+	settled(ctx, settle, err == nil)
+	return s.named(err, key)
 }
 
 func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
@@ -102,11 +109,14 @@ func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOp
 }
 
 func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
-	absolute, _, err := s.objectKey(ctx, key)
+	absolute, cluster, err := s.objectKey(ctx, key)
 	if err != nil {
 		return err
 	}
-	return s.named(s.Interface.Delete(ctx, absolute, out, preconditions, validate, cached, opts), key)
+	if err = s.Interface.Delete(ctx, absolute, out, preconditions, validate, cached, opts); err == nil {
+		s.limit.Deleted(cluster, s.resource)
+	}
+	return s.named(err, key)
 }
 
 func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
@@ -114,14 +124,26 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 	if err != nil {
 		return err
 	}
+	var settle func(stored bool)
+	creating := false
 	stamped := func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		obj, ttl, err := update(in, meta)
 		if err != nil {
 			return obj, ttl, err
 		}
+		// Applying an object that does not exist creates it. The next attempt may find that somebody else did.
+		if creating = meta.ResourceVersion == 0; creating && settle == nil {
+			if settle, err = s.limit.Add(ctx, s.resource, obj); err != nil {
+				return nil, nil, err
+			}
+		}
 		return obj, ttl, stamp(obj, cluster)
 	}
-	return s.named(s.Interface.GuaranteedUpdate(ctx, absolute, out, ignoreNotFound, preconditions, stamped, cached), key)
+	err = s.Interface.GuaranteedUpdate(ctx, absolute, out, ignoreNotFound, preconditions, stamped, cached)
+	if settle != nil {
+		settle(err == nil && creating)
+	}
+	return s.named(err, key)
 }
 
 // named makes storage errors speak of the key that the caller knows.
@@ -144,6 +166,7 @@ func (s *clusterStorage) collection(ctx context.Context, key string, opts storag
 	if err != nil {
 		return "", opts, err
 	}
+	opts = narrow(ctx, opts)
 	if !c.Wildcard {
 		return s.prefix + "/" + string(c.Name) + relative, opts, nil
 	}

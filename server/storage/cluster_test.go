@@ -93,8 +93,13 @@ func create(t *testing.T, s storage.Interface, cluster, namespace, name string, 
 
 func list(t *testing.T, s storage.Interface, cluster, below string) []string {
 	t.Helper()
+	return listIn(t, in(cluster), s, below)
+}
+
+func listIn(t *testing.T, ctx context.Context, s storage.Interface, below string) []string {
+	t.Helper()
 	out := &core.ConfigMapList{}
-	if err := s.GetList(in(cluster), prefix+below, storage.ListOptions{Predicate: everything(), Recursive: true}, out); err != nil {
+	if err := s.GetList(ctx, prefix+below, storage.ListOptions{Predicate: everything(), Recursive: true}, out); err != nil {
 		t.Fatal(err)
 	}
 	names := []string{}

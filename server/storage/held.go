@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,33 +19,60 @@ const rangesPerRead = 120
 // Held returns those of the resources of which the cluster of ctx stores any object, in one namespace unless that is
 // empty. It reads no object, and all resources at once.
 func (b *Backend) Held(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error) {
+	var held []schema.GroupResource
+	err := b.ranges(ctx, resources, namespace, func(r schema.GroupResource, found *etcdserverpb.RangeResponse) {
+		if len(found.Kvs) > 0 && !slices.Contains(held, r) {
+			held = append(held, r)
+		}
+	}, clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	return held, err
+}
+
+// Count returns how many objects of the resources the cluster of ctx stores. It reads none of them.
+func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (int64, error) {
+	var n int64
+	err := b.ranges(ctx, resources, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) { n += found.Count }, clientv3.WithCountOnly())
+	return n, err
+}
+
+// Identify tells under which identity a cluster has the objects of a resource that it has bound; of says the empty string for
+// all others. It must be called before the first request.
+func (b *Backend) Identify(of func(cluster logicalcluster.Name, resource schema.GroupResource) string) {
+	b.identity = of
+}
+
+// ranges reads, with options, where the cluster of ctx stores the objects of each of the resources.
+func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, namespace string,
+	each func(schema.GroupResource, *etcdserverpb.RangeResponse), options ...clientv3.OpOption) error {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	options = append(options, clientv3.WithPrefix())
 	var reads []clientv3.Op
 	for _, r := range resources {
-		for _, suffix := range []string{"", custom} {
+		suffix := custom
+		if identity := b.identity(cluster, r); identity != "" {
+			suffix = "/" + identity
+		}
+		for _, suffix := range []string{"", suffix} {
 			prefix := b.root + resourcePrefix(r) + suffix + "/" + string(cluster) + "/"
 			if namespace != "" {
 				prefix += namespace + "/"
 			}
-			reads = append(reads, clientv3.OpGet(prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1)))
+			reads = append(reads, clientv3.OpGet(prefix, options...))
 		}
 	}
-	var held []schema.GroupResource
 	n := 0
 	for part := range slices.Chunk(reads, rangesPerRead) {
 		found, err := b.client.Client.Txn(ctx).Then(part...).Commit()
 		if err != nil {
-			return nil, fmt.Errorf("looking for what cluster %s holds: %w", cluster, err)
+			return fmt.Errorf("looking for what cluster %s holds: %w", cluster, err)
 		}
 		for _, r := range found.Responses {
-			resource := resources[n/2]
-			if n++; len(r.GetResponseRange().Kvs) > 0 && !slices.Contains(held, resource) {
-				held = append(held, resource)
-			}
+			each(resources[n/2], r.GetResponseRange())
+			n++
 		}
 	}
-	return held, nil
+	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
@@ -37,5 +39,42 @@ func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
 	}
 	if _, err := b.Held(in("*"), []schema.GroupResource{{Resource: "configmaps"}}, ""); err == nil {
 		t.Error("it answered for all clusters")
+	}
+}
+
+func TestCountSeesItsOwnClusterOnly(t *testing.T) {
+	s := configMaps(t)
+	for n := range 5 {
+		create(t, s, "ours", fmt.Sprintf("namespace-%d", n%2), fmt.Sprintf("name-%d", n), nil)
+	}
+	create(t, s, "ours2", "default", "theirs", nil)
+	b := *backend
+	b.root = "/" + t.Name()
+	asked := []schema.GroupResource{{Group: "none", Resource: "others"}, {Resource: "configmaps"}}
+	for cluster, want := range map[string]int64{"ours": 5, "ours2": 1, "our": 0} {
+		if got, err := b.Count(in(cluster), asked); err != nil || got != want {
+			t.Errorf("%s: got %d, %v", cluster, got, err)
+		}
+	}
+	if _, err := b.Count(in("*"), asked); err == nil {
+		t.Error("it counted all clusters")
+	}
+}
+
+func TestHeldLooksBelowTheIdentityOfWhatIsBound(t *testing.T) {
+	b := *backend
+	b.root = "/" + t.Name()
+	if _, err := b.client.Client.Put(t.Context(), b.root+"/example.org/widgets/abc/ours/default/one", "{}"); err != nil {
+		t.Fatal(err)
+	}
+	widgets := []schema.GroupResource{{Group: "example.org", Resource: "widgets"}}
+	for identity, want := range map[string]int{"abc": 1, "another": 0, "": 0} {
+		b.Identify(func(logicalcluster.Name, schema.GroupResource) string { return identity })
+		if got, err := b.Held(in("ours"), widgets, "default"); err != nil || len(got) != want {
+			t.Errorf("below the identity %q: found %v, %v", identity, got, err)
+		}
+		if n, err := b.Count(in("ours"), widgets); err != nil || n != int64(want) {
+			t.Errorf("below the identity %q: counted %d, %v", identity, n, err)
+		}
 	}
 }

@@ -13,13 +13,14 @@ import (
 )
 
 // Transaction creates objects of several resources and clusters at once: all of them or, if one exists already, none. It
-// is of one goroutine, and ends with its first Commit.
+// is of one goroutine, and must be ended.
 //
 // They share a revision. There can be no two of one resource, because a watch that breaks off between their events, and
 // goes on behind the revision of the first, would miss the second.
 type Transaction struct {
 	resources []schema.GroupResource
 	held      []put
+	settle    []func(stored bool) // what waits to learn whether the objects are stored
 }
 
 type put struct {
@@ -45,6 +46,28 @@ func (t *Transaction) Hold(ctx context.Context) context.Context {
 // if any of them does.
 func (t *Transaction) Commit(ctx context.Context) context.Context {
 	return context.WithValue(ctx, partKey{}, part{t, true})
+}
+
+// End drops what is held. After the Create of Commit there is nothing to drop.
+func (t *Transaction) End() { t.ended(false) }
+
+func (t *Transaction) ended(stored bool) {
+	for _, settle := range t.settle {
+		settle(stored)
+	}
+	t.settle, t.held = nil, nil
+}
+
+// settled calls settle with whether a Create of ctx has stored its object, if that is held once its transaction ends.
+func settled(ctx context.Context, settle func(stored bool), stored bool) {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok {
+		settle(stored)
+		return
+	}
+	if p.settle = append(p.settle, settle); p.last || !stored {
+		p.ended(stored)
+	}
 }
 
 // join notes that the Create of ctx, if it is of a transaction, is of a resource.

@@ -1,11 +1,13 @@
 package storage
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -58,6 +60,52 @@ func TestATransactionCreatesNothingIfSomethingExists(t *testing.T) {
 			}
 			if found := list(t, maps, "a", ""); len(found) != 1 {
 				t.Errorf("there is %v", found)
+			}
+		})
+	}
+}
+
+// counted is a limit that remembers what has become of objects.
+type counted struct {
+	unlimited
+	stored, dropped int
+}
+
+func (c *counted) Add(context.Context, schema.GroupResource, runtime.Object) (func(bool), error) {
+	return func(stored bool) {
+		if stored {
+			c.stored++
+		} else {
+			c.dropped++
+		}
+	}, nil
+}
+
+func TestLimitsLearnWhatBecomesOfATransaction(t *testing.T) {
+	for _, c := range []struct {
+		what            string
+		commit, exists  bool
+		stored, dropped int
+	}{{"committed", true, false, 2, 0}, {"refused", true, true, 0, 2}, {"given up", false, false, 0, 1}} {
+		t.Run(c.what, func(t *testing.T) {
+			maps, others, first, second := kinds(t)
+			if c.exists {
+				create(t, maps, "a", "n", "first", nil)
+			}
+			limit := &counted{}
+			maps.(*clusterStorage).limit, others.(*clusterStorage).limit = limit, limit
+			both := &Transaction{}
+			if err := maps.Create(both.Hold(in("a")), prefix+"/n/first", first, nil, 0); err != nil || limit.stored+limit.dropped != 0 {
+				t.Fatalf("while it is held: %+v, %v", limit, err)
+			}
+			if c.commit {
+				if err := others.Create(both.Commit(in("a")), prefix+"/n/second", second, nil, 0); (err != nil) != c.exists {
+					t.Error(err)
+				}
+			}
+			both.End()
+			if limit.stored != c.stored || limit.dropped != c.dropped {
+				t.Errorf("got %+v", limit)
 			}
 		})
 	}

@@ -21,8 +21,9 @@ import (
 // Place is what a path leads to: a logical cluster, or the URL of a mount.
 type Place struct {
 	Cluster logicalcluster.Name
-	// URL of what is mounted here; the cluster is empty then.
-	URL string
+	// URL of what is mounted here, as the Workspace Mounted; the cluster is empty then.
+	URL     string
+	Mounted informers.Key
 	// Code is the HTTP status that requests get instead, zero if none: a workspace on the way is unavailable.
 	Code int
 }
@@ -68,6 +69,9 @@ func (t *Tree) set(ws *tenancyv1alpha1.Workspace) {
 	place := Place{Cluster: logicalcluster.Name(ws.Spec.Cluster)}
 	if ws.Spec.Mount != nil {
 		place = Place{URL: ws.Spec.URL}
+		if place.URL != "" {
+			place.Mounted = informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
+		}
 	}
 	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
 		place.Code = http.StatusServiceUnavailable

@@ -75,7 +75,7 @@ func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
 	for path, want := range map[string]Place{
 		"root": {Cluster: "root"}, "root:org": {Cluster: "aaa"}, "root:org:team": {Cluster: "bbb"}, "aaa:team": {Cluster: "bbb"},
 		"root:down": {Cluster: "ccc", Code: http.StatusServiceUnavailable}, "root:down:below": {Cluster: "ddd", Code: http.StatusServiceUnavailable},
-		"root:org:mounted": {URL: "https://elsewhere"}, "root:org:broken": {Code: http.StatusServiceUnavailable},
+		"root:org:mounted": {URL: "https://elsewhere", Mounted: informers.Key{Cluster: "aaa", Name: "mounted"}}, "root:org:broken": {Code: http.StatusServiceUnavailable},
 		"user:alice": {Cluster: "v1u4alow0iv9"}, "user:alice:toys": {Cluster: "fff"},
 	} {
 		if got, ok := tree.Lookup(path); !ok || got != want {

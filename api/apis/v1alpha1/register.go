@@ -18,6 +18,10 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
+		&APIBinding{}, &APIBindingList{},
+		&APIConversion{}, &APIConversionList{},
+		&APIExport{}, &APIExportList{},
+		&APIExportEndpointSlice{}, &APIExportEndpointSliceList{},
 		&APIResourceSchema{}, &APIResourceSchemaList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)

@@ -14,6 +14,9 @@ const (
 	PathAnnotation = "kcp.io/path"
 	// InactiveAnnotation set to "true" takes a Ready logical cluster out of service.
 	InactiveAnnotation = "core.kcp.io/inactive"
+	// MaxTotalObjectsAnnotation is the number of objects that the logical cluster may hold, in place of what the shard
+	// grants; zero or less is any number.
+	MaxTotalObjectsAnnotation = "core.kcp.io/max-total-objects"
 	// RequiredGroupsAnnotation limits who may enter: "a,b;c" means (a and b) or c.
 	RequiredGroupsAnnotation = "authorization.kcp.io/required-groups"
 	// PhaseLabel repeats status.phase for selectors.

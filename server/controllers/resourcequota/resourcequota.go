@@ -22,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/admission"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/namespace"
+	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -190,10 +191,10 @@ func (c *Controller) count(ctx context.Context, quota *corev1.ResourceQuota) (co
 	if err != nil {
 		return nil, err
 	}
-	byResource := map[schema.GroupResource]schema.GroupVersionResource{}
+	byResource := map[schema.GroupResource]discovery.Resource{}
 	for _, r := range served {
 		if r.Verbs.Has("list") {
-			byResource[r.GroupResource()] = r.GroupVersionResource
+			byResource[r.GroupResource()] = r
 		}
 	}
 	namespace := quota.Namespace
@@ -206,7 +207,11 @@ func (c *Controller) count(ctx context.Context, quota *corev1.ResourceQuota) (co
 		if !ok {
 			continue
 		}
-		list, err := c.metadata.Resource(counted).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if namespace != metav1.NamespaceAll && !counted.Namespaced {
+			used[name] = resource.Quantity{} // a namespace holds none
+			continue
+		}
+		list, err := c.metadata.Resource(counted.GroupVersionResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return nil, err
 		}

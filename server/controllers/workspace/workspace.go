@@ -8,7 +8,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,14 +42,14 @@ type reconciler struct {
 	Inputs
 	controller *controller.Controller
 
-	mu      sync.Mutex
-	waiting map[informers.Key]bool // for a shard or a type
+	waiting *controller.Waiting // for what is in another cluster
 }
 
 // New returns the controller. Its keys are Workspaces.
 func New(in Inputs) *controller.Controller {
-	r := &reconciler{Inputs: in, waiting: map[informers.Key]bool{}}
+	r := &reconciler{Inputs: in}
 	r.controller = controller.New("workspace", 16, r.reconcile)
+	r.waiting = controller.NewWaiting(r.controller)
 	r.controller.Watch(in.Set.Workspaces.Informer)
 	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
 		owner := obj.(*corev1alpha1.LogicalCluster).Spec.Owner
@@ -59,26 +58,10 @@ func New(in Inputs) *controller.Controller {
 		}
 		return []informers.Key{{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}}
 	})
-	again := func(_, _ runtime.Object) { r.retry() }
+	again := func(_, _ runtime.Object) { r.waiting.Retry() }
 	in.Set.Shards.AddHandler(again)
 	in.Set.WorkspaceTypes.AddHandler(again)
 	return r.controller
-}
-
-// retry reconciles what waits for a shard or a type.
-func (r *reconciler) retry() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for key := range r.waiting {
-		r.controller.Enqueue(key)
-	}
-	clear(r.waiting)
-}
-
-func (r *reconciler) wait(key informers.Key) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.waiting[key] = true
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -197,7 +180,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 		}
 	}
 	if impossible.Reason != "" {
-		r.wait(key)
+		r.waiting.Add(key)
 		scheduling.SetCondition(&ws.Status.Conditions, corev1alpha1.Condition{
 			Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionFalse, Severity: "Error",
 			Reason: tenancyv1alpha1.ReasonUnschedulable, Message: impossible.Reason,

@@ -109,6 +109,13 @@ func (c Command) Fail(t testing.TB, args ...string) string {
 	return stderr
 }
 
+// Try returns what the command prints to its standard output, whether it fails or not.
+func (c Command) Try(t testing.TB, args ...string) string {
+	t.Helper()
+	stdout, _, _ := c.run(t, args)
+	return stdout
+}
+
 func (c Command) run(t testing.TB, args []string) (string, string, error) {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(Context(t), c.program, args...)

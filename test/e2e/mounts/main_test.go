@@ -25,20 +25,34 @@ var (
 
 const remembered = "/remembered"
 
-func TestMain(m *testing.M) {
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
 	elsewhere = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, remembered) {
 			last.Store(r)
 		}
-		fmt.Fprintf(w, `{"kind":"Elsewhere"}`)
+		fmt.Fprint(w, `{"kind":"Elsewhere"}`)
 	}))
+	defer elsewhere.Close()
 	dir, err := os.MkdirTemp("", "kcp-e2e-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		server, err = start(dir)
+	}
 	if err != nil {
-		panic(err)
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
-	ca := filepath.Join(dir, "ca.crt")
+	defer server.Kill()
+	return m.Run()
+}
+
+// start starts a server that trusts elsewhere.
+func start(dir string) (*kcptest.Server, error) {
+	ca := filepath.Join(dir, "elsewhere.crt")
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: elsewhere.Certificate().Raw}), 0o600); err != nil {
-		panic(err)
+		return nil, err
 	}
-	kcptest.Main(m, &server, "--mount-proxy-hosts="+strings.TrimPrefix(elsewhere.URL, "https://"), "--mount-proxy-ca-file="+ca)
+	return kcptest.Start(dir, "--mount-proxy-hosts="+elsewhere.Listener.Addr().String(), "--mount-proxy-ca-file="+ca)
 }

@@ -151,6 +151,11 @@ func TestAMountedWorkspaceFollowsItsObject(t *testing.T) {
 	point(t, org, "prod", "Unknown", url)
 	want(t, org, "mounted", "Unavailable", "MountObjectNotReady", `"Unknown"`)
 	wantCode(t, path, http.StatusServiceUnavailable)
+	for range watch.ResultChan() { // it ends with the mount
+	}
+	if ctx.Err() != nil {
+		t.Error("a watch through the mount goes on without it")
+	}
 	point(t, org, "prod", "Ready", elsewhere.URL)
 	want(t, org, "mounted", "Ready", "", "")
 	kcptest.Eventually(t, "the mount leads elsewhere", func(context.Context) error {

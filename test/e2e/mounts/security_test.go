@@ -1,7 +1,9 @@
 package mounts
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -23,7 +25,14 @@ func ready(t *testing.T, url string) (org *kcptest.Cluster, path string) {
 	point(t, org, "prod", "Ready", url)
 	create(t, org, mounting("mounted", "prod"))
 	want(t, org, "mounted", "Ready", "", "")
-	return org, org.Name + ":mounted"
+	path = org.Name + ":mounted"
+	kcptest.Eventually(t, path+" leads somewhere", func(context.Context) error {
+		if code, status := get(t, path, kcptest.Masters, nil); code == http.StatusNotFound || code == http.StatusServiceUnavailable {
+			return fmt.Errorf("it answers %d %s", code, status.Message)
+		}
+		return nil
+	})
+	return org, path
 }
 
 // installation is the URL at which users reach the server.

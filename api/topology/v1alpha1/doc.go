@@ -1,0 +1,5 @@
+// Package v1alpha1 is the first version of the API group topology.kcp.io: how the shards are grouped.
+//
+// +kubebuilder:object:generate=true
+// +groupName=topology.kcp.io
+package v1alpha1

@@ -1,0 +1,131 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+)
+
+// Types of the conditions of a PartitionSet, each with its reason when it is False.
+const (
+	PartitionSetValid     = "PartitionSetValid"
+	ReasonInvalidSelector = "InvalidSelector"
+
+	PartitionsReady                 = "PartitionsReady"
+	ReasonErrorGeneratingPartitions = "ErrorGeneratingPartitions"
+)
+
+// PartitionSet makes Partitions: one for each combination of labels that shards have.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=kcp
+// +kubebuilder:printcolumn:name="Count",type=integer,JSONPath=`.status.count`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type PartitionSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec PartitionSetSpec `json:"spec"`
+	// +optional
+	Status PartitionSetStatus `json:"status,omitempty"`
+}
+
+// PartitionSetSpec is how shards are divided.
+type PartitionSetSpec struct {
+	// Dimensions are keys of labels. Shards with the same values of all of them are in one partition.
+	//
+	// +optional
+	Dimensions []string `json:"dimensions,omitempty"`
+	// ShardSelector of the shards that are divided. Without it, all of them are.
+	//
+	// +optional
+	// +structType=atomic
+	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
+}
+
+// ShardSelector is a label selector of shards, of limited size.
+type ShardSelector struct {
+	// MatchLabels are labels that the shards have.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxProperties:=10
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && key.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="the keys must be those of labels: an optional prefix of up to 253 characters and a slash, then 1 to 63 letters, digits, dashes, underscores and dots"
+	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
+	// MatchExpressions are requirements that the shards meet.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxItems:=10
+	// +listType=atomic
+	MatchExpressions []ShardSelectorRequirement `json:"matchExpressions,omitempty"`
+}
+
+// LabelValue is the value of a label.
+//
+// +kubebuilder:validation:MaxLength:=63
+// +kubebuilder:validation:Pattern:=`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+type LabelValue string
+
+// ShardSelectorRequirement is what a label of a shard must be.
+//
+// +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="values must be set with the operators In and NotIn, and with no others"
+type ShardSelectorRequirement struct {
+	// Key of the label.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength:=317
+	// +kubebuilder:validation:Pattern:=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	Key string `json:"key"`
+	// Operator between the label and the values.
+	//
+	// +required
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+	// Values of the label.
+	//
+	// +optional
+	// +listType=atomic
+	Values []LabelValue `json:"values,omitempty"`
+}
+
+// LabelSelector returns the selector in its general form; nil selects every shard.
+func (s *ShardSelector) LabelSelector() *metav1.LabelSelector {
+	general := &metav1.LabelSelector{}
+	if s == nil {
+		return general
+	}
+	for key, value := range s.MatchLabels {
+		general = metav1.AddLabelToSelector(general, key, string(value))
+	}
+	for _, requirement := range s.MatchExpressions {
+		expression := metav1.LabelSelectorRequirement{Key: requirement.Key, Operator: requirement.Operator}
+		for _, value := range requirement.Values {
+			expression.Values = append(expression.Values, string(value))
+		}
+		general.MatchExpressions = append(general.MatchExpressions, expression)
+	}
+	return general
+}
+
+// PartitionSetStatus is the observed state of a set.
+type PartitionSetStatus struct {
+	// Count of the partitions.
+	//
+	// +optional
+	Count int `json:"count,omitempty"`
+	// Conditions are processing states.
+	//
+	// +optional
+	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
+}
+
+// PartitionSetList is a list of PartitionSets.
+//
+// +kubebuilder:object:root=true
+type PartitionSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+
+	Items []PartitionSet `json:"items"`
+}

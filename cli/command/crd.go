@@ -1,0 +1,55 @@
+package command
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/kcplane/kcp/cli/crd"
+)
+
+// manifests are the formats of what is to be applied.
+var manifests = []string{string(asYAML), string(asJSON)}
+
+// crd is the command with everything about CustomResourceDefinitions below it.
+func (s *session) crd(invocation string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "crd",
+		Short: "Pull, compare and convert CustomResourceDefinitions",
+		Long:  "Pull CustomResourceDefinitions from clusters, compare them, and turn them into what an APIExport offers.",
+		Args:  noMoreThan(0, "one of the commands below"),
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: examples(invocation, `
+			# The definitions of two resources of the current cluster
+			%[1]s pull deployments.apps widgets.example.com
+
+			# What a new version of a definition breaks
+			%[1]s compat old.yaml new.yaml
+
+			# A definition as an APIResourceSchema
+			%[1]s snapshot -f crd.yaml --prefix v1`),
+	}
+	cmd.AddCommand(s.crdPull(invocation), s.crdCompat(invocation), s.crdSnapshot(invocation))
+	return cmd
+}
+
+// readDefinitions reads a file, or standard input if its name is -.
+func (s *session) readDefinitions(name string) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	in, described := s.In, "standard input"
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		in, described = io.Reader(file), name
+	}
+	definitions, err := crd.Read(in)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", described, err)
+	}
+	return definitions, nil
+}

@@ -1,0 +1,150 @@
+package pull
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// resource is one that a cluster serves, in one version.
+type resource struct {
+	metav1.APIResource
+	version schema.GroupVersion
+	// preferred tells that this is the version to take if none is named.
+	preferred    bool
+	subresources []string
+}
+
+// String is the name of the resource with its group; that of the empty group is core.
+func (r *resource) String() string { return r.Name + "." + groupName(r.version.Group) }
+
+func groupName(group string) string {
+	if group == "" {
+		return "core"
+	}
+	return group
+}
+
+// servedByKcp are resources that every workspace has: whole groups, or resources of the core group.
+var servedByKcp = map[string][]string{
+	"":                             {"namespaces", "configmaps", "secrets", "events", "resourcequotas", "serviceaccounts"},
+	"rbac.authorization.k8s.io":    nil,
+	"authentication.k8s.io":        nil,
+	"authorization.k8s.io":         nil,
+	"admissionregistration.k8s.io": nil,
+	"apiextensions.k8s.io":         nil,
+	"certificates.k8s.io":          nil,
+	"coordination.k8s.io":          nil,
+	"events.k8s.io":                nil,
+}
+
+// isExtra tells that a resource is worth pulling unasked: it holds objects, and no workspace has it already.
+func (r *resource) isExtra() bool {
+	group := r.version.Group
+	names, known := servedByKcp[group]
+	served := (known && (names == nil || slices.Contains(names, r.Name))) || group == "kcp.io" || strings.HasSuffix(group, ".kcp.io")
+	return !served && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "create")
+}
+
+// served lists what discovery tells, in its order.
+func served(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) ([]*resource, error) {
+	var all []*resource
+	byName := map[string]*resource{} // version/name
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			if !strings.Contains(r.Name, "/") {
+				found := &resource{APIResource: r, version: gv}
+				all = append(all, found)
+				byName[gv.String()+"/"+r.Name] = found
+			}
+		}
+		for _, r := range list.APIResources {
+			name, subresource, isSub := strings.Cut(r.Name, "/")
+			if parent := byName[gv.String()+"/"+name]; isSub && parent != nil {
+				parent.subresources = append(parent.subresources, subresource)
+			}
+		}
+	}
+	preferred := map[string]bool{}
+	for _, group := range groups {
+		for _, v := range append([]metav1.GroupVersionForDiscovery{group.PreferredVersion}, group.Versions...) {
+			for _, r := range all {
+				if r.version.String() == v.GroupVersion && !preferred[r.String()] {
+					r.preferred, preferred[r.String()] = true, true
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// selected returns the resources that names name, or all that are worth pulling if there are no names.
+func selected(all []*resource, names []string) ([]*resource, error) {
+	var result []*resource
+	if len(names) == 0 {
+		for _, r := range all {
+			if r.preferred && r.isExtra() {
+				result = append(result, r)
+			}
+		}
+		return result, nil
+	}
+	for _, name := range names {
+		found, err := lookUp(all, strings.ToLower(name))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(result, found) {
+			result = append(result, found)
+		}
+	}
+	return result, nil
+}
+
+// lookUp finds the one resource that a name means: by its plural, or else by its singular or a short name.
+func lookUp(all []*resource, name string) (*resource, error) {
+	for _, spellings := range []func(*resource) []string{
+		func(r *resource) []string { return []string{r.Name} },
+		func(r *resource) []string {
+			return append([]string{r.SingularName, strings.ToLower(r.Kind)}, r.ShortNames...)
+		},
+	} {
+		var found []*resource
+		for _, r := range all {
+			if slices.ContainsFunc(spellings(r), func(spelled string) bool { return spelled != "" && r.isCalled(spelled, name) }) {
+				found = append(found, r)
+			}
+		}
+		switch len(found) {
+		case 0:
+		case 1:
+			return found[0], nil
+		default:
+			return nil, fmt.Errorf("%q is ambiguous: name one of %s", name, strings.Join(texts(found), ", "))
+		}
+	}
+	return nil, fmt.Errorf("the cluster serves no resource %q; see kubectl api-resources", name)
+}
+
+// texts returns their names in order.
+func texts(resources []*resource) []string {
+	result := make([]string, len(resources))
+	for i, r := range resources {
+		result[i] = r.String()
+	}
+	slices.Sort(result)
+	return result
+}
+
+// isCalled tells whether name means the resource that is spelled so: alone, with its group, or with its version and group.
+func (r *resource) isCalled(spelled, name string) bool {
+	group := groupName(r.version.Group)
+	return (r.preferred && (name == spelled || name == spelled+"."+group)) || name == spelled+"."+r.version.Version+"."+group
+}

@@ -1,0 +1,103 @@
+// Package snapshot turns CustomResourceDefinitions into APIResourceSchemas, which is how an APIExport offers them.
+package snapshot
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+)
+
+var prefixes = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+
+// ValidatePrefix refuses what names of schemas cannot begin with.
+func ValidatePrefix(prefix string) error {
+	if !prefixes.MatchString(prefix) {
+		return fmt.Errorf("a prefix has lower case letters, digits and dashes, begins with a letter and ends with a letter or digit, not %q", prefix)
+	}
+	return nil
+}
+
+// Name is that of the schema of a resource. The empty group is spelled core.
+func Name(prefix, plural, group string) string {
+	if group == "" {
+		group = "core"
+	}
+	return prefix + "." + plural + "." + group
+}
+
+// Take returns the schema that a definition has now. It fails if a schema cannot say the same as the definition.
+func Take(definition *apiextensionsv1.CustomResourceDefinition, prefix string) (*apisv1alpha1.APIResourceSchema, error) {
+	if err := ValidatePrefix(prefix); err != nil {
+		return nil, err
+	}
+	spec := definition.Spec.DeepCopy()
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(spec)
+	result := &apisv1alpha1.APIResourceSchema{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIResourceSchema"},
+		ObjectMeta: metav1.ObjectMeta{Name: Name(prefix, spec.Names.Plural, spec.Group)},
+		Spec:       apisv1alpha1.APIResourceSchemaSpec{Group: spec.Group, Names: spec.Names, Scope: spec.Scope},
+	}
+	if approval, found := definition.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation]; found {
+		result.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approval}
+	}
+	if spec.PreserveUnknownFields {
+		return nil, errors.New("spec.preserveUnknownFields is true; a schema can only preserve unknown fields by x-kubernetes-preserve-unknown-fields")
+	}
+	for i := range spec.Versions {
+		v, err := version(&spec.Versions[i])
+		if err != nil {
+			return nil, err
+		}
+		result.Spec.Versions = append(result.Spec.Versions, v)
+	}
+	var err error
+	result.Spec.Conversion, err = conversion(spec)
+	return result, err
+}
+
+func version(from *apiextensionsv1.CustomResourceDefinitionVersion) (apisv1alpha1.APIResourceVersion, error) {
+	if from.Schema == nil || from.Schema.OpenAPIV3Schema == nil {
+		return apisv1alpha1.APIResourceVersion{}, fmt.Errorf("version %s has no schema", from.Name)
+	}
+	schema, err := json.Marshal(from.Schema.OpenAPIV3Schema)
+	return apisv1alpha1.APIResourceVersion{
+		Name: from.Name, Served: from.Served, Storage: from.Storage,
+		Deprecated: from.Deprecated, DeprecationWarning: from.DeprecationWarning,
+		Schema:                   runtime.RawExtension{Raw: schema},
+		Subresources:             ptr.Deref(from.Subresources, apiextensionsv1.CustomResourceSubresources{}),
+		AdditionalPrinterColumns: from.AdditionalPrinterColumns,
+		SelectableFields:         from.SelectableFields,
+	}, err
+}
+
+// conversion is left out where nothing is converted.
+func conversion(spec *apiextensionsv1.CustomResourceDefinitionSpec) (*apisv1alpha1.CustomResourceConversion, error) {
+	result := &apisv1alpha1.CustomResourceConversion{Strategy: apisv1alpha1.ConversionStrategy(spec.Conversion.Strategy)}
+	if spec.Conversion.Strategy == apiextensionsv1.NoneConverter {
+		if len(spec.Versions) < 2 {
+			return nil, nil
+		}
+		return result, nil
+	}
+	webhook := spec.Conversion.Webhook
+	if webhook == nil {
+		return nil, fmt.Errorf("the conversion strategy is %s, and spec.conversion.webhook is not set", spec.Conversion.Strategy)
+	}
+	result.Webhook = &apisv1alpha1.WebhookConversion{ConversionReviewVersions: webhook.ConversionReviewVersions}
+	if client := webhook.ClientConfig; client != nil {
+		if client.Service != nil {
+			return nil, fmt.Errorf("the conversion webhook is the service %s/%s, which other workspaces cannot reach; give it a URL",
+				client.Service.Namespace, client.Service.Name)
+		}
+		result.Webhook.ClientConfig = &apisv1alpha1.WebhookClientConfig{URL: ptr.Deref(client.URL, ""), CABundle: client.CABundle}
+	}
+	return result, nil
+}

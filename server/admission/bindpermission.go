@@ -1,0 +1,150 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// bindPermission lets those bind an export, or list its endpoints, who may: the provider says who does. It marks bindings with
+// their export, and holds them until their objects are gone.
+type bindPermission struct{ config Config }
+
+var (
+	_ admission.MutationInterface   = bindPermission{}
+	_ admission.ValidationInterface = bindPermission{}
+)
+
+// Handles implements admission.Interface.
+func (bindPermission) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+func isAPIBinding(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == apisv1alpha2.Resource("apibindings") && a.GetSubresource() == ""
+}
+
+func isEndpointSlice(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == apisv1alpha1.Resource("apiexportendpointslices") && a.GetSubresource() == ""
+}
+
+// reference is what both versions of both kinds have in the same place.
+type reference struct {
+	Spec struct {
+		Reference struct {
+			Export *apisv1alpha2.ExportBindingReference `json:"export"`
+		} `json:"reference"`
+		Export *apisv1alpha2.ExportBindingReference `json:"export"`
+	} `json:"spec"`
+}
+
+// exportOf returns what an object refers to, nil if it names nothing.
+func exportOf(a admission.Attributes) (*apisv1alpha2.ExportBindingReference, error) {
+	r := &reference{}
+	if err := decode(a.GetObject(), r); err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if isEndpointSlice(a) {
+		return r.Spec.Export, nil
+	}
+	return r.Spec.Reference.Export, nil
+}
+
+// Admit implements admission.MutationInterface.
+func (p bindPermission) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isAPIBinding(a) {
+		return nil
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if m.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if a.GetOperation() == admission.Create && !slices.Contains(m.GetFinalizers(), apisv1alpha2.APIBindingFinalizer) {
+		m.SetFinalizers(append(m.GetFinalizers(), apisv1alpha2.APIBindingFinalizer))
+	}
+	export, err := exportOf(a)
+	if err != nil || export == nil {
+		return err
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	labels := m.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	delete(labels, apisv1alpha2.ExportLabel)
+	if of, ok := p.config.Exports.Cluster(cluster, export.Path); ok {
+		key, value := exports.BindingLabel(of, export.Name)
+		labels[key] = value
+	}
+	m.SetLabels(labels)
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	what, verb := "APIBinding", "create"
+	switch {
+	case isEndpointSlice(a) && a.GetOperation() == admission.Create:
+		what = "APIExportEndpointSlice"
+	case isAPIBinding(a) && a.GetOperation() == admission.Create:
+	case isAPIBinding(a):
+		verb = "update"
+		if m, err := meta.Accessor(a.GetObject()); err != nil || m.GetDeletionTimestamp() != nil || p.unchanged(a) {
+			return err
+		}
+	default:
+		return nil
+	}
+	if slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) }) {
+		return nil
+	}
+	export, err := exportOf(a)
+	if err != nil || export == nil {
+		return err
+	}
+	from, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	path := export.Path
+	if path == "" {
+		path = p.config.Tree.Path(from)
+	}
+	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, what, path, export.Name)
+	cluster, ok := p.config.Exports.Cluster(from, export.Path)
+	if !ok {
+		return refused
+	}
+	decision, _, err := p.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, cluster)), authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: "bind", APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: "*", Resource: "apiexports", Name: export.Name, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return refused
+	}
+	return nil
+}
+
+// unchanged tells whether an update leaves the reference as it was: who may change a binding need not be able to make it.
+func (p bindPermission) unchanged(a admission.Attributes) bool {
+	now, old := &reference{}, &reference{}
+	if decode(a.GetObject(), now) != nil || decode(a.GetOldObject(), old) != nil {
+		return false
+	}
+	return now.Spec.Reference.Export != nil && old.Spec.Reference.Export != nil && *now.Spec.Reference.Export == *old.Spec.Reference.Export
+}

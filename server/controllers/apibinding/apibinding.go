@@ -1,0 +1,351 @@
+// Package apibinding makes the APIs of an export available where an APIBinding asks for them: it finds the export, keeps the
+// schemas, settles who may have which name, and deletes the objects of an API with the binding.
+package apibinding
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/metadata"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
+)
+
+// remainingInterval is how often instances are looked for that their finalizers hold.
+const remainingInterval = time.Second
+
+// Inputs of the controller. Clients and storage reach the cluster in each call's context.
+type Inputs struct {
+	Set     *informers.Set
+	Exports *exports.Exports
+	// Serves returns what a cluster serves.
+	Serves   func(logicalcluster.Name) []customresources.Installed
+	Metadata metadata.Interface
+	// Bindings, Schemas and Clusters store APIBindings, APIResourceSchemas and LogicalClusters.
+	Bindings, Schemas, Clusters *storage.Typed
+}
+
+type reconciler struct {
+	Inputs
+	controller *controller.Controller
+
+	waiting *controller.Waiting // for what is in another cluster
+}
+
+// New returns the controller. Its keys are APIBindings.
+func New(in Inputs) *controller.Controller {
+	r := &reconciler{Inputs: in}
+	r.controller = controller.New("apibinding", 8, r.reconcile)
+	r.waiting = controller.NewWaiting(r.controller)
+	r.controller.Watch(in.Set.APIBindings.Informer)
+	r.controller.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
+		export := obj.(*apisv1alpha2.APIExport)
+		r.waiting.Retry()
+		return keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
+	})
+	r.controller.WatchMapped(in.Set.APIResourceSchemas.Informer, func(obj runtime.Object) []informers.Key {
+		s := obj.(*apisv1alpha1.APIResourceSchema)
+		var keys []informers.Key
+		for _, export := range in.Exports.WithSchema(logicalcluster.Of(s), s.Name) {
+			keys = append(keys, keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))...)
+		}
+		return keys
+	})
+	// A name that is free again may be wanted by another binding of the cluster.
+	freed := func(old, obj runtime.Object) {
+		if obj != nil {
+			return
+		}
+		if key, err := informers.KeyOf(old); err == nil {
+			for _, other := range keysOf(in.Exports.BindingsIn(key.Cluster)) {
+				r.controller.Enqueue(other)
+			}
+		}
+	}
+	in.Set.APIBindings.AddHandler(freed)
+	in.Set.CustomResourceDefinitions.AddHandler(freed)
+	return r.controller
+}
+
+func keysOf(bindings []*apisv1alpha2.APIBinding) []informers.Key {
+	keys := make([]informers.Key, 0, len(bindings))
+	for _, b := range bindings {
+		keys = append(keys, informers.Key{Cluster: logicalcluster.Of(b), Name: b.Name})
+	}
+	return keys
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	binding, err := r.Set.APIBindings.Get(key.Cluster, "", key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if binding.DeletionTimestamp != nil {
+		return r.finalize(ctx, key, binding)
+	}
+	status := binding.Status.DeepCopy()
+	if status.Phase == "" {
+		status.Phase = apisv1alpha2.APIBindingPhaseBinding
+	}
+	if err := r.bind(ctx, key, binding, status); err != nil {
+		return err
+	}
+	summarize(status)
+	return r.commit(ctx, binding, status)
+}
+
+// commit writes a status that has changed.
+func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) error {
+	if reflect.DeepEqual(&binding.Status, status) {
+		return nil
+	}
+	err := r.Bindings.Update(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
+		live := obj.(*apisv1alpha2.APIBinding)
+		if live.UID != binding.UID {
+			return apierrors.NewNotFound(apisv1alpha2.Resource("apibindings"), binding.Name)
+		}
+		live.Status = *status
+		return nil
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func condition(status *apisv1alpha2.APIBindingStatus, kind string, problem error, reason string) {
+	c := corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}
+	if problem != nil {
+		c = corev1alpha1.Condition{Type: kind, Status: metav1.ConditionFalse, Severity: "Error", Reason: reason, Message: problem.Error()}
+	}
+	scheduling.SetCondition(&status.Conditions, c)
+}
+
+// isTrue tells whether a condition holds.
+func isTrue(status *apisv1alpha2.APIBindingStatus, kind string) bool {
+	i := slices.IndexFunc(status.Conditions, func(c corev1alpha1.Condition) bool { return c.Type == kind })
+	return i >= 0 && status.Conditions[i].Status == metav1.ConditionTrue
+}
+
+// summarize sets the condition Ready, and the phase: what was bound once stays so.
+func summarize(status *apisv1alpha2.APIBindingStatus) {
+	ready := corev1alpha1.Condition{Type: apisv1alpha2.APIBindingReady, Status: metav1.ConditionTrue}
+	for _, c := range status.Conditions {
+		if c.Type == apisv1alpha2.APIBindingInitialBindingCompleted && c.Status != metav1.ConditionTrue {
+			ready = c
+			ready.Type = apisv1alpha2.APIBindingReady
+		}
+	}
+	scheduling.SetCondition(&status.Conditions, ready)
+	if isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
+		status.Phase = apisv1alpha2.APIBindingPhaseBound
+	}
+}
+
+// completed tells how far the binding is. The first of the two conditions never becomes false again.
+func completed(status *apisv1alpha2.APIBindingStatus, problem error, reason string) {
+	if !isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
+		condition(status, apisv1alpha2.APIBindingInitialBindingCompleted, problem, reason)
+	}
+	condition(status, apisv1alpha2.APIBindingUpToDate, problem, reason)
+}
+
+// bind brings a status up to date. Errors are those that are to be retried.
+func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) error {
+	reference := binding.Spec.Reference.Export
+	invalid := func(problem error, reason string) {
+		condition(status, apisv1alpha2.APIBindingExportValid, problem, reason)
+		if !isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
+			condition(status, apisv1alpha2.APIBindingInitialBindingCompleted, problem, apisv1alpha2.ReasonWaitingForEstablished)
+		}
+		r.waiting.Add(key)
+		if _, err := r.Exports.Find(key.Cluster, *reference); err == nil && apierrors.IsNotFound(problem) {
+			r.controller.EnqueueAfter(key, time.Second) // it may have come before the key was added
+		}
+	}
+	if reference == nil {
+		condition(status, apisv1alpha2.APIBindingExportValid, fmt.Errorf("spec.reference.export is missing"), apisv1alpha2.ReasonAPIExportInvalidReference)
+		return nil
+	}
+	export, err := r.Exports.Find(key.Cluster, *reference)
+	if apierrors.IsNotFound(err) {
+		invalid(err, apisv1alpha2.ReasonAPIExportNotFound)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	from := logicalcluster.Of(export)
+	status.APIExportClusterName = string(from)
+	status.ExportPermissionClaims = export.Spec.PermissionClaims
+	if export.Status.IdentityHash == "" {
+		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", r.pathOf(reference, from), export.Name), apisv1alpha2.ReasonMissingIdentityHash)
+		return nil
+	}
+	wanted, err := r.wanted(from, export)
+	if apierrors.IsNotFound(err) {
+		invalid(err, apisv1alpha2.ReasonInternalError)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	condition(status, apisv1alpha2.APIBindingExportValid, nil, "")
+	taken, err := r.take(ctx, key, binding, wanted)
+	if apierrors.IsNotFound(err) {
+		completed(status, fmt.Errorf("the LogicalCluster of this workspace is missing"), apisv1alpha2.ReasonLogicalClusterNotFound)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.resolve(ctx, key, binding, export, status, wanted, taken)
+}
+
+func (r *reconciler) pathOf(reference *apisv1alpha2.ExportBindingReference, cluster logicalcluster.Name) string {
+	if reference.Path != "" {
+		return reference.Path
+	}
+	return string(cluster)
+}
+
+// offer is a resource of an export, and the definition that its schema stands for.
+type offer struct {
+	resource schema.GroupResource
+	schema   *apisv1alpha1.APIResourceSchema
+}
+
+func (o offer) key() string {
+	return customresources.ResourceName(o.resource.Resource, o.resource.Group)
+}
+
+// wanted returns what an export offers. A schema that is missing is NotFound.
+func (r *reconciler) wanted(from logicalcluster.Name, export *apisv1alpha2.APIExport) ([]offer, error) {
+	var offers []offer
+	for _, resource := range export.Spec.Resources {
+		s, err := r.Exports.Schema(from, resource.Schema)
+		if apierrors.IsNotFound(err) {
+			missing := apierrors.NewNotFound(apisv1alpha1.Resource("apiresourceschemas"), resource.Schema)
+			missing.ErrStatus.Message = fmt.Sprintf("APIResourceSchema %s of APIExport %s is missing", resource.Schema, export.Name)
+			return nil, missing
+		}
+		if err != nil {
+			return nil, err
+		}
+		offers = append(offers, offer{schema.GroupResource{Group: resource.Group, Resource: resource.Name}, s})
+	}
+	return offers, nil
+}
+
+// resolve keeps the schemas of those offers that the binding has taken, and lists them in the status.
+func (r *reconciler) resolve(
+	ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, export *apisv1alpha2.APIExport, status *apisv1alpha2.APIBindingStatus, offers []offer, taken map[string]bool,
+) error {
+	served := r.Serves(key.Cluster)
+	var skipped []string
+	for _, o := range offers {
+		if !taken[o.key()] {
+			skipped = append(skipped, o.key())
+			continue
+		}
+		if problem := conflict(o.schema, served, binding.Name); problem != nil {
+			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
+			return nil
+		}
+		if err := r.keep(ctx, o.schema); err != nil {
+			if apierrors.IsInvalid(err) {
+				completed(status, err, apisv1alpha2.ReasonAPIResourceSchemaInvalid)
+				return nil
+			}
+			return err
+		}
+		upsert(status, apisv1alpha2.BoundAPIResource{
+			Group: o.resource.Group, Resource: o.resource.Resource,
+			Schema:          apisv1alpha2.BoundAPIResourceSchema{Name: o.schema.Name, UID: string(o.schema.UID), IdentityHash: export.Status.IdentityHash},
+			StorageVersions: storageVersions(o.schema),
+		})
+	}
+	if len(skipped) > 0 {
+		completed(status, skippedError(skipped), apisv1alpha2.ReasonNamingConflicts)
+		return nil
+	}
+	completed(status, nil, "")
+	return nil
+}
+
+// skippedError lists resources that somebody else holds.
+type skippedError []string
+
+func (e skippedError) Error() string {
+	return "Unable to bind APIs because they are bound by other APIBindings or CRDs: " + strings.Join(e, ", ")
+}
+
+func storageVersions(s *apisv1alpha1.APIResourceSchema) []string {
+	for _, v := range s.Spec.Versions {
+		if v.Storage {
+			return []string{v.Name}
+		}
+	}
+	return nil
+}
+
+// upsert lists a resource in the status; versions in which objects have been stored once are kept.
+func upsert(status *apisv1alpha2.APIBindingStatus, resource apisv1alpha2.BoundAPIResource) {
+	for i, r := range status.BoundResources {
+		if r.Group != resource.Group || r.Resource != resource.Resource {
+			continue
+		}
+		for _, version := range r.StorageVersions {
+			if !slices.Contains(resource.StorageVersions, version) {
+				resource.StorageVersions = append(resource.StorageVersions, version)
+			}
+		}
+		slices.Sort(resource.StorageVersions)
+		status.BoundResources[i] = resource
+		return
+	}
+	status.BoundResources = append(status.BoundResources, resource)
+}
+
+// keep makes a copy of a schema that outlives its provider, under the UID of the original.
+func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
+	if _, err := r.Set.APIResourceSchemas.Get(logicalcluster.SystemBoundCRDs, "", string(s.UID)); !apierrors.IsNotFound(err) {
+		return err
+	}
+	kept := &apisv1alpha1.APIResourceSchema{
+		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIResourceSchema"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: string(s.UID), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
+			Annotations: map[string]string{
+				apisv1alpha2.BoundCRDAnnotation: "", apisv1alpha2.SchemaClusterAnnotation: string(logicalcluster.Of(s)), apisv1alpha2.SchemaNameAnnotation: s.Name,
+			},
+		},
+		Spec: *s.Spec.DeepCopy(),
+	}
+	err := r.Schemas.Create(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), kept.Name, kept)
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,127 @@
+package apibinding
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/scheduling"
+)
+
+// finalize deletes the objects of what was bound, and lets the binding go when there are none.
+func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding) error {
+	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
+		return nil
+	}
+	var remaining []string
+	for _, resource := range binding.Status.BoundResources {
+		if r.succeeded(key, binding, resource) {
+			continue
+		}
+		left, err := r.deleteInstances(ctx, key, resource)
+		if err != nil {
+			return fmt.Errorf("deleting the objects of %s: %w", resource.Resource, err)
+		}
+		if left > 0 {
+			remaining = append(remaining, fmt.Sprintf("%d %s", left, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}))
+		}
+	}
+	if len(remaining) > 0 {
+		status := binding.Status.DeepCopy()
+		scheduling.SetCondition(&status.Conditions, corev1alpha1.Condition{
+			Type: apisv1alpha2.APIBindingResourceDeleteSuccess, Status: metav1.ConditionFalse, Severity: "Error",
+			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
+		})
+		r.controller.EnqueueAfter(key, remainingInterval)
+		return r.commit(ctx, binding, status)
+	}
+	return r.release(ctx, binding)
+}
+
+// succeeded tells whether another binding of the cluster goes on with a resource: the same schema, under the same identity.
+func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBinding, resource apisv1alpha2.BoundAPIResource) bool {
+	for _, other := range r.Exports.BindingsIn(key.Cluster) {
+		if other.Name == binding.Name || other.DeletionTimestamp != nil || other.Spec.Reference.Export == nil {
+			continue
+		}
+		export, err := r.Exports.Find(key.Cluster, *other.Spec.Reference.Export)
+		if err != nil || export.Status.IdentityHash != resource.Schema.IdentityHash {
+			continue
+		}
+		offers, err := r.wanted(logicalcluster.Of(export), export)
+		if err == nil && slices.ContainsFunc(offers, func(o offer) bool {
+			return o.resource.Group == resource.Group && o.resource.Resource == resource.Resource && string(o.schema.UID) == resource.Schema.UID
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// deleteInstances deletes the objects of a resource, and returns how many are left.
+func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
+	version := ""
+	for _, i := range r.Serves(key.Cluster) {
+		if i.Key() != customresources.ResourceName(resource.Resource, resource.Group) || i.Identity != resource.Schema.IdentityHash {
+			continue
+		}
+		for _, v := range i.CRD.Spec.Versions {
+			if v.Served && (version == "" || v.Storage) {
+				version = v.Name
+			}
+		}
+	}
+	if version == "" {
+		return 0, nil // it was never served
+	}
+	client := r.Metadata.Resource(schema.GroupVersionResource{Group: resource.Group, Version: version, Resource: resource.Resource})
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	for _, item := range list.Items {
+		if item.DeletionTimestamp != nil {
+			continue
+		}
+		if err := client.Namespace(item.Namespace).Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+	}
+	if list, err = client.List(ctx, metav1.ListOptions{}); err != nil {
+		return 0, err
+	}
+	return len(list.Items), nil
+}
+
+// release removes the finalizer of a binding, and with the last one the binding.
+func (r *reconciler) release(ctx context.Context, binding *apisv1alpha2.APIBinding) error {
+	released := &apisv1alpha2.APIBinding{}
+	err := r.Bindings.Update(ctx, binding.Name, released, func(obj runtime.Object) error {
+		live := obj.(*apisv1alpha2.APIBinding)
+		live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == apisv1alpha2.APIBindingFinalizer })
+		return nil
+	})
+	if err == nil && len(released.Finalizers) == 0 {
+		err = r.Bindings.Delete(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
+			if live := obj.(*apisv1alpha2.APIBinding); live.UID != binding.UID || len(live.Finalizers) > 0 || live.DeletionTimestamp == nil {
+				return apierrors.NewConflict(apisv1alpha2.Resource("apibindings"), binding.Name, fmt.Errorf("it has changed"))
+			}
+			return nil
+		})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

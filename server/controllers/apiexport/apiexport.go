@@ -1,0 +1,194 @@
+// Package apiexport gives every APIExport its identity, which is the hash of a secret key, and the endpoint slice that tells
+// its provider where to find the objects of all who have bound it.
+package apiexport
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
+)
+
+const (
+	// Namespace of the secrets that the server makes.
+	Namespace = apisv1alpha2.IdentitySecretNamespace
+	// SecretKey is where a secret has the key.
+	SecretKey = apisv1alpha2.IdentitySecretKey
+)
+
+var slices = apisv1alpha1.SchemeGroupVersion.WithResource("apiexportendpointslices")
+
+// Inputs of the controller. Clients and storage reach the cluster in each call's context.
+type Inputs struct {
+	Set     *informers.Set
+	Kube    kubernetes.Interface
+	Dynamic dynamic.Interface
+	Exports *storage.Typed
+}
+
+type reconciler struct{ Inputs }
+
+// New returns the controller. Its keys are APIExports.
+func New(in Inputs) *controller.Controller {
+	r := &reconciler{in}
+	c := controller.New("apiexport", 2, r.reconcile)
+	c.Watch(in.Set.APIExports.Informer)
+	c.WatchMapped(in.Set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
+		key, err := informers.KeyOf(obj)
+		if err != nil {
+			return nil
+		}
+		exports, err := in.Set.APIExports.List(key.Cluster)
+		if err != nil {
+			return nil
+		}
+		var keys []informers.Key
+		for _, export := range exports {
+			if ref := reference(export); ref.Namespace == key.Namespace && ref.Name == key.Name {
+				keys = append(keys, informers.Key{Cluster: key.Cluster, Name: export.Name})
+			}
+		}
+		return keys
+	})
+	return c
+}
+
+// reference returns where the key of an export is.
+func reference(export *apisv1alpha2.APIExport) corev1.SecretReference {
+	if i := export.Spec.Identity; i != nil && i.SecretRef != nil {
+		return *i.SecretRef
+	}
+	return corev1.SecretReference{Namespace: Namespace, Name: export.Name}
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	export, err := r.Set.APIExports.Get(key.Cluster, "", key.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil || export.DeletionTimestamp != nil {
+		return err
+	}
+	ref := reference(export)
+	secret, err := r.secret(ctx, export, ref)
+	if err != nil {
+		return err
+	}
+	err = r.Exports.Update(ctx, key.Name, &apisv1alpha2.APIExport{}, func(obj runtime.Object) error {
+		live := obj.(*apisv1alpha2.APIExport)
+		if live.Spec.Identity == nil || live.Spec.Identity.SecretRef == nil {
+			live.Spec.Identity = &apisv1alpha2.Identity{SecretRef: &ref}
+			live.Generation++
+		}
+		if reference(live) == ref {
+			identify(live, secret)
+		}
+		return nil
+	})
+	if err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	return r.ensureSlice(ctx, export)
+}
+
+// secret returns the secret with the key, which it makes if nobody has named another; nil if there is none.
+func (r *reconciler) secret(ctx context.Context, export *apisv1alpha2.APIExport, ref corev1.SecretReference) (*corev1.Secret, error) {
+	secrets := r.Kube.CoreV1().Secrets(ref.Namespace)
+	secret, err := secrets.Get(ctx, ref.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return secret, err
+	}
+	if export.Status.IdentityHash != "" || (ref != corev1.SecretReference{Namespace: Namespace, Name: export.Name}) {
+		return nil, nil // another key would be another identity
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, err
+	}
+	var key [32]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return nil, err
+	}
+	return secrets.Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
+		StringData: map[string]string{SecretKey: base64.RawURLEncoding.EncodeToString(key[:])},
+	}, metav1.CreateOptions{})
+}
+
+// identify sets the identity of an export, once, and the condition that tells whether the secret agrees.
+func identify(export *apisv1alpha2.APIExport, secret *corev1.Secret) {
+	condition := corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: apisv1alpha2.ReasonIdentityVerificationFailed}
+	ref := reference(export)
+	switch hash := hashOf(secret); {
+	case secret == nil:
+		condition.Message = fmt.Sprintf("there is no secret %s/%s with the key of the identity", ref.Namespace, ref.Name)
+	case hash == "":
+		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, SecretKey)
+	case export.Status.IdentityHash != "" && export.Status.IdentityHash != hash:
+		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s", ref.Namespace, ref.Name, hash)
+	default:
+		export.Status.IdentityHash = hash
+		condition = corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionTrue}
+	}
+	scheduling.SetCondition(&export.Status.Conditions, condition)
+}
+
+// hashOf returns the identity hash of the key in a secret, empty without a key.
+func hashOf(secret *corev1.Secret) string {
+	if secret == nil || len(secret.Data[SecretKey]) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(secret.Data[SecretKey])
+	return hex.EncodeToString(sum[:])
+}
+
+// ensureSlice makes the endpoint slice of an export, unless its provider does.
+func (r *reconciler) ensureSlice(ctx context.Context, export *apisv1alpha2.APIExport) error {
+	if _, skip := export.Annotations[apisv1alpha2.SkipEndpointSliceAnnotation]; skip {
+		return nil
+	}
+	key, err := informers.KeyOf(export)
+	if err != nil {
+		return err
+	}
+	if _, err := r.Set.APIExportEndpointSlices.Get(key.Cluster, "", key.Name); !apierrors.IsNotFound(err) {
+		return err
+	}
+	slice := &apisv1alpha1.APIExportEndpointSlice{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIExportEndpointSlice"},
+		ObjectMeta: metav1.ObjectMeta{Name: export.Name},
+		Spec:       apisv1alpha1.APIExportEndpointSliceSpec{Export: apisv1alpha2.ExportBindingReference{Name: export.Name, Path: export.Annotations[corev1alpha1.PathAnnotation]}},
+	}
+	slice.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(export, apisv1alpha2.SchemeGroupVersion.WithKind("APIExport"))}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(slice)
+	if err != nil {
+		return err
+	}
+	delete(content, "status")
+	_, err = r.Dynamic.Resource(slices).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+// Package conversion converts the server's own resources between the versions in which they are served. What only one
+// version can express is kept, in the other one, in annotations: no sequence of conversions loses anything.
+//
+// Every object can be converted. What is wrong with it is for admission to say: an object that could not be converted
+// would break the lists that it is in.
+package conversion
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+)
+
+// converters make an object of a kind of the one other version of that kind.
+var converters = map[schema.GroupVersionKind]func(map[string]any) (map[string]any, error){
+	apisv1alpha1.SchemeGroupVersion.WithKind("APIExport"):  untyped(ExportToV1alpha1),
+	apisv1alpha2.SchemeGroupVersion.WithKind("APIExport"):  untyped(ExportToV1alpha2),
+	apisv1alpha1.SchemeGroupVersion.WithKind("APIBinding"): untyped(BindingToV1alpha1),
+	apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"): untyped(BindingToV1alpha2),
+}
+
+// Convert returns an object in a version. One that has the version already is returned as it is.
+func Convert(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+	kind := to.WithKind(in.GetKind())
+	if in.GroupVersionKind() == kind {
+		return in, nil
+	}
+	convert, ok := converters[kind]
+	if !ok {
+		return nil, fmt.Errorf("no conversion from %s to %s", in.GroupVersionKind(), kind)
+	}
+	content, err := convert(in.Object)
+	if err != nil {
+		return nil, fmt.Errorf("conversion of %s %s to %s: %w", in.GroupVersionKind(), in.GetName(), to, err)
+	}
+	out := &unstructured.Unstructured{Object: content}
+	out.SetGroupVersionKind(kind)
+	return out, nil
+}
+
+// untyped returns a conversion of the content of objects.
+func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[string]any, error) {
+	return func(content map[string]any) (map[string]any, error) {
+		in := new(In)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, in); err != nil {
+			return nil, err
+		}
+		out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(convert(in))
+		if err != nil {
+			return nil, err
+		}
+		if status, ok := out["status"].(map[string]any); ok && len(status) == 0 {
+			delete(out, "status") // a struct cannot be absent
+		}
+		return out, nil
+	}
+}
+
+// Kept returns the list that an annotation holds.
+func Kept[T any](annotations map[string]string, key string) ([]T, error) {
+	text, ok := annotations[key]
+	if !ok {
+		return nil, nil
+	}
+	var list []T
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", key, err)
+	}
+	return list, nil
+}
+
+// taken removes an annotation and returns the list that it held. One that makes no sense is as good as none.
+func taken[T any](annotations map[string]string, key string) []T {
+	list, err := Kept[T](annotations, key)
+	delete(annotations, key)
+	if err != nil {
+		return nil
+	}
+	return list
+}
+
+// keep returns annotations with a list in one of them, or without it if the list is empty.
+func keep[T any](annotations map[string]string, key string, list []T) map[string]string {
+	if len(list) == 0 {
+		delete(annotations, key)
+		if len(annotations) == 0 {
+			return nil
+		}
+		return annotations
+	}
+	text, err := json.Marshal(list)
+	utilruntime.Must(err) // nothing but texts in it
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = string(text)
+	return annotations
+}
+
+// each returns what f makes of the items of a list.
+func each[In, Out any](list []In, f func(In) Out) []Out {
+	if list == nil {
+		return nil
+	}
+	out := make([]Out, len(list))
+	for i, item := range list {
+		out[i] = f(item)
+	}
+	return out
+}
+
+// at returns the items of a list at some places.
+func at[T any](list []T, places []int) []T {
+	return each(places, func(i int) T { return list[i] })
+}

@@ -1,0 +1,100 @@
+package customresources
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+
+	"github.com/kcplane/kcp/server/conversion"
+)
+
+// Upstream's handler chooses among the converters that it has by the strategy of a definition. System definitions of more
+// than one version have the strategy Webhook, and their handlers a client whose transport is a function of this process:
+// nothing leaves it. The definitions of users never have that client, whatever URL they name.
+
+// conversionURL is in a domain that cannot exist.
+const conversionURL = "https://conversion.kcp.invalid/"
+
+// convertHere makes a definition of more than one version convert its objects in this process.
+func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
+	if len(crd.Spec.Versions) == 1 {
+		return
+	}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(conversionURL)},
+			ConversionReviewVersions: []string{"v1"},
+		},
+	}
+}
+
+// toConversion is how the handlers of system definitions reach their webhook.
+func toConversion(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+	return &webhook.AuthenticationInfoResolverDelegator{
+		ClientConfigForFunc: func(string) (*rest.Config, error) {
+			return &rest.Config{Transport: converter(conversion.Convert)}, nil
+		},
+	}
+}
+
+// converter answers reviews by converting each object.
+type converter func(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error)
+
+// RoundTrip implements http.RoundTripper.
+func (c converter) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	review := &apiextensionsv1.ConversionReview{}
+	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+		return nil, fmt.Errorf("conversion review: %w", err)
+	}
+	if review.Request == nil {
+		return nil, fmt.Errorf("conversion review without a request")
+	}
+	review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	converted, err := c.all(review.Request)
+	if err != nil {
+		review.Response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
+	}
+	review.Response.ConvertedObjects, review.Request = converted, nil
+	body, err := json.Marshal(review)
+	if err != nil {
+		return nil, fmt.Errorf("conversion review: %w", err)
+	}
+	return &http.Response{
+		StatusCode: http.StatusOK, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: r,
+		Header: http.Header{"Content-Type": {runtime.ContentTypeJSON}},
+		Body:   io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+	}, nil
+}
+
+func (c converter) all(request *apiextensionsv1.ConversionRequest) ([]runtime.RawExtension, error) {
+	to, err := schema.ParseGroupVersion(request.DesiredAPIVersion)
+	if err != nil {
+		return nil, err
+	}
+	converted := make([]runtime.RawExtension, len(request.Objects))
+	for i, object := range request.Objects {
+		in := &unstructured.Unstructured{}
+		if err := in.UnmarshalJSON(object.Raw); err != nil {
+			return nil, err
+		}
+		out, err := c(in, to)
+		if err != nil {
+			return nil, err
+		}
+		converted[i].Object = out
+	}
+	return converted, nil
+}

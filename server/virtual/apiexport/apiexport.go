@@ -1,0 +1,163 @@
+// Package apiexport is the virtual workspace of the provider of an API: the objects of all logical clusters that have bound
+// an APIExport, and of what else they let its provider have, below one URL.
+package apiexport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/storage"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Name of the virtual workspace, as in paths.
+const Name = "apiexport"
+
+// Path returns where the virtual workspace of an export is, below the URL of a shard.
+func Path(cluster logicalcluster.Name, export string) string {
+	return virtual.Prefix + Name + "/" + string(cluster) + "/" + export
+}
+
+// Config of the virtual workspace.
+type Config struct {
+	Exports    *exports.Exports
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Offers returns what an export offers, with the APIBindings that are part of every view.
+	Offers func(view logicalcluster.Name) []customresources.Installed
+	// Documents serves discovery and OpenAPI of what Offers returns, for the view that is the cluster of a context.
+	Documents  http.Handler
+	Serializer runtime.NegotiatedSerializer
+}
+
+// Find returns the view at <cluster>/<export>/clusters/<cluster or *>/…, for virtual.Views.
+func (c Config) Find(path string) (virtual.View, string, error) {
+	cluster, rest, _ := strings.Cut(path, "/")
+	export, target, below, err := virtual.Target(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	if !logicalcluster.ValidPath(cluster) || strings.Contains(cluster, ":") {
+		return nil, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+	}
+	return &view{Config: c, cluster: logicalcluster.Name(cluster), export: export, target: target}, below, nil
+}
+
+// view is that of one export on one logical cluster, or all of them.
+type view struct {
+	Config
+	cluster logicalcluster.Name
+	export  string
+	target  logicalcluster.Cluster
+}
+
+// Reasons of refusals.
+const (
+	notBound     = "could not find suitable APIBinding in target logical cluster"
+	notClaimed   = "failed to find suitable reason to allow access in APIBinding"
+	bindingWrite = "write access to APIBinding is not allowed from virtual workspace"
+)
+
+// Authorize lets those in who may do to the content of the export what they want to do, where it is bound.
+func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.cluster), authorizer.AttributesRecord{
+		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
+		Resource: "apiexports", Subresource: "content", Name: v.export, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
+	}
+	if _, err := v.Exports.Get(v.cluster, v.export); err != nil {
+		return authorizer.DecisionDeny, "there is no such APIExport", nil
+	}
+	if v.target.Wildcard || !a.IsResourceRequest() {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return v.authorizeInTarget(a)
+}
+
+// binding returns the APIBinding of the target cluster to the export.
+func (v *view) binding() *apisv1alpha2.APIBinding {
+	for _, b := range v.Exports.BindingsIn(v.target.Name) {
+		if b.Status.APIExportClusterName == string(v.cluster) && b.Spec.Reference.Export != nil && b.Spec.Reference.Export.Name == v.export {
+			return b
+		}
+	}
+	return nil
+}
+
+func (v *view) authorizeInTarget(a authorizer.Attributes) (authorizer.Decision, string, error) {
+	b := v.binding()
+	if b == nil {
+		return authorizer.DecisionDeny, notBound, nil
+	}
+	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	for _, r := range b.Status.BoundResources {
+		if r.Group == resource.Group && r.Resource == resource.Resource {
+			return authorizer.DecisionAllow, "", nil
+		}
+	}
+	if resource == apisv1alpha2.Resource("apibindings") {
+		if isRead(a.GetVerb()) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionDeny, bindingWrite, nil
+	}
+	return authorizer.DecisionDeny, notClaimed, nil
+}
+
+func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+// Serve shows what the export offers, in the target.
+func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		v.fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		return
+	}
+	name := customresources.ViewOf(v.cluster, v.export)
+	if !info.IsResourceRequest {
+		v.Documents.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), name)))
+		return
+	}
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	ctx := logicalcluster.WithCluster(r.Context(), v.target)
+	if resource == apisv1alpha2.Resource("apibindings") {
+		if !isRead(info.Verb) {
+			v.fail(w, r, apierrors.NewForbidden(resource, info.Name, errors.New(bindingWrite)))
+			return
+		}
+		key, value := exports.BindingLabel(v.cluster, v.export)
+		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+		return
+	}
+	for _, offered := range v.Offers(name) {
+		if offered.Key() == customresources.ResourceName(info.Resource, info.APIGroup) {
+			next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
+			return
+		}
+	}
+	v.fail(w, r, apierrors.NewNotFound(resource, info.Name))
+}
+
+func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
+	gv := schema.GroupVersion{Version: "v1"}
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	}
+	responsewriters.ErrorNegotiated(err, v.Serializer, gv, w, r)
+}

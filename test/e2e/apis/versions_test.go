@@ -1,0 +1,206 @@
+package apis
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var (
+	oldExports  = apisv1alpha1.SchemeGroupVersion.WithResource("apiexports")
+	newExports  = apisv1alpha2.SchemeGroupVersion.WithResource("apiexports")
+	oldBindings = apisv1alpha1.SchemeGroupVersion.WithResource("apibindings")
+	newBindings = apisv1alpha2.SchemeGroupVersion.WithResource("apibindings")
+)
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(text), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+const oldExport = `
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIExport
+metadata: {name: demo}
+spec:
+  latestResourceSchemas: [v1.widgets.example.io]
+  permissionClaims:
+  - {resource: configmaps, all: true}
+  - {resource: secrets, resourceSelector: [{name: token}]}
+`
+
+const newExport = `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIExport
+metadata: {name: demo}
+spec:
+  resources: [{name: widgets, group: example.io, schema: v1.widgets.example.io}]
+  permissionClaims:
+  - {resource: configmaps, verbs: [get, list]}
+`
+
+func wantSpec(t *testing.T, obj *unstructured.Unstructured, version, want string) {
+	t.Helper()
+	if got := fmt.Sprint(obj.Object["spec"]); got != want || obj.GetAPIVersion() != version {
+		t.Errorf("%s %s has the spec\n%s, want in %s\n%s", obj.GetAPIVersion(), obj.GetName(), got, version, want)
+	}
+}
+
+func TestAnExportIsTheSameInBothVersions(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	cluster := server.Cluster(t)
+	client := cluster.Dynamic(t, kcptest.Masters)
+	watches := map[string]watch.Interface{}
+	for _, resource := range []schema.GroupVersionResource{oldExports, newExports} {
+		w, err := client.Resource(resource).Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		watches[resource.GroupVersion().String()] = w
+	}
+	if _, err := client.Resource(oldExports).Create(ctx, parse(t, oldExport), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for version, w := range watches {
+		if event := <-w.ResultChan(); event.Type != watch.Added || event.Object.GetObjectKind().GroupVersionKind().GroupVersion().String() != version {
+			t.Errorf("the watch of %s saw %s %v", version, event.Type, event.Object)
+		}
+	}
+	created, err := client.Resource(newExports).Get(ctx, "demo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, created, "apis.kcp.io/v1alpha2", "map[permissionClaims:[map[group: identityHash: resource:configmaps verbs:[*]] "+
+		"map[group: identityHash: resource:secrets verbs:[*]]] "+
+		"resources:[map[group:example.io name:widgets schema:v1.widgets.example.io storage:map[crd:map[]]]]]")
+
+	patch := `[{"op": "replace", "path": "/spec/permissionClaims/0/verbs", "value": ["get"]}]`
+	if _, err := client.Resource(newExports).Patch(ctx, "demo", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for version, w := range watches {
+		if event := <-w.ResultChan(); event.Type != watch.Modified || event.Object.GetObjectKind().GroupVersionKind().GroupVersion().String() != version {
+			t.Errorf("the watch of %s saw %s %v", version, event.Type, event.Object)
+		}
+	}
+	patch = `{"spec": {"latestResourceSchemas": ["v2.widgets.example.io"]}}`
+	if _, err := client.Resource(oldExports).Patch(ctx, "demo", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.Resource(oldExports).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, &list.Items[0], "apis.kcp.io/v1alpha1", "map[latestResourceSchemas:[v2.widgets.example.io] "+
+		"permissionClaims:[map[all:true group: resource:configmaps] map[group: resource:secrets resourceSelector:[map[name:token]]]]]")
+	list, err = client.Resource(newExports).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, &list.Items[0], "apis.kcp.io/v1alpha2", "map[permissionClaims:[map[group: identityHash: resource:configmaps verbs:[get]] "+
+		"map[group: identityHash: resource:secrets verbs:[*]]] "+
+		"resources:[map[group:example.io name:widgets schema:v2.widgets.example.io storage:map[crd:map[]]]]]")
+
+	// An update in the old version that changes nothing of what it cannot express keeps that.
+	old, err := client.Resource(oldExports).Get(ctx, "demo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.SetLabels(map[string]string{"touched": "yes"})
+	if _, err := client.Resource(oldExports).Update(ctx, old, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	updated, err := client.Resource(newExports).Get(ctx, "demo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, updated, "apis.kcp.io/v1alpha2", fmt.Sprint(list.Items[0].Object["spec"]))
+}
+
+func TestAppliersOfBothVersionsOwnTheirFields(t *testing.T) {
+	t.Parallel()
+	cluster := server.Cluster(t)
+	cluster.Apply(t, newExport, "--server-side", "--field-manager=provider")
+	const other = `
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIExport
+metadata: {name: demo}
+spec: {permissionClaims: [{resource: secrets, all: true}]}
+`
+	cluster.Apply(t, other, "--server-side", "--field-manager=other")
+	claims := func() string {
+		return cluster.Kubectl(t, "get", "apiexport", "demo", "--output=jsonpath={range .spec.permissionClaims[*]}{.resource}:{.verbs} {end}")
+	}
+	if got := claims(); got != `configmaps:["get","list"] secrets:["*"] ` {
+		t.Errorf("what both applied is %s", got)
+	}
+	refusal := cluster.Command(t, "kubectl", kcptest.Masters).Input(strings.ReplaceAll(newExport, "v1.widgets", "v2.widgets")).
+		Fail(t, "apply", "-f", "-", "--server-side", "--field-manager=third")
+	if !strings.Contains(refusal, `conflict with "provider"`) {
+		t.Errorf("the conflict does not name the owner of the schema:\n%s", refusal)
+	}
+	const nothing = "apiVersion: apis.kcp.io/v1alpha2\nkind: APIExport\nmetadata: {name: demo}\n"
+	cluster.Apply(t, nothing, "--server-side", "--field-manager=provider")
+	if got := claims(); got != `secrets:["*"] ` {
+		t.Errorf("after its owner gave up everything that it had applied, the claims are %s", got)
+	}
+	cluster.Apply(t, strings.ReplaceAll(other, "all: true", "resourceSelector: [{name: token}]"), "--server-side", "--field-manager=other", "--force-conflicts")
+	if out := cluster.Kubectl(t, "get", "apiexports.v1alpha1.apis.kcp.io", "demo", "--output=jsonpath={.spec.permissionClaims[0].resourceSelector}"); !strings.Contains(out, "token") {
+		t.Errorf("the name that was applied is not in %s", out)
+	}
+}
+
+func TestABindingIsTheSameInBothVersions(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	cluster := server.Cluster(t)
+	client := cluster.Dynamic(t, kcptest.Masters)
+	cluster.Apply(t, newExport)
+	created, err := client.Resource(newBindings).Create(ctx, parse(t, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: demo}
+spec:
+  reference: {export: {name: demo}}
+  permissionClaims:
+  - {resource: configmaps, verbs: [get], selector: {matchLabels: {app: x}}, state: Accepted}
+`), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old, err := client.Resource(oldBindings).Get(ctx, "demo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, old, "apis.kcp.io/v1alpha1", "map[permissionClaims:[map[group: resource:configmaps state:Accepted]] reference:map[export:map[name:demo]]]")
+	patch := `{"metadata": {"labels": {"touched": "yes"}}}`
+	if _, err := client.Resource(oldBindings).Patch(ctx, "demo", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	same, err := client.Resource(newBindings).Get(ctx, "demo", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantSpec(t, same, "apis.kcp.io/v1alpha2", fmt.Sprint(created.Object["spec"]))
+	out := cluster.Kubectl(t, "get", "apibindings.v1alpha1.apis.kcp.io")
+	if !strings.Contains(out, "AGE") || !strings.Contains(out, "READY") {
+		t.Errorf("the table has other columns:\n%s", out)
+	}
+}

@@ -1,0 +1,164 @@
+// Package apisharing proves what APIExports, APIBindings and their virtual workspace promise to providers and consumers.
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var server *kcptest.Server
+
+func TestMain(m *testing.M) {
+	kcptest.Main(m, &server)
+}
+
+var (
+	bindings = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
+	exports  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
+	schemas  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
+	slices   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+	widgets  = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+)
+
+// widgetSchema is an APIResourceSchema of widgets, whose size is at the most max.
+func widgetSchema(prefix string, max int) string {
+	return fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIResourceSchema
+metadata: {name: %s.widgets.example.org}
+spec:
+  group: example.org
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList, shortNames: [wdg]}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      type: object
+      properties:
+        spec:
+          type: object
+          properties:
+            size: {type: integer, description: How large it is., minimum: 1, maximum: %d}
+        status:
+          type: object
+          properties:
+            ready: {type: boolean}
+    subresources: {status: {}}
+`, prefix, max)
+}
+
+// export is an APIExport of a schema of widgets.
+func export(prefix string) string {
+	return fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIExport
+metadata: {name: widgets}
+spec:
+  resources:
+  - {group: example.org, name: widgets, schema: %s.widgets.example.org, storage: {crd: {}}}
+`, prefix)
+}
+
+// provider is a logical cluster that exports widgets.
+func provider(t *testing.T) *kcptest.Cluster {
+	t.Helper()
+	c := server.Cluster(t)
+	c.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
+	kcptest.Eventually(t, "the export has an identity", func(ctx context.Context) error {
+		if identityOf(t, ctx, c) == "" {
+			return fmt.Errorf("it has none")
+		}
+		return nil
+	})
+	return c
+}
+
+func identityOf(t *testing.T, ctx context.Context, provider *kcptest.Cluster) string {
+	t.Helper()
+	e, err := provider.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, "widgets", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, _, _ := unstructured.NestedString(e.Object, "status", "identityHash")
+	return hash
+}
+
+// binding to the export widgets of a provider.
+func binding(provider *kcptest.Cluster) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": "widgets"},
+		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": provider.Name, "name": "widgets"}}},
+	}}
+}
+
+// bind makes a cluster a consumer, and waits until it has what it has bound.
+func bind(t *testing.T, consumer, provider *kcptest.Cluster) {
+	t.Helper()
+	client := consumer.Dynamic(t, kcptest.Masters).Resource(bindings)
+	if _, err := client.Create(kcptest.Context(t), binding(provider), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitForPhase(t, consumer, "Bound")
+	kcptest.Eventually(t, "the bound resource is served", func(ctx context.Context) error {
+		_, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
+		return err
+	})
+}
+
+func waitForPhase(t *testing.T, consumer *kcptest.Cluster, want string) {
+	t.Helper()
+	kcptest.Eventually(t, "the binding is "+want, func(ctx context.Context) error {
+		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != want {
+			return fmt.Errorf("its status is %v", b.Object["status"])
+		}
+		return nil
+	})
+}
+
+func widget(name string, size int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.org/v1", "kind": "Widget", "metadata": map[string]any{"name": name, "namespace": "default"},
+		"spec": map[string]any{"size": size},
+	}}
+}
+
+// create makes a widget in a consumer.
+func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.Unstructured {
+	t.Helper()
+	made, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(kcptest.Context(t), widget(name, 1), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// view is the virtual workspace of a provider, on the logical cluster of that name or all of them.
+func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(viewConfig(user, provider, cluster))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func viewConfig(user kcptest.User, provider *kcptest.Cluster, cluster string) *rest.Config {
+	config := server.Config(user)
+	config.Host = server.URL + "/services/apiexport/" + provider.Name + "/widgets/clusters/" + cluster
+	return config
+}

@@ -1,0 +1,340 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func TestABoundAPIIsNativeInItsConsumersOnly(t *testing.T) {
+	t.Parallel()
+	p, consumer, stranger := provider(t), server.Cluster(t), server.Cluster(t)
+	bind(t, consumer, p)
+	if out := consumer.Kubectl(t, "explain", "widgets.spec.size"); !strings.Contains(out, "How large it is.") {
+		t.Errorf("kubectl explain says:\n%s", out)
+	}
+	consumer.Apply(t, "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: one}\nspec: {size: 3}\n", "--server-side")
+	if out := consumer.Kubectl(t, "get", "wdg", "one", "-o", "jsonpath={.spec.size}"); out != "3" {
+		t.Errorf("the size is %q", out)
+	}
+	_, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(kcptest.Context(t), widget("large", 101), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
+	for what, c := range map[string]*kcptest.Cluster{"a stranger": stranger, "the provider": p} {
+		_, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).List(kcptest.Context(t), metav1.ListOptions{})
+		if !apierrors.IsNotFound(err) {
+			t.Errorf("%s has not bound the API: %v", what, err)
+		}
+	}
+}
+
+func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	ctx := kcptest.Context(t)
+	consumers := []*kcptest.Cluster{server.Cluster(t), server.Cluster(t), server.Cluster(t)}
+	for _, c := range consumers {
+		bind(t, c, p)
+		create(t, c, "of-"+c.Name)
+	}
+	var url string
+	kcptest.Eventually(t, "the endpoint slice has the URL", func(ctx context.Context) error {
+		slice, err := p.Dynamic(t, kcptest.Masters).Resource(slices).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+		if len(endpoints) != 1 {
+			return fmt.Errorf("its endpoints are %v", endpoints)
+		}
+		url, _, _ = unstructured.NestedString(endpoints[0].(map[string]any), "url")
+		return nil
+	})
+	if !strings.HasSuffix(url, "/services/apiexport/"+p.Name+"/widgets") {
+		t.Errorf("the URL is %s", url)
+	}
+	everywhere := view(t, kcptest.Masters, p, "*").Resource(widgets)
+	list, err := everywhere.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range list.Items {
+		if cluster := item.GetAnnotations()["kcp.io/cluster"]; item.GetName() != "of-"+cluster {
+			t.Errorf("the widget %s is in %s", item.GetName(), cluster)
+		}
+	}
+	if len(list.Items) != len(consumers) {
+		t.Errorf("%d widgets of %d consumers are listed", len(list.Items), len(consumers))
+	}
+	watching, err := everywhere.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	for _, c := range consumers {
+		inside := view(t, kcptest.Masters, p, c.Name).Resource(widgets).Namespace("default")
+		if _, err := inside.Patch(ctx, "of-"+c.Name, types.MergePatchType, []byte(`{"status":{"ready":true}}`), metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+		event := <-watching.ResultChan()
+		if changed, ok := event.Object.(*unstructured.Unstructured); !ok || changed.GetName() != "of-"+c.Name {
+			t.Errorf("the watch delivered %v", event)
+		}
+		seen, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "of-"+c.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ready, _, _ := unstructured.NestedBool(seen.Object, "status", "ready"); !ready {
+			t.Errorf("the consumer does not see the status: %v", seen.Object)
+		}
+	}
+	if _, err := everywhere.Namespace("default").Create(ctx, widget("nowhere", 1), metav1.CreateOptions{}); err == nil {
+		t.Error("a widget was created in all logical clusters")
+	}
+}
+
+func TestTheViewOfAnExportIsKeptToThoseWhoMay(t *testing.T) {
+	t.Parallel()
+	p, consumer, stranger := provider(t), server.Cluster(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	list := func(cluster string) error {
+		_, err := view(t, kcptest.Alice, p, cluster).Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
+		return err
+	}
+	kcptest.WantReason(t, list("*"), metav1.StatusReasonForbidden)
+	kcptest.WantReason(t, list(consumer.Name), metav1.StatusReasonForbidden)
+	p.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: content}
+rules:
+- {apiGroups: [apis.kcp.io], resources: [apiexports/content], resourceNames: [widgets], verbs: [list, watch, create]}
+`)
+	p.Kubectl(t, "create", "clusterrolebinding", "content", "--clusterrole=content", "--user="+kcptest.Alice.Name)
+	p.Kubectl(t, "create", "clusterrolebinding", "access", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
+	kcptest.Eventually(t, "the content can be listed", func(context.Context) error { return list("*") })
+	if err := list(consumer.Name); err != nil {
+		t.Errorf("in one consumer: %v", err)
+	}
+	// Alice has no right whatsoever in the consumer's cluster, only what she was granted on the export.
+	client := view(t, kcptest.Alice, p, consumer.Name).Resource(widgets).Namespace("default")
+	if _, err := client.Create(ctx, widget("made", 1), metav1.CreateOptions{}); err != nil {
+		t.Errorf("create was granted: %v", err)
+	}
+	kcptest.WantReason(t, client.Delete(ctx, "made", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
+	kcptest.WantReason(t, list(stranger.Name), metav1.StatusReasonForbidden)
+	_, err := view(t, kcptest.Alice, p, stranger.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = view(t, kcptest.Masters, p, stranger.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{}); err != nil {
+		t.Errorf("the provider does not see the binding: %v", err)
+	}
+	err = view(t, kcptest.Masters, p, consumer.Name).Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	for _, resource := range []string{"secrets", "configmaps"} {
+		_, err := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets.GroupVersion().WithResource(resource)).List(ctx, metav1.ListOptions{})
+		if err == nil {
+			t.Errorf("%s of a consumer were listed", resource)
+		}
+	}
+}
+
+func TestBindingNeedsThePermissionOfTheProvider(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	try := func() error {
+		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(bindings).Create(kcptest.Context(t), binding(p), metav1.CreateOptions{})
+		return err
+	}
+	err := try()
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	want := fmt.Sprintf("unable to create APIBinding: no permission to bind to export %s:widgets", p.Name)
+	if err != nil && !strings.Contains(err.Error(), want) {
+		t.Errorf("the refusal is %q, want %q", err, want)
+	}
+	missing := binding(server.Named("nowhere"))
+	_, err = consumer.Dynamic(t, kcptest.Alice).Resource(bindings).Create(kcptest.Context(t), missing, metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	p.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: bind}
+rules:
+- {apiGroups: [apis.kcp.io], resources: [apiexports], resourceNames: [widgets], verbs: [bind]}
+`)
+	p.Kubectl(t, "create", "clusterrolebinding", "bind", "--clusterrole=bind", "--user="+kcptest.Alice.Name)
+	kcptest.Eventually(t, "the export can be bound", func(context.Context) error { return try() })
+	waitForPhase(t, consumer, "Bound")
+}
+
+func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
+	t.Parallel()
+	p, consumer, other := provider(t), server.Cluster(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	bind(t, other, p)
+	create(t, consumer, "plain")
+	create(t, other, "kept")
+	held := widget("held", 1)
+	held.SetFinalizers([]string{"example.org/held"})
+	client := consumer.Dynamic(t, kcptest.Masters)
+	if _, err := client.Resource(widgets).Namespace("default").Create(ctx, held, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding tells what holds it", func(ctx context.Context) error {
+		b, err := client.Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "1 widgets.example.org") {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+	_, err := client.Resource(widgets).Namespace("default").Create(ctx, widget("late", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if _, err := client.Resource(widgets).Namespace("default").Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+		_, err := client.Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %v", err)
+		}
+		return nil
+	})
+	kcptest.Eventually(t, "the resource is not served any more", func(ctx context.Context) error {
+		_, err := client.Resource(widgets).List(ctx, metav1.ListOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is: %v", err)
+		}
+		return nil
+	})
+	bind(t, consumer, p)
+	list, err := client.Resource(widgets).List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("after binding again there are %v, %v", list, err)
+	}
+	if _, err := other.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+		t.Errorf("the object of another consumer: %v", err)
+	}
+}
+
+func TestTwoProvidersOfTheSameResourceDoNotMix(t *testing.T) {
+	t.Parallel()
+	one, two := provider(t), provider(t)
+	of := map[*kcptest.Cluster]*kcptest.Cluster{server.Cluster(t): one, server.Cluster(t): two}
+	ctx := kcptest.Context(t)
+	for consumer, p := range of {
+		bind(t, consumer, p)
+		create(t, consumer, "of-"+p.Name)
+	}
+	for _, p := range []*kcptest.Cluster{one, two} {
+		list, err := view(t, kcptest.Masters, p, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != 1 || list.Items[0].GetName() != "of-"+p.Name {
+			t.Errorf("%s sees %v", p.Name, list.Items)
+		}
+		identified := widgets
+		identified.Resource += ":" + identityOf(t, ctx, p)
+		list, err = server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "of-"+p.Name {
+			t.Errorf("below the identity of %s are %v, %v", p.Name, list, err)
+		}
+	}
+	// One cluster cannot have both.
+	for consumer, p := range of {
+		other := two
+		if p == two {
+			other = one
+		}
+		second := binding(other)
+		second.SetName("second")
+		if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kcptest.Eventually(t, "the second binding tells of the conflict", func(ctx context.Context) error {
+			b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "second", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "bound by other APIBindings or CRDs: widgets.example.org") {
+				return fmt.Errorf("its status is %s", text)
+			}
+			return nil
+		})
+		if list, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+			t.Errorf("what was bound first is not served any more: %v, %v", list, err)
+		}
+	}
+}
+
+func TestAnotherSchemaReachesAllConsumers(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	consumers := sets.New[*kcptest.Cluster](server.Cluster(t), server.Cluster(t))
+	for c := range consumers {
+		bind(t, c, p)
+		create(t, c, "before")
+	}
+	p.Apply(t, widgetSchema("v2", 1000)+"---"+export("v2"))
+	for c := range consumers {
+		kcptest.Eventually(t, "the new schema holds", func(ctx context.Context) error {
+			_, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(ctx, widget("large-"+kcptest.Suffix(), 500), metav1.CreateOptions{})
+			return err
+		})
+		if _, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(kcptest.Context(t), "before", metav1.GetOptions{}); err != nil {
+			t.Errorf("what was there before: %v", err)
+		}
+	}
+}
+
+func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	client := p.Dynamic(t, kcptest.Masters)
+	if err := client.Resource(exports).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Resource(schemas).Delete(ctx, "v1.widgets.example.org", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding tells that the export is gone", func(ctx context.Context) error {
+		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "APIExportNotFound") {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+	waitForPhase(t, consumer, "Bound")
+	create(t, consumer, "two")
+	list, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) != 2 {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	_, err = view(t, kcptest.Masters, p, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
