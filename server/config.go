@@ -126,6 +126,7 @@ type config struct {
 	discovery     *discovery.Discovery
 	openapi       *openapi.OpenAPI
 	builtin       sets.Set[schema.GroupResource]
+	creator       builtin.Creator
 	staticOpenAPI atomic.Pointer[spec.Swagger]
 	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
 	builtinTypes func() (managedfields.TypeConverter, error)
@@ -307,6 +308,8 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = authentication.WithOriginalUser(h)
 	if g.AuditBackend != nil {
 		h = path.WithAuditAnnotations(h, c.tree.Path)
+	} else {
+		h = path.WithoutAudit(h)
 	}
 	bare := h
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
@@ -364,7 +367,7 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery())...); err != nil {
+	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery(), &c.creator)...); err != nil {
 		return nil, fmt.Errorf("installing the built-in types: %w", err)
 	}
 	return s.GenericAPIServer, c.installDefinitions(s.GenericAPIServer)

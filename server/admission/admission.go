@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -106,13 +107,20 @@ var (
 	namespaceResource      = schema.GroupResource{Resource: "namespaces"}
 )
 
-// decode converts an object of a custom resource into its Go type.
+// decode converts an object of a custom resource into its Go type, but for the managed fields: no rule is about them, and
+// they would cost more than all the rest.
 func decode(obj runtime.Object, into any) error {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok {
 		return fmt.Errorf("unexpected type %T", obj)
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), into)
+	content := u.UnstructuredContent()
+	if metadata, ok := content["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
+		content, metadata = maps.Clone(content), maps.Clone(metadata)
+		delete(metadata, "managedFields")
+		content["metadata"] = metadata
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 }
 
 func annotations(obj runtime.Object) map[string]string {

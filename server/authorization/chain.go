@@ -121,11 +121,11 @@ func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (autho
 // record makes a decision about the request itself visible in the audit log. Questions about impersonation come before
 // that decision, reviews and admission after it.
 func record(ctx context.Context, a authorizer.Attributes, name string, decision authorizer.Decision, reason string, delegate bool) {
-	prefix := "request.auth.kcp.io/" + name
 	event := audit.AuditContextFrom(ctx)
 	if !event.Enabled() || isImpersonation(a) || strings.HasPrefix(a.GetVerb(), "impersonate-on:") {
 		return
 	}
+	prefix := "request.auth.kcp.io/" + name
 	if _, recorded := event.GetEventAnnotation(prefix + "-decision"); recorded {
 		return
 	}
