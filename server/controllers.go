@@ -10,6 +10,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/apiexport"
 	"github.com/kcplane/kcp/server/controllers/apiexportendpointslice"
 	"github.com/kcplane/kcp/server/controllers/certificates"
+	"github.com/kcplane/kcp/server/controllers/claimlabels"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
@@ -33,7 +34,8 @@ func (c *config) runControllers(ctx context.Context) {
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
 	mounts := mount.New(mount.Inputs{Set: set, Dynamic: c.dynamic, RESTMapper: c.restMapper, Hosts: c.mountHosts, Workspaces: c.stored["workspaces"]})
-	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts)
+	labels := claimlabels.New(c.exports, c.metadata)
+	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts, labels)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
 	var running sync.WaitGroup
@@ -65,6 +67,7 @@ func (c *config) runControllers(ctx context.Context) {
 		certificates.New(set, c.kube, clock.RealClock{}),
 		quotas,
 		mounts,
+		labels,
 		collector,
 	} {
 		running.Go(func() { ctl.Run(ctx) })

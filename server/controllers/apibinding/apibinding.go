@@ -53,11 +53,13 @@ type reconciler struct {
 	controller *controller.Controller
 
 	waiting *controller.Waiting // for what is in another cluster
+	answers *answers
 }
 
 // New returns the controller. Its keys are APIBindings.
 func New(in Inputs) *controller.Controller {
-	r := &reconciler{Inputs: in}
+	r := &reconciler{Inputs: in, answers: newAnswers()}
+	in.Set.APIBindings.AddHandler(r.answers.changed) // before the binding is reconciled
 	r.controller = controller.New("apibinding", 8, r.reconcile)
 	r.waiting = controller.NewWaiting(r.controller)
 	r.controller.Watch(in.Set.APIBindings.Informer)

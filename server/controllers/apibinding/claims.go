@@ -34,12 +34,15 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 	var problem error
 	for _, changed := range [][]apisv1alpha2.ScopedPermissionClaim{comparison.Apply, comparison.Reselect, comparison.Remove} {
 		for i := range changed {
-			claim := claims.KeyOf(&changed[i].PermissionClaim)
-			if err := r.relabel(ctx, key, claim); err != nil {
-				klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding", key.Name, "claim", claim)
-				failed.Insert(claim)
-				problem = fmt.Errorf("the objects of %s could not be labelled", claim)
-			}
+			r.answers.add(key, claims.KeyOf(&changed[i].PermissionClaim))
+		}
+	}
+	for claim := range r.answers.take(key) {
+		if err := r.relabel(ctx, key, claim); err != nil {
+			klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding", key.Name, "claim", claim)
+			r.answers.add(key, claim)
+			failed.Insert(claim)
+			problem = fmt.Errorf("the objects of %s could not be labelled", claim)
 		}
 	}
 	status.AppliedPermissionClaims = comparison.Applied(failed)

@@ -49,7 +49,11 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	}
 	// A binding that is being deleted does not label any more.
 	for i := range binding.Status.AppliedPermissionClaims {
-		if err := r.relabel(ctx, key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim)); err != nil {
+		r.answers.add(key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim))
+	}
+	for claim := range r.answers.take(key) {
+		if err := r.relabel(ctx, key, claim); err != nil {
+			r.answers.add(key, claim)
 			return err
 		}
 	}

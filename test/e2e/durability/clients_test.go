@@ -157,6 +157,9 @@ func (c *cluster) follow(ctx context.Context, kube kubernetes.Interface) {
 			continue
 		}
 		for e := range events.ResultChan() {
+			if e.Type == watch.Error && ctx.Err() != nil {
+				break // it was cut off in the middle of an event
+			}
 			object, ok := e.Object.(*corev1.ConfigMap)
 			if !ok || (e.Type != watch.Modified && e.Type != watch.Bookmark) {
 				c.fail("the watch delivered %s %v", e.Type, e.Object)

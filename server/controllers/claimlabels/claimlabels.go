@@ -1,0 +1,118 @@
+// Package claimlabels keeps the labels of permission claims right on objects that were written while the claims of their
+// cluster changed: admission did not know the new ones, and whoever labelled what there was did not see the object yet.
+package claimlabels
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const workers = 2
+
+// object is one of a resource.
+type object struct {
+	resource schema.GroupVersionResource
+	key      informers.Key
+}
+
+// Controller labels objects. It implements garbagecollector.Observer, and has no watch of its own.
+type Controller struct {
+	exports  *exports.Exports
+	exportOf claims.ExportOf
+	metadata metadata.Interface
+	queue    workqueue.TypedRateLimitingInterface[object]
+}
+
+// New returns the controller. Its client reaches the cluster in each call's context.
+func New(all *exports.Exports, client metadata.Interface) *Controller {
+	return &Controller{
+		exports: all, exportOf: claims.ExportsOf(all), metadata: client,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[object](),
+			workqueue.TypedRateLimitingQueueConfig[object]{Name: "claimlabels"}),
+	}
+}
+
+// Changed implements garbagecollector.Observer.
+func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
+	if resource.GroupResource() == apisv1alpha2.Resource("apibindings") {
+		return // their own controller writes them when anything changes
+	}
+	cluster := logicalcluster.Of(obj)
+	if !c.wrong(cluster, resource.GroupResource(), obj.GetLabels()) {
+		return
+	}
+	c.queue.Add(object{resource, informers.Key{Cluster: cluster, Namespace: obj.GetNamespace(), Name: obj.GetName()}})
+}
+
+// Deleted implements garbagecollector.Observer.
+func (c *Controller) Deleted(schema.GroupVersionResource, metav1.Object) {}
+
+// Relisted implements garbagecollector.Observer.
+func (c *Controller) Relisted(schema.GroupVersionResource) {}
+
+// wrong tells whether an object has other labels of claims than the bindings of its cluster say.
+func (c *Controller) wrong(cluster logicalcluster.Name, resource schema.GroupResource, labels map[string]string) bool {
+	bindings := c.exports.BindingsIn(cluster)
+	if len(bindings) == 0 {
+		for key := range labels {
+			if strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) {
+				return true
+			}
+		}
+		return false
+	}
+	identity := ""
+	if _, bound := c.exports.Bound(cluster, resource); bound != nil {
+		identity = bound.Schema.IdentityHash
+	}
+	wanted, _ := claims.Labels(resource, identity, labels, bindings, c.exportOf)
+	return !maps.Equal(claims.Relabel(labels, wanted), labels)
+}
+
+// Run works until ctx ends.
+func (c *Controller) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	running.Wait()
+}
+
+func (c *Controller) next(ctx context.Context) bool {
+	o, end := c.queue.Get()
+	if end {
+		return false
+	}
+	defer c.queue.Done(o)
+	// Admission writes the labels: it is enough to ask for a change of nothing.
+	in := logicalcluster.WithName(ctx, o.key.Cluster)
+	_, err := c.metadata.Resource(o.resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+		c.queue.Forget(o)
+		return true
+	}
+	klog.FromContext(ctx).Error(err, "labelling an object with the claims on it", "resource", o.resource, "object", o.key)
+	c.queue.AddRateLimited(o)
+	return true
+}
