@@ -10,6 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/cli/location"
@@ -52,6 +54,34 @@ func (c Client) WaitBound(ctx context.Context, l location.Location, name string,
 	}
 	return nil, fmt.Errorf("APIBinding %q of %s is not bound after %s: %s. It goes on trying; kubectl delete apibinding %s ends that",
 		name, l, timeout, Describe(binding), name)
+}
+
+// WaitServed waits until the workspace that config leads to serves everything that a binding has bound. The server learns of a
+// binding a moment after it is Bound, and whoever waited for that wants to use it.
+func WaitServed(ctx context.Context, config *rest.Config, binding *apisv1alpha2.APIBinding, timeout time.Duration) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	err = wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
+		_, lists, _ := client.ServerGroupsAndResourcesWithContext(ctx) // what is missing because of an error may come the next time
+		served, err := Resources(lists, Known{})
+		if err != nil {
+			return false, err
+		}
+		missing = nil
+		for _, bound := range binding.Status.BoundResources {
+			if !slices.ContainsFunc(served, func(p Provided) bool { return p.Group == bound.Group && p.Resource == bound.Resource }) {
+				missing = append(missing, nameOf(bound.Group, bound.Resource))
+			}
+		}
+		return len(missing) == 0, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("APIBinding %q is bound, but its workspace does not serve %s yet", binding.Name, strings.Join(missing, ", "))
+	}
+	return err
 }
 
 // Describe says in what state a binding is, and what keeps it there.

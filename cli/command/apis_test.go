@@ -112,6 +112,19 @@ func TestWhatCannotBeBound(t *testing.T) {
 	}
 }
 
+func TestWhatIsBoundIsServed(t *testing.T) {
+	server := sharing(t)
+	served := []metav1.APIResourceList{{GroupVersion: "example.org/v1", APIResources: []metav1.APIResource{{Name: "widgets", Kind: "Widget"}}}}
+	u := at(t, server, "/clusters/root:org:team-a")
+	server.Binding = func(b *apisv1alpha2.APIBinding) {
+		b.Status.Phase, b.Status.BoundResources = apisv1alpha2.APIBindingPhaseBound, []apisv1alpha2.BoundAPIResource{{Group: "example.org", Resource: "widgets"}}
+	}
+	u.fails(`APIBinding "early" is bound, but its workspace does not serve widgets.example.org yet`,
+		"kcp", "bind", "apiexport", "root:org:widgets", "--name", "early", "--timeout", "300ms")
+	server.Serve("root:org:team-a", served)
+	u.prints(bound, "kcp", "bind", "apiexport", "root:org:widgets")
+}
+
 func TestADryRunBindsNothing(t *testing.T) {
 	server := sharing(t)
 	u := at(t, server, "/clusters/root:org:team-a")

@@ -135,12 +135,7 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	if _, err := fmt.Fprintf(messages, "APIBinding %q created. Waiting for it to be bound...\n", b.name); err != nil {
 		return err
 	}
-	progress := newProgress(s.ErrOut)
-	made, err = client.WaitBound(ctx, p.Location, b.name, b.timeout, func(state *apisv1alpha2.APIBinding) {
-		progress.show(fmt.Sprintf("APIBinding %q: %s", state.Name, apis.Describe(state)))
-	})
-	progress.end()
-	if err != nil {
+	if made, err = s.waitBound(ctx, p, client, b); err != nil {
 		return err
 	}
 	if !answered {
@@ -151,6 +146,24 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	}
 	s.warnOfClaims(made)
 	return err
+}
+
+// waitBound returns the binding when what it binds can be used.
+func (s *session) waitBound(ctx context.Context, p *place, client apis.Client, b binding) (*apisv1alpha2.APIBinding, error) {
+	config, err := s.restConfig(p)
+	if err != nil {
+		return nil, err
+	}
+	progress := newProgress(s.ErrOut)
+	defer progress.end()
+	begin := time.Now()
+	made, err := client.WaitBound(ctx, p.Location, b.name, b.timeout, func(state *apisv1alpha2.APIBinding) {
+		progress.show(fmt.Sprintf("APIBinding %q: %s", state.Name, apis.Describe(state)))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made, apis.WaitServed(ctx, config, made, b.timeout-time.Since(begin))
 }
 
 // answer writes the answers into a binding that is still to be made, if the claims of the export can be read. Whoever may bind an
