@@ -126,6 +126,7 @@ type config struct {
 	discovery     *discovery.Discovery
 	openapi       *openapi.OpenAPI
 	builtin       sets.Set[schema.GroupResource]
+	creator       builtin.Creator
 	staticOpenAPI atomic.Pointer[spec.Swagger]
 	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
 	builtinTypes func() (managedfields.TypeConverter, error)
@@ -169,8 +170,11 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
-		RESTMapper:            c.restMapper,
-		TypeConverter:         c.typeConverter,
+		RESTMapper:    c.restMapper,
+		TypeConverter: c.typeConverter,
+		OfServer: func(resource schema.GroupResource) bool {
+			return c.builtin.Has(resource) || c.custom.IsSystem(resource)
+		},
 		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
 	if err != nil {
@@ -264,7 +268,7 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 func (c *config) buildAuthorization() error {
 	c.rules = authorization.NewRules(c.set)
 	a := c.opts.Authorization
-	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules}
+	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules, Exports: c.exports}
 	var err error
 	if a.WebhookConfigFile != "" {
 		if config.Webhook, err = authorization.NewWebhook(a.WebhookConfigFile, a.WebhookVersion, a.WebhookAuthorizedTTL, a.WebhookUnauthorizedTTL); err != nil {
@@ -274,11 +278,11 @@ func (c *config) buildAuthorization() error {
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
 	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
 	c.views[apiexport.Name] = apiexport.Config{
-		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules, Serializer: c.generic.Serializer,
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
 	}.Find
-	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
+	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(apiexport.Authorizer(c.generic.Authorization.Authorizer)))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
 	}
@@ -304,6 +308,8 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = authentication.WithOriginalUser(h)
 	if g.AuditBackend != nil {
 		h = path.WithAuditAnnotations(h, c.tree.Path)
+	} else {
+		h = path.WithoutAudit(h)
 	}
 	bare := h
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
@@ -361,7 +367,7 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery())...); err != nil {
+	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery(), &c.creator)...); err != nil {
 		return nil, fmt.Errorf("installing the built-in types: %w", err)
 	}
 	return s.GenericAPIServer, c.installDefinitions(s.GenericAPIServer)
@@ -414,7 +420,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
-	c.documents = d.ForViews().WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
+	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
 	return nil
 }
 

@@ -61,6 +61,6 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	}
 	c.scheduler.Follow(c.set)
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
-	c.entry = &entry.Entry{Set: c.set, Kube: c.kube, CA: ca}
+	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca}
 	return nil
 }

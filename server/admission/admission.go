@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -43,6 +46,8 @@ type Config struct {
 	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
 	RESTMapper    func(context.Context) (meta.RESTMapper, error)
 	TypeConverter func(logicalcluster.Name, schema.GroupVersionKind) managedfields.TypeConverter
+	// OfServer tells whether a resource is the server's own, and no export's or cluster's.
+	OfServer func(schema.GroupResource) bool
 	// WebhookAuthentication tells how the server authenticates to webhooks.
 	WebhookAuthentication webhook.AuthenticationInfoResolverWrapper
 }
@@ -63,7 +68,10 @@ func New(config Config) (admission.Interface, error) {
 		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{config}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
 		{"core.kcp.io/Shard", shardDefaults{}},
-		{"apis.kcp.io/APIBinding", bindPermission{config}},
+		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{}},
+		{"apis.kcp.io/APIExport", exportRules{config}},
+		{"apis.kcp.io/APIBinding", bindingRules{}},
+		{"apis.kcp.io/APIBindingPermission", bindPermission{config}},
 		{"kcp.io/PathAnnotation", pathAnnotation{config}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},
@@ -71,6 +79,7 @@ func New(config Config) (admission.Interface, error) {
 		{"CertificateSubjectRestriction", certificates[2]},
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
+		{"apis.kcp.io/PermissionClaims", permissionClaims{config}},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
 		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
@@ -98,13 +107,20 @@ var (
 	namespaceResource      = schema.GroupResource{Resource: "namespaces"}
 )
 
-// decode converts an object of a custom resource into its Go type.
+// decode converts an object of a custom resource into its Go type, but for the managed fields: no rule is about them, and
+// they would cost more than all the rest.
 func decode(obj runtime.Object, into any) error {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok {
 		return fmt.Errorf("unexpected type %T", obj)
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), into)
+	content := u.UnstructuredContent()
+	if metadata, ok := content["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
+		content, metadata = maps.Clone(content), maps.Clone(metadata)
+		delete(metadata, "managedFields")
+		content["metadata"] = metadata
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
 }
 
 func annotations(obj runtime.Object) map[string]string {
@@ -117,6 +133,14 @@ func annotations(obj runtime.Object) map[string]string {
 
 func forbidden(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
+}
+
+// invalid returns what is wrong with the fields of an object as one error, nil if there is nothing.
+func invalid(a admission.Attributes, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
 }
 
 // errUnexpected is wrapped by errors about objects that no client can send.

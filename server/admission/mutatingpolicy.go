@@ -48,11 +48,9 @@ func (p *mutatingPolicies) Admit(ctx context.Context, a admission.Attributes, o 
 	if isReview(a) || isPolicy(a) {
 		return nil
 	}
-	found, err := p.policies.of(ctx)
-	if err != nil || found == nil {
-		return err
-	}
-	return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+	return p.policies.each(ctx, a, func(found *clusterPolicies[*mutating.Policy, *mutating.PolicyBinding, mutating.PolicyEvaluator]) error {
+		return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+	})
 }
 
 // clusterConverters finds the converters of one cluster.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/utils/lru"
@@ -48,7 +49,7 @@ type policies[P object, B object, E any] struct {
 	dispatch func(logicalcluster.Name, *matching.Matcher) generic.Dispatcher[generic.PolicyHook[P, B, E]]
 
 	mu       sync.Mutex
-	clusters *lru.Cache // of clusterPolicies[P, B, E]
+	clusters *lru.Cache // of clusterPolicies[P, B, E], by source
 	compiled *lru.Cache // of E, by hash of name and spec
 }
 
@@ -58,38 +59,55 @@ type clusterPolicies[P object, B object, E any] struct {
 	hooks       []generic.PolicyHook[P, B, E]
 }
 
-// of returns the policies of the context's cluster, or nil if it has none that is bound.
-func (p *policies[P, B, E]) of(ctx context.Context) (*clusterPolicies[P, B, E], error) {
-	cluster, err := logicalcluster.NameFrom(ctx)
+// each asks the policies of every source of rules about a request.
+func (p *policies[P, B, E]) each(ctx context.Context, a admission.Attributes, ask func(*clusterPolicies[P, B, E]) error) error {
+	from, err := sources(ctx, p.config, a)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(cluster)
+	for _, f := range from {
+		found, err := p.of(ctx, f)
+		if err != nil {
+			return err
+		}
+		if found == nil {
+			continue
+		}
+		if err := ask(found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of returns the policies of a source of rules, or nil if it has none that is bound.
+func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolicies[P, B, E], error) {
+	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(from.rules)
 	if err != nil || !anyPolicy {
 		return nil, err
 	}
-	bindingVersions, anyBinding, err := fingerprintOf(p.bindings)(cluster)
+	bindingVersions, anyBinding, err := fingerprintOf(p.bindings)(from.rules)
 	if err != nil || !anyBinding {
 		return nil, err
 	}
 	fingerprint := [2][sha256.Size]byte{policyVersions, bindingVersions}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if found, ok := p.clusters.Get(cluster); ok && found.(*clusterPolicies[P, B, E]).fingerprint == fingerprint {
+	if found, ok := p.clusters.Get(from); ok && found.(*clusterPolicies[P, B, E]).fingerprint == fingerprint {
 		return found.(*clusterPolicies[P, B, E]), nil
 	}
-	client, err := p.config.ClientFor(cluster)
+	client, err := p.config.ClientFor(from.object)
 	if err != nil {
 		return nil, err
 	}
 	made := &clusterPolicies[P, B, E]{
 		fingerprint: fingerprint,
-		dispatcher:  p.dispatch(cluster, matching.NewMatcher(scoped.New(p.config.Set, cluster).Core().V1().Namespaces().Lister(), client)),
+		dispatcher:  p.dispatch(from.object, matching.NewMatcher(scoped.New(p.config.Set, from.object, from.rules).Core().V1().Namespaces().Lister(), client)),
 	}
-	if made.hooks, err = p.hooks(ctx, cluster); err != nil {
+	if made.hooks, err = p.hooks(logicalcluster.WithName(ctx, from.rules), from.rules); err != nil {
 		return nil, err
 	}
-	p.clusters.Add(cluster, made)
+	p.clusters.Add(from, made)
 	return made, nil
 }
 

@@ -45,11 +45,9 @@ func (p *validatingPolicies) Validate(ctx context.Context, a admission.Attribute
 	if isReview(a) || isPolicy(a) {
 		return nil
 	}
-	found, err := p.policies.of(ctx)
-	if err != nil || found == nil {
-		return err
-	}
-	return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+	return p.policies.each(ctx, a, func(found *clusterPolicies[*validating.Policy, *validating.PolicyBinding, validating.Validator]) error {
+		return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+	})
 }
 
 // isPolicy keeps policies from refusing their own correction, as upstream does.

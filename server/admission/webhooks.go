@@ -37,7 +37,7 @@ type webhooks[P any] struct {
 	build        func() (P, *generic.Webhook, error)
 
 	mu        sync.Mutex // serialises the making of instances
-	instances *lru.Cache // of instance[P], by cluster
+	instances *lru.Cache // of instance[P], by source
 }
 
 type instance[P any] struct {
@@ -45,40 +45,57 @@ type instance[P any] struct {
 	plugin      P
 }
 
-// plugin returns the plugin of the context's cluster; ok is false if it has no webhooks.
-func (w *webhooks[P]) plugin(ctx context.Context) (plugin P, ok bool, err error) {
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return plugin, false, err
-	}
-	fingerprint, any, err := w.fingerprints(cluster)
+// plugin returns the plugin for a source of rules; ok is false if it has no webhooks.
+func (w *webhooks[P]) plugin(from source) (plugin P, ok bool, err error) {
+	fingerprint, any, err := w.fingerprints(from.rules)
 	if err != nil || !any {
 		return plugin, false, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if found, known := w.instances.Get(cluster); known && found.(instance[P]).fingerprint == fingerprint {
+	if found, known := w.instances.Get(from); known && found.(instance[P]).fingerprint == fingerprint {
 		return found.(instance[P]).plugin, true, nil
 	}
 	plugin, hook, err := w.build()
 	if err != nil {
 		return plugin, false, err
 	}
-	client, err := w.config.ClientFor(cluster)
+	client, err := w.config.ClientFor(from.object)
 	if err != nil {
 		return plugin, false, err
 	}
 	hook.InspectFeatureGates(utilfeature.DefaultFeatureGate)
 	hook.SetExternalKubeClientSet(client)
-	hook.SetExternalKubeInformerFactory(scoped.New(w.config.Set, cluster))
+	hook.SetExternalKubeInformerFactory(scoped.New(w.config.Set, from.object, from.rules))
 	hook.SetUnconditionalAuthorizer(w.config.Authorizer)
 	hook.SetServiceResolver(noServices{})
 	hook.SetAuthenticationInfoResolverWrapper(w.config.WebhookAuthentication)
 	if err := hook.ValidateInitialization(); err != nil {
 		return plugin, false, fmt.Errorf("webhooks: %w", err)
 	}
-	w.instances.Add(cluster, instance[P]{fingerprint: fingerprint, plugin: plugin})
+	w.instances.Add(from, instance[P]{fingerprint: fingerprint, plugin: plugin})
 	return plugin, true, nil
+}
+
+// each asks the webhooks of every source of rules about a request.
+func (w *webhooks[P]) each(ctx context.Context, a admission.Attributes, ask func(P) error) error {
+	from, err := sources(ctx, w.config, a)
+	if err != nil {
+		return err
+	}
+	for _, f := range from {
+		plugin, ok, err := w.plugin(f)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := ask(plugin); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // noServices tells that webhooks cannot be behind a Service: a logical cluster has none.
@@ -140,11 +157,7 @@ func (w *mutatingWebhooks) Admit(ctx context.Context, a admission.Attributes, o 
 	if isReview(a) {
 		return nil
 	}
-	plugin, ok, err := w.webhooks.plugin(ctx)
-	if err != nil || !ok {
-		return err
-	}
-	return plugin.Admit(ctx, a, o)
+	return w.webhooks.each(ctx, a, func(plugin *mutating.Plugin) error { return plugin.Admit(ctx, a, o) })
 }
 
 type validatingWebhooks struct {
@@ -175,9 +188,5 @@ func (w *validatingWebhooks) Validate(ctx context.Context, a admission.Attribute
 	if isReview(a) {
 		return nil
 	}
-	plugin, ok, err := w.webhooks.plugin(ctx)
-	if err != nil || !ok {
-		return err
-	}
-	return plugin.Validate(ctx, a, o)
+	return w.webhooks.each(ctx, a, func(plugin *validating.Plugin) error { return plugin.Validate(ctx, a, o) })
 }

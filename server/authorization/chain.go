@@ -14,6 +14,7 @@ import (
 	authorizationpath "k8s.io/apiserver/pkg/authorization/path"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -35,6 +36,8 @@ type Config struct {
 	// Set are the objects of all clusters, Rules the RBAC over them.
 	Set   *informers.Set
 	Rules *Rules
+	// Exports tells what is bound where; nil: nothing is.
+	Exports *exports.Exports
 	// Webhook is asked in its turn, unless nil.
 	Webhook authorizer.UnconditionalAuthorizer
 }
@@ -51,7 +54,7 @@ func New(config Config) (authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
 	}
-	c := chain{set: config.Set, rules: config.Rules}
+	c := chain{set: config.Set, rules: config.Rules, exports: config.Exports}
 	steps := []step{{"impersonation", c.impersonation}}
 	for _, name := range config.Order {
 		switch name {
@@ -64,6 +67,7 @@ func New(config Config) (authorizer.Authorizer, error) {
 				{"01-requiredgroups", c.requiredGroups},
 				{"02-content", c.content},
 				{"03-systemcrds", c.systemCRDs},
+				{"04-maxpermissionpolicy", c.maximalPermission},
 				{"05-rbac", c.union},
 			})})
 		case Webhook:
@@ -117,11 +121,11 @@ func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (autho
 // record makes a decision about the request itself visible in the audit log. Questions about impersonation come before
 // that decision, reviews and admission after it.
 func record(ctx context.Context, a authorizer.Attributes, name string, decision authorizer.Decision, reason string, delegate bool) {
-	prefix := "request.auth.kcp.io/" + name
 	event := audit.AuditContextFrom(ctx)
 	if !event.Enabled() || isImpersonation(a) || strings.HasPrefix(a.GetVerb(), "impersonate-on:") {
 		return
 	}
+	prefix := "request.auth.kcp.io/" + name
 	if _, recorded := event.GetEventAnnotation(prefix + "-decision"); recorded {
 		return
 	}
@@ -141,8 +145,9 @@ func final(a authorizer.UnconditionalAuthorizer) func(context.Context, authorize
 
 // chain are the inputs of the steps.
 type chain struct {
-	set   *informers.Set
-	rules *Rules
+	set     *informers.Set
+	rules   *Rules
+	exports *exports.Exports
 }
 
 const (

@@ -151,7 +151,12 @@ func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
 	if err != nil {
 		return nil
 	}
-	return &user.DefaultInfo{Name: "system:kcp:serviceaccount:" + clusters[0] + ":" + namespace + ":" + name, Groups: []string{user.AllAuthenticated}}
+	return &user.DefaultInfo{Name: globalName(clusters[0], namespace, name), Groups: []string{user.AllAuthenticated}}
+}
+
+// globalName is how a service account is called outside of its cluster.
+func globalName(cluster, namespace, name string) string {
+	return "system:kcp:serviceaccount:" + cluster + ":" + namespace + ":" + name
 }
 
 func isServiceAccount(name string) bool {

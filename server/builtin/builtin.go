@@ -45,21 +45,22 @@ func Resources() *serverstorage.ResourceConfig {
 }
 
 // Providers returns what installs the built-in types of config, in the order of discovery. Rules resolves roles for the
-// checks against privilege escalation; reviews authenticates the tokens of TokenReviews.
+// checks against privilege escalation; reviews authenticates the tokens of TokenReviews; creator gets the registries of
+// the core group and of RBAC.
 func Providers(
-	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface,
+	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface, creator *Creator,
 ) []controlplaneapiserver.RESTStorageProvider {
 	generic := config.Generic
 	var az authorizer.Authorizer = generic.Authorization.Authorizer
 	return []controlplaneapiserver.RESTStorageProvider{
-		config.NewCoreGenericConfig(),
+		coreProvider{config.NewCoreGenericConfig(), creator},
 		authenticationProvider{authenticationrest.RESTStorageProvider{
 			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
 		}},
 		authorizationrest.RESTStorageProvider{Authorizer: az, RuleResolver: generic.RuleResolver},
 		certificatesrest.RESTStorageProvider{Authorizer: az, Generic: true},
 		coordinationrest.RESTStorageProvider{},
-		rbacProvider{authorizer: az, rules: rules},
+		rbacProvider{authorizer: az, rules: rules, creator: creator},
 		admissionregistrationrest.RESTStorageProvider{Authorizer: az, DiscoveryClient: client},
 		eventsrest.RESTStorageProvider{TTL: config.EventTTL},
 	}

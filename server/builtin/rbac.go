@@ -27,6 +27,7 @@ type Rules = rbacregistryvalidation.AuthorizationRuleResolver
 type rbacProvider struct {
 	authorizer authorizer.Authorizer
 	rules      Rules
+	creator    *Creator
 }
 
 func (rbacProvider) GroupName() string { return rbacv1.GroupName }
@@ -49,6 +50,10 @@ func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource, ge
 	if err != nil {
 		return info, err
 	}
+	// The server need not hold the rights that it grants.
+	p.creator.add(rbacv1.GroupName, map[string]rest.Storage{
+		"roles": roles, "rolebindings": roleBindings, "clusterroles": clusterRoles, "clusterrolebindings": clusterRoleBindings,
+	})
 	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"roles":               rolepolicybased.NewStorage(roles, p.authorizer, p.rules),
 		"rolebindings":        rolebindingpolicybased.NewStorage(roleBindings, p.authorizer, p.rules),

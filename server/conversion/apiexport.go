@@ -1,7 +1,6 @@
 package conversion
 
 import (
-	"cmp"
 	"strings"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -64,9 +63,4 @@ func resourceOf(schema string) apisv1alpha2.ResourceSchema {
 func impliedBySchema(resource apisv1alpha2.ResourceSchema) bool {
 	implied := resourceOf(resource.Schema)
 	return resource.Name == implied.Name && resource.Group == implied.Group && resource.Storage.Virtual == nil
-}
-
-// SchemaSuffix returns how the name of the schema of a resource must end.
-func SchemaSuffix(resource apisv1alpha2.ResourceSchema) string {
-	return "." + resource.Name + "." + cmp.Or(resource.Group, "core")
 }

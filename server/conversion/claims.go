@@ -21,18 +21,6 @@ func keyOfV1alpha2(c apisv1alpha2.ScopedPermissionClaim) claimKey {
 	return claimKey{c.Group, c.Resource, c.IdentityHash}
 }
 
-// Unmatched returns the resources of claims that an annotation of v1alpha1 keeps more of, but that are not there.
-func Unmatched(claims []apisv1alpha1.PermissionClaim, kept []apisv1alpha2.PermissionClaim) []apisv1alpha2.GroupResource {
-	known := byKey(claims, keyOfV1alpha1)
-	var unmatched []apisv1alpha2.GroupResource
-	for _, claim := range kept {
-		if _, ok := known[keyOfV1alpha2(everywhere(claim))]; !ok {
-			unmatched = append(unmatched, claim.GroupResource)
-		}
-	}
-	return unmatched
-}
-
 // claimsToV1alpha1 converts claims. Originals are how claims were first written in v1alpha1. Of the claims at the places
 // in beyond, v1alpha1 shows less than there is.
 func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim, originals []apisv1alpha1.PermissionClaim) (out []apisv1alpha1.PermissionClaim, beyond []int) {

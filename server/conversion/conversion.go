@@ -6,13 +6,11 @@
 package conversion
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -61,47 +59,6 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 		}
 		return out, nil
 	}
-}
-
-// Kept returns the list that an annotation holds.
-func Kept[T any](annotations map[string]string, key string) ([]T, error) {
-	text, ok := annotations[key]
-	if !ok {
-		return nil, nil
-	}
-	var list []T
-	if err := json.Unmarshal([]byte(text), &list); err != nil {
-		return nil, fmt.Errorf("annotation %s: %w", key, err)
-	}
-	return list, nil
-}
-
-// taken removes an annotation and returns the list that it held. One that makes no sense is as good as none.
-func taken[T any](annotations map[string]string, key string) []T {
-	list, err := Kept[T](annotations, key)
-	delete(annotations, key)
-	if err != nil {
-		return nil
-	}
-	return list
-}
-
-// keep returns annotations with a list in one of them, or without it if the list is empty.
-func keep[T any](annotations map[string]string, key string, list []T) map[string]string {
-	if len(list) == 0 {
-		delete(annotations, key)
-		if len(annotations) == 0 {
-			return nil
-		}
-		return annotations
-	}
-	text, err := json.Marshal(list)
-	utilruntime.Must(err) // nothing but texts in it
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[key] = string(text)
-	return annotations
 }
 
 // each returns what f makes of the items of a list.

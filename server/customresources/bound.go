@@ -189,6 +189,13 @@ func ViewOf(cluster logicalcluster.Name, export string) logicalcluster.Name {
 	return logicalcluster.Name(viewPrefix + string(cluster) + "/" + export)
 }
 
+// ExportOf undoes ViewOf.
+func ExportOf(view logicalcluster.Name) (cluster logicalcluster.Name, export string, ok bool) {
+	rest, isView := strings.CutPrefix(string(view), viewPrefix)
+	of, export, ok := strings.Cut(rest, "/")
+	return logicalcluster.Name(of), export, ok && isView
+}
+
 func isView(name logicalcluster.Name) bool { return strings.HasPrefix(string(name), viewPrefix) }
 
 type viewKey struct{}
@@ -275,8 +282,8 @@ func (r *registry) offer(view logicalcluster.Name, offered map[string]*Definitio
 
 type identityKey struct{}
 
-// withIdentity narrows a request to what is stored under an identity.
-func withIdentity(ctx context.Context, identity string) context.Context {
+// WithIdentity narrows a request to what is stored under an identity.
+func WithIdentity(ctx context.Context, identity string) context.Context {
 	return context.WithValue(ctx, identityKey{}, identity)
 }
 

@@ -108,6 +108,12 @@ func (h *Handler) List(cluster logicalcluster.Name) []Installed { return h.regis
 // Distinct returns every definition that some cluster serves, once.
 func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 
+// IsSystem tells whether the server defines a resource itself.
+func (h *Handler) IsSystem(resource schema.GroupResource) bool {
+	_, ok := h.registry.system[ResourceName(resource.Resource, resource.Group)]
+	return ok
+}
+
 // OnChange calls f after every change of what some cluster serves. f must not block.
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
@@ -159,7 +165,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		trimmed := *info
 		trimmed.Resource = resource
 		info = &trimmed
-		r = r.WithContext(request.WithRequestInfo(withIdentity(r.Context(), identity), info))
+		r = r.WithContext(request.WithRequestInfo(WithIdentity(r.Context(), identity), info))
 	}
 	key := ResourceName(info.Resource, info.APIGroup)
 	if info.Verb == "watch" {

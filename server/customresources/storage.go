@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -32,6 +33,11 @@ func DefinitionStorage(getter generic.RESTOptionsGetter, builtin sets.Set[schema
 	}, definitions, nil
 }
 
+// ValidateDefinition returns what is wrong with a new definition.
+func ValidateDefinition(ctx context.Context, crd *apiextensions.CustomResourceDefinition) field.ErrorList {
+	return reveal(crd, validation.ValidateCustomResourceDefinition(ctx, disguise(crd)))
+}
+
 type createStrategy struct {
 	rest.RESTCreateStrategy
 	builtin sets.Set[schema.GroupResource]
@@ -39,7 +45,7 @@ type createStrategy struct {
 
 func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	crd := obj.(*apiextensions.CustomResourceDefinition)
-	errs := reveal(crd, s.RESTCreateStrategy.Validate(ctx, disguise(crd)))
+	errs := ValidateDefinition(ctx, crd)
 	if s.builtin.Has(schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "names", "plural"), fmt.Sprintf("%s is built in", crd.Name)))
 	}

@@ -32,6 +32,9 @@ type Discovery struct {
 	custom  func(logicalcluster.Name) []customresources.Installed
 	all     func() []*customresources.Definition
 	sets    *lru.Cache // of *documents, by the hash of the set
+	// claimable and claimed are of views only.
+	claimable []apidiscoveryv2.APIGroupDiscovery
+	claimed   func(logicalcluster.Name, schema.GroupResource) bool
 }
 
 // New returns discovery over what core and named, upstream's aggregated discovery of /api and /apis, describe, and over
@@ -48,9 +51,24 @@ func New(core, named http.Handler, custom *customresources.Handler) (*Discovery,
 	return d, nil
 }
 
-// ForViews returns discovery of the views of exports, which have no built-in resources.
-func (d *Discovery) ForViews() *Discovery {
-	return &Discovery{custom: d.custom, all: d.all, sets: lru.New(maxSets)}
+// ForViews returns discovery of the views of exports, which have those built-in resources that claimed says.
+func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool) *Discovery {
+	return &Discovery{claimable: d.builtin, claimed: claimed, custom: d.custom, all: d.all, sets: lru.New(maxSets)}
+}
+
+// claimedBy returns what a view has of the built-in resources.
+func (d *Discovery) claimedBy(view logicalcluster.Name) []builtinResource {
+	var found []builtinResource
+	for _, g := range d.claimable {
+		for _, v := range g.Versions {
+			for _, r := range v.Resources {
+				if d.claimed(view, schema.GroupResource{Group: g.Name, Resource: r.Resource}) {
+					found = append(found, builtinResource{schema.GroupVersion{Group: g.Name, Version: v.Version}, r})
+				}
+			}
+		}
+	}
+	return found
 }
 
 // read asks a handler of aggregated discovery for its document.
@@ -84,18 +102,22 @@ func (d *Discovery) Builtin() sets.Set[schema.GroupResource] {
 
 func (d *Discovery) documents(cluster logicalcluster.Cluster) *documents {
 	installed := d.custom(cluster.Name) // of the wildcard: what every cluster has
-	key := setKey(installed)
+	claimed := d.claimedBy(cluster.Name)
+	key := setKey(claimed, installed)
 	if found, ok := d.sets.Get(key); ok {
 		return found.(*documents)
 	}
-	built := build(d.builtin, installed)
+	built := build(d.builtin, claimed, installed)
 	d.sets.Add(key, built)
 	return built
 }
 
 // setKey identifies a set of APIs by its content.
-func setKey(installed []customresources.Installed) [sha256.Size]byte {
+func setKey(claimed []builtinResource, installed []customresources.Installed) [sha256.Size]byte {
 	h := sha256.New()
+	for _, r := range claimed {
+		fmt.Fprintf(h, "%s %s\n", r.version, r.resource.Resource)
+	}
 	for _, i := range installed {
 		fmt.Fprintf(h, "%s %t\n", i.Hash, i.Terminating)
 	}

@@ -41,13 +41,23 @@ type documents struct {
 	mapper                          func() meta.RESTMapper
 }
 
-// build merges the definitions into the built-in groups.
-func build(builtin []apidiscoveryv2.APIGroupDiscovery, installed []customresources.Installed) *documents {
+// builtinResource is one of compiled code.
+type builtinResource struct {
+	version  schema.GroupVersion
+	resource apidiscoveryv2.APIResourceDiscovery
+}
+
+// build merges the definitions, and single resources, into the built-in groups.
+func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource, installed []customresources.Installed) *documents {
 	d := &documents{changedGroups: map[string]bool{}, custom: map[schema.GroupVersion][]metav1.APIResource{}}
 	for _, group := range builtin {
 		copied := group
 		copied.Versions = slices.Clone(group.Versions)
 		d.groups = append(d.groups, copied)
+	}
+	for _, r := range claimed {
+		d.add(r.version, r.resource)
+		d.custom[r.version] = append(d.custom[r.version], flatten(r.version, []apidiscoveryv2.APIResourceDiscovery{r.resource})...)
 	}
 	for _, i := range installed {
 		for _, v := range i.CRD.Spec.Versions {

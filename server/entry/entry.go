@@ -10,23 +10,22 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/singleflight"
-	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/client-go/kubernetes"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
-	"github.com/kcplane/kcp/server/controllers/controller"
-	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/storage"
 )
 
 // namespaces that a logical cluster begins with.
@@ -37,14 +36,22 @@ var aside = map[string]bool{
 	"core.kcp.io": true, "tenancy.kcp.io": true, "authorization.k8s.io": true, "authentication.k8s.io": true,
 }
 
+// auditContent is the audit annotation of the request that made the first content of its cluster.
+const auditContent = "entry.kcp.io/content"
+
 // timeout of making everything, and of seeing it.
 const timeout = 20 * time.Second
+
+// Creator creates built-in objects.
+type Creator interface {
+	Create(ctx context.Context, obj runtime.Object) error
+}
 
 // Entry makes the first content of logical clusters.
 type Entry struct {
 	Set *informers.Set
-	// Kube reaches the cluster in each call's context.
-	Kube kubernetes.Interface
+	// Creator reaches the cluster in each call's context.
+	Creator Creator
 	// CA is what clients trust the server by, in PEM.
 	CA []byte
 
@@ -95,17 +102,17 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 		if e.entered(cluster) {
 			return nil, nil
 		}
-		// The request that began may end before the others that wait.
-		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.WithoutCancel(ctx), cluster), timeout)
+		audit.AddAuditAnnotation(ctx, auditContent, "created")
+		// The server writes for itself: neither the end of the request that began nor what its user may do is of any matter.
+		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
 		defer cancel()
-		if binding, ok := authorization.OwnersBinding(lc); ok {
-			if _, err := e.Kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-				return nil, fmt.Errorf("binding of the owner: %w", err)
-			}
-		}
 		var group errgroup.Group
 		for _, name := range namespaces {
-			group.Go(func() error { return e.makeNamespace(ctx, name) })
+			content := contentOf(name, e.CA)
+			if binding, ok := authorization.OwnersBinding(lc); ok && name == metav1.NamespaceDefault {
+				content = append(content, managed(binding, rbacv1.SchemeGroupVersion, bindingFields))
+			}
+			group.Go(func() error { return e.create(ctx, content) })
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
@@ -115,18 +122,24 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 	return err
 }
 
-func (e *Entry) makeNamespace(ctx context.Context, name string) error {
-	core := e.Kube.CoreV1()
-	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("namespace %s: %w", name, err)
+// create stores objects of different resources at once, and if some exist already, those that do not.
+func (e *Entry) create(ctx context.Context, objects []runtime.Object) error {
+	together := &storage.Transaction{}
+	defer together.End()
+	last := len(objects) - 1
+	for _, obj := range objects[:last] {
+		if err := e.Creator.Create(together.Hold(ctx), obj); err != nil {
+			return err
+		}
 	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "default"}}
-	if _, err := core.ServiceAccounts(name).Create(ctx, account, metav1.CreateOptions{}); controller.IgnoreGoing(err) != nil {
-		return fmt.Errorf("service account of namespace %s: %w", name, err)
+	err := e.Creator.Create(together.Commit(ctx), objects[last])
+	if !apierrors.IsAlreadyExists(err) {
+		return err
 	}
-	if _, err := core.ConfigMaps(name).Create(ctx, rootca.ConfigMap(name, e.CA), metav1.CreateOptions{}); controller.IgnoreGoing(err) != nil {
-		return fmt.Errorf("certificates for namespace %s: %w", name, err)
+	for _, obj := range objects {
+		if err := e.Creator.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
 	}
 	return nil
 }

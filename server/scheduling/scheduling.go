@@ -31,7 +31,6 @@ import (
 // Clusters stores LogicalClusters.
 type Clusters interface {
 	Create(ctx context.Context, name string, obj runtime.Object) error
-	Delete(ctx context.Context, name string, into runtime.Object, allowed func(runtime.Object) error) error
 }
 
 // Scheduler decides where workspaces go.

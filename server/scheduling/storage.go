@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,8 +57,8 @@ func (g optionsGetter) GetRESTOptions(resource schema.GroupResource, example run
 	return g(resource, example)
 }
 
-// workspaceStorage stores the LogicalCluster of a new Workspace before the Workspace. A crash between the two leaves a
-// LogicalCluster whose owner does not exist, which the controller of workspaces deletes.
+// workspaceStorage stores the LogicalCluster of a new Workspace together with the Workspace: there is never one without
+// the other.
 type workspaceStorage struct {
 	storage.Interface
 	scheduler *Scheduler
@@ -77,26 +78,20 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 		klog.FromContext(ctx).V(4).Info("workspace is scheduled later", "workspace", u.GetName(), "reason", err)
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
-	inside := logicalcluster.WithName(ctx, name)
+	both := &kcpstorage.Transaction{}
+	defer both.End()
 	wait := w.scheduler.ExpectCluster(name)
 	defer func() { wait(ctx, err == nil) }()
-	if err = w.scheduler.Clusters.Create(inside, corev1alpha1.LogicalClusterName, lc); err != nil {
-		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
-	}
 	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
 	defer forget()
-	if err = w.Interface.Create(ctx, key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
-		seen(ctx)
-		return nil
+	if err = w.scheduler.Clusters.Create(both.Hold(logicalcluster.WithName(ctx, name)), corev1alpha1.LogicalClusterName, lc); err != nil {
+		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
-	inside = context.WithoutCancel(inside) // the client may be gone by now
-	if err := w.scheduler.Clusters.Delete(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, always); err != nil {
-		klog.FromContext(ctx).Error(err, "the logical cluster of a workspace that was not created is left", "cluster", name)
+	if err = w.Interface.Create(both.Commit(ctx), key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
+		seen(ctx)
 	}
 	return err
 }
-
-func always(runtime.Object) error { return nil }
 
 // logicalClusterStorage answers who creates a LogicalCluster when its cluster can be entered.
 type logicalClusterStorage struct {
@@ -129,10 +124,14 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 }
 
 // schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another
-// shard takes the workspace, or something is missing.
+// shard takes the workspace, or something is missing. It converts the parts of the workspace that it needs only, since
+// the managed fields alone cost more than those.
 func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name, *corev1alpha1.LogicalCluster, error) {
-	ws := &tenancyv1alpha1.Workspace{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, ws); err != nil {
+	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{
+		Name: u.GetName(), UID: u.GetUID(), Labels: u.GetLabels(), Annotations: u.GetAnnotations(), Finalizers: u.GetFinalizers(),
+	}}
+	spec, _ := u.Object["spec"].(map[string]any)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &ws.Spec); err != nil {
 		return "", nil, err
 	}
 	if ws.Spec.Mount != nil || ws.Spec.Cluster != "" {
@@ -152,8 +151,12 @@ func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstruc
 		return "", nil, err
 	}
 	s.Settle(ws, name, lc)
-	if u.Object, err = runtime.DefaultUnstructuredConverter.ToUnstructured(ws); err != nil {
+	u.SetLabels(ws.Labels)
+	u.SetAnnotations(ws.Annotations)
+	u.SetFinalizers(ws.Finalizers)
+	if u.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Spec); err != nil {
 		return "", nil, err
 	}
-	return name, lc, nil
+	u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Status)
+	return name, lc, err
 }

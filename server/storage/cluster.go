@@ -85,6 +85,9 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err != nil {
 		return err
 	}
+	if err := join(ctx, s.resource); err != nil {
+		return err
+	}
 	if err := stamp(obj, cluster); err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 		return err
 	}
 	err = s.Interface.Create(ctx, absolute, obj, out, ttl)
-	settle(err == nil)
+	settled(ctx, settle, err == nil)
 	return s.named(err, key)
 }
 

@@ -164,10 +164,11 @@ type stored struct {
 }
 
 // Stored returns what to give to Create instead of out, an empty object of the type of obj, if obj is complete, of the
-// version that is stored, and of a type that no conversion changes.
+// version that is stored, and of a type that no conversion changes. Once it is created, out and obj are the same, and one
+// of them must not be used any more.
 func Stored(obj, out runtime.Object) runtime.Object { return stored{out, obj} }
 
 func (s stored) take(revision int64) error {
-	set(s.Object, s.created.DeepCopyObject())
+	set(s.Object, s.created)
 	return storage.APIObjectVersioner{}.UpdateObject(s.Object, uint64(revision))
 }

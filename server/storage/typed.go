@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
@@ -44,14 +45,35 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 	if err != nil {
 		return nil, err
 	}
-	options.StorageConfig.Codec = runtime.NewCodec(json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{}),
-		json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{}))
+	plainJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{})
+	options.StorageConfig.Codec = typedCodec{runtime.NewCodec(plainJSON, plainJSON), resource.GroupVersion().WithKind(kind), newFunc}
 	t.prefix = options.ResourcePrefix
 	clusterScoped := func(runtime.Object) (string, error) { return "", nil }
 	plain := *b
 	plain.streams = nil // informers keep the objects
 	t.storage, _, err = plain.decorate(options.StorageConfig, t.prefix, clusterScoped, newFunc, t.newList, nil, nil, nil)
 	return t, err
+}
+
+// typedCodec reads objects of one kind: upstream's would parse each of them once more to learn of what kind it is.
+type typedCodec struct {
+	runtime.Codec
+	kind    schema.GroupVersionKind
+	newFunc func() runtime.Object
+}
+
+// Decode implements runtime.Decoder.
+func (c typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if into == nil {
+		into = c.newFunc()
+	}
+	if err := utiljson.Unmarshal(data, into); err != nil {
+		return nil, nil, err
+	}
+	if kind := into.GetObjectKind().GroupVersionKind(); kind != c.kind {
+		return nil, &kind, fmt.Errorf("a %s is stored as %s", c.kind.Kind, kind)
+	}
+	return into, &c.kind, nil
 }
 
 func (t *Typed) key(name string) string { return t.prefix + "/" + name }

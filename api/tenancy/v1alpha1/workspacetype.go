@@ -41,7 +41,7 @@ func (r WorkspaceTypeReference) String() string {
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=kcp
-// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z0-9]([a-z0-9-]*[a-z0-9])?$')",message="the name of a type has 1 to 63 lower case letters, digits and dashes, and begins and ends with a letter or digit"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$')",message="the name of a type has 1 to 63 lower case letters, digits and dashes, and begins and ends with a letter or digit"
 type WorkspaceType struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

@@ -22,6 +22,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -37,8 +38,10 @@ type Inputs struct {
 	Set     *informers.Set
 	Exports *exports.Exports
 	// Serves returns what a cluster serves.
-	Serves   func(logicalcluster.Name) []customresources.Installed
-	Metadata metadata.Interface
+	Serves func(logicalcluster.Name) []customresources.Installed
+	// Resources returns every resource of the cluster of ctx.
+	Resources func(ctx context.Context) ([]discovery.Resource, error)
+	Metadata  metadata.Interface
 	// Bindings, Schemas and Clusters store APIBindings, APIResourceSchemas and LogicalClusters.
 	Bindings, Schemas, Clusters *storage.Typed
 }
@@ -111,6 +114,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err := r.bind(ctx, key, binding, status); err != nil {
 		return err
 	}
+	r.claim(ctx, key, binding, status)
 	summarize(status)
 	return r.commit(ctx, binding, status)
 }

@@ -13,6 +13,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/claims"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -45,6 +46,12 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 		})
 		r.controller.EnqueueAfter(key, remainingInterval)
 		return r.commit(ctx, binding, status)
+	}
+	// A binding that is being deleted does not label any more.
+	for i := range binding.Status.AppliedPermissionClaims {
+		if err := r.relabel(ctx, key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim)); err != nil {
+			return err
+		}
 	}
 	return r.release(ctx, binding)
 }

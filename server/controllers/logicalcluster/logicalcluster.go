@@ -137,8 +137,8 @@ func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
 		slices.Contains(lc.Finalizers, corev1alpha1.TerminatorsFinalizer) == (len(lc.Status.Terminators) > 0) && !r.suspect(lc)
 }
 
-// suspect tells whether a logical cluster may be what a crash has left of a workspace that was never stored: one from
-// before this process, without its workspace.
+// suspect tells whether a logical cluster may have lost its workspace while no server was running: one from before this
+// process, without its workspace.
 func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
 	owner := lc.Spec.Owner
 	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {

@@ -79,6 +79,10 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if ws.DeletionTimestamp != nil {
 		return ignoreGone(r.remove(ctx, ws, lc))
 	}
+	if expected(ws, lc) {
+		r.controller.EnqueueAfter(key, time.Second)
+		return nil
+	}
 	live := &tenancyv1alpha1.Workspace{}
 	if err := r.Workspaces.Get(ctx, key.Name, live); err != nil {
 		return ignoreGone(err)
@@ -88,7 +92,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	case live.Spec.Mount != nil:
 	case live.Spec.Cluster == "":
 		err = r.schedule(ctx, key, wanted)
-	case lc == nil && time.Since(live.CreationTimestamp.Time) < grace:
+	case expected(live, lc):
 		r.controller.EnqueueAfter(key, time.Second)
 	default:
 		r.Scheduler.Mirror(wanted, lc)
@@ -132,6 +136,11 @@ func clusterOf(ws *tenancyv1alpha1.Workspace) logicalcluster.Name {
 
 func owns(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
 	return lc.Spec.Owner != nil && lc.Spec.Owner.UID == ws.UID
+}
+
+// expected tells whether the logical cluster of a scheduled workspace, which was stored with it, may be seen any moment.
+func expected(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
+	return lc == nil && ws.Spec.Mount == nil && ws.Spec.Cluster != "" && time.Since(ws.CreationTimestamp.Time) < grace
 }
 
 // settled tells whether a workspace needs nothing.

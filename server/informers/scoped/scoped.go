@@ -23,7 +23,7 @@ import (
 // Factory has the informers of namespaces and webhook configurations of one cluster. The others are nil.
 type Factory struct {
 	kubeinformers.SharedInformerFactory
-	view view
+	objects, rules view
 }
 
 // view is what every type of this package is: the objects of a cluster.
@@ -32,17 +32,18 @@ type view struct {
 	cluster logicalcluster.Name
 }
 
-// New returns the factory of a cluster.
-func New(set *informers.Set, cluster logicalcluster.Name) *Factory {
-	return &Factory{view: view{set: set, cluster: cluster}}
+// New returns the factory of a cluster, with the webhook configurations of another one if its objects are subject to the rules of
+// that.
+func New(set *informers.Set, cluster, rules logicalcluster.Name) *Factory {
+	return &Factory{objects: view{set: set, cluster: cluster}, rules: view{set: set, cluster: rules}}
 }
 
 // Core implements the factory.
-func (f *Factory) Core() core.Interface { return coreGroup{view: f.view} }
+func (f *Factory) Core() core.Interface { return coreGroup{view: f.objects} }
 
 // Admissionregistration implements the factory.
 func (f *Factory) Admissionregistration() admissionregistration.Interface {
-	return admissionGroup{view: f.view}
+	return admissionGroup{view: f.rules}
 }
 
 type coreGroup struct {

@@ -4,9 +4,9 @@ package apiexport
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -37,6 +38,7 @@ func Path(cluster logicalcluster.Name, export string) string {
 type Config struct {
 	Exports    *exports.Exports
 	Authorizer authorizer.UnconditionalAuthorizer
+	Rules      *authorization.Rules
 	// Offers returns what an export offers, with the APIBindings that are part of every view.
 	Offers func(view logicalcluster.Name) []customresources.Installed
 	// Documents serves discovery and OpenAPI of what Offers returns, for the view that is the cluster of a context.
@@ -81,13 +83,14 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	if err != nil || decision != authorizer.DecisionAllow {
 		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
 	}
-	if _, err := v.Exports.Get(v.cluster, v.export); err != nil {
+	export, err := v.Exports.Get(v.cluster, v.export)
+	if err != nil {
 		return authorizer.DecisionDeny, "there is no such APIExport", nil
 	}
-	if v.target.Wildcard || !a.IsResourceRequest() {
+	if !a.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil
 	}
-	return v.authorizeInTarget(a)
+	return v.authorizeInTarget(ctx, a, export)
 }
 
 // binding returns the APIBinding of the target cluster to the export.
@@ -100,24 +103,49 @@ func (v *view) binding() *apisv1alpha2.APIBinding {
 	return nil
 }
 
-func (v *view) authorizeInTarget(a authorizer.Attributes) (authorizer.Decision, string, error) {
-	b := v.binding()
-	if b == nil {
-		return authorizer.DecisionDeny, notBound, nil
-	}
-	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
-	for _, r := range b.Status.BoundResources {
-		if r.Group == resource.Group && r.Resource == resource.Resource {
-			return authorizer.DecisionAllow, "", nil
+// authorizeInTarget lets a provider do everything to the objects of its export, read bindings to it, and do to others what
+// is claimed.
+func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
+	var binding *apisv1alpha2.APIBinding
+	if !v.target.Wildcard {
+		if binding = v.binding(); binding == nil {
+			return authorizer.DecisionDeny, notBound, nil
 		}
 	}
+	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	if v.offers(resource) {
+		if binding == nil || isBound(binding, resource, export.Status.IdentityHash) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionDeny, notBound, nil
+	}
+	claim := claimed(export, resource)
 	if resource == apisv1alpha2.Resource("apibindings") {
 		if isRead(a.GetVerb()) {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionDeny, bindingWrite, nil
 	}
-	return authorizer.DecisionDeny, notClaimed, nil
+	if claim == nil {
+		return authorizer.DecisionDeny, notClaimed, nil
+	}
+	return v.authorizeClaimed(ctx, a, claim, binding)
+}
+
+// offers tells whether a resource is one of the export's.
+func (v *view) offers(resource schema.GroupResource) bool {
+	if resource == apisv1alpha2.Resource("apibindings") {
+		return false
+	}
+	key := customresources.ResourceName(resource.Resource, resource.Group)
+	return slices.ContainsFunc(v.Offers(customresources.ViewOf(v.cluster, v.export)), func(i customresources.Installed) bool { return i.Key() == key })
+}
+
+// isBound tells whether a binding has a resource, under an identity.
+func isBound(binding *apisv1alpha2.APIBinding, resource schema.GroupResource, identity string) bool {
+	return slices.ContainsFunc(binding.Status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
+		return r.Group == resource.Group && r.Resource == resource.Resource && r.Schema.IdentityHash == identity
+	})
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
@@ -135,23 +163,24 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		return
 	}
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	ctx := logicalcluster.WithCluster(r.Context(), v.target)
-	if resource == apisv1alpha2.Resource("apibindings") {
-		if !isRead(info.Verb) {
-			v.fail(w, r, apierrors.NewForbidden(resource, info.Name, errors.New(bindingWrite)))
-			return
-		}
-		key, value := exports.BindingLabel(v.cluster, v.export)
-		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+	ctx := v.withApply(logicalcluster.WithCluster(r.Context(), v.target), info)
+	export, err := v.Exports.Get(v.cluster, v.export)
+	if err != nil {
+		v.fail(w, r, err)
 		return
 	}
-	for _, offered := range v.Offers(name) {
-		if offered.Key() == customresources.ResourceName(info.Resource, info.APIGroup) {
-			next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
-			return
-		}
+	claim := claimed(export, resource)
+	switch {
+	case v.offers(resource):
+		next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
+	case resource == apisv1alpha2.Resource("apibindings") && isRead(info.Verb):
+		key, value := exports.BindingLabel(v.cluster, v.export)
+		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+	case claim != nil:
+		v.serveClaimed(next, w, r.WithContext(ctx), claim)
+	default:
+		v.fail(w, r, apierrors.NewNotFound(resource, info.Name))
 	}
-	v.fail(w, r, apierrors.NewNotFound(resource, info.Name))
 }
 
 func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {

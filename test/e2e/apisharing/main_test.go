@@ -22,11 +22,11 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	bindings = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
-	exports  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
-	schemas  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
-	slices   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
-	widgets  = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	bindings  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
+	exports   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
+	schemas   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
+	endpoints = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+	widgets   = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
 // widgetSchema is an APIResourceSchema of widgets, whose size is at the most max.

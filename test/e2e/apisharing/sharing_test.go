@@ -47,15 +47,15 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 	}
 	var url string
 	kcptest.Eventually(t, "the endpoint slice has the URL", func(ctx context.Context) error {
-		slice, err := p.Dynamic(t, kcptest.Masters).Resource(slices).Get(ctx, "widgets", metav1.GetOptions{})
+		slice, err := p.Dynamic(t, kcptest.Masters).Resource(endpoints).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
-		if len(endpoints) != 1 {
-			return fmt.Errorf("its endpoints are %v", endpoints)
+		listed, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+		if len(listed) != 1 {
+			return fmt.Errorf("its endpoints are %v", listed)
 		}
-		url, _, _ = unstructured.NestedString(endpoints[0].(map[string]any), "url")
+		url, _, _ = unstructured.NestedString(listed[0].(map[string]any), "url")
 		return nil
 	})
 	if !strings.HasSuffix(url, "/services/apiexport/"+p.Name+"/widgets") {

@@ -121,6 +121,19 @@ func TestTheAuditLogTellsWhereAndWhy(t *testing.T) {
 	}
 }
 
+func TestTheAuditLogTellsWhichRequestMadeTheFirstContent(t *testing.T) {
+	c := environment.server.Cluster(t) // enters it by asking for a namespace
+	if got := one(t, "get", "namespaces", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "created" {
+		t.Errorf("the first request: %q", got)
+	}
+	if _, err := c.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default").Get(kcptest.Context(t), "default", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := one(t, "get", "serviceaccounts", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "" {
+		t.Errorf("a later request: %q", got)
+	}
+}
+
 func TestARequestThatIsNotAuthenticatedIsAuditedWithItsCluster(t *testing.T) {
 	c := environment.server.Cluster(t)
 	forged := kcptest.User{Name: "forged", Token: "not-a-token"}

@@ -2,10 +2,13 @@ package workspaces
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +63,51 @@ func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
 	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, "workspace-admin", metav1.GetOptions{})
 	if err != nil || len(binding.Subjects) != 1 || binding.Subjects[0].Name != kcptest.Alice.Name || binding.RoleRef.Name != "cluster-admin" {
 		t.Errorf("the binding of the owner is %v, %v", binding, err)
+	}
+}
+
+// What a workspace begins with is stored without requests; it must tell its fields as if there had been some.
+func TestTheFirstContentNamesItsFieldsAsRequestsDo(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	kube := server.Organization(t, kcptest.Alice).CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", "")).Kube(t, kcptest.Alice)
+	want := map[string]metav1.Object{}
+	got := map[string]metav1.Object{}
+	var errs [6]error
+	got["Namespace"], errs[0] = kube.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
+	want["Namespace"], errs[1] = kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "like"}}, metav1.CreateOptions{})
+	certificates, err := kube.CoreV1().ConfigMaps("default").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations := maps.Clone(certificates.Annotations)
+	delete(annotations, "kcp.io/cluster")
+	got["ConfigMap"] = certificates
+	want["ConfigMap"], errs[2] = kube.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "like", Annotations: annotations}, Data: certificates.Data}, metav1.CreateOptions{})
+	got["ServiceAccount"], errs[3] = kube.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{})
+	want["ServiceAccount"], errs[4] = kube.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "like"}}, metav1.CreateOptions{})
+	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, "workspace-admin", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got["ClusterRoleBinding"] = binding
+	want["ClusterRoleBinding"], errs[5] = kube.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "like"}, RoleRef: binding.RoleRef, Subjects: binding.Subjects}, metav1.CreateOptions{})
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	fields := func(m metav1.Object) string {
+		text := ""
+		for _, entry := range m.GetManagedFields() {
+			text += fmt.Sprintf("%s %s %s %s;", entry.Operation, entry.APIVersion, entry.FieldsType, entry.FieldsV1.GetRawString())
+		}
+		return text
+	}
+	for kind := range want {
+		if got, want := fields(got[kind]), fields(want[kind]); got != want {
+			t.Errorf("the fields of the %s are %s instead of %s", kind, got, want)
+		}
 	}
 }
 

@@ -1,0 +1,115 @@
+package admission
+
+import (
+	"context"
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// permissionClaims labels objects with the claims that its cluster accepts on them. The labels are the server's: what clients
+// write there is dropped.
+type permissionClaims struct{ config Config }
+
+var (
+	_ admission.MutationInterface   = permissionClaims{}
+	_ admission.ValidationInterface = permissionClaims{}
+)
+
+type claimKey struct{}
+
+// WithClaim makes the writes of a context be on behalf of a claim: what they write gets the labels that selector wants, or is
+// refused.
+func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelector) context.Context {
+	return context.WithValue(ctx, claimKey{}, selector)
+}
+
+// Handles implements admission.Interface.
+func (permissionClaims) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Admit implements admission.MutationInterface.
+func (p permissionClaims) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	m, wanted, err := p.wanted(ctx, a)
+	if err != nil || m == nil || maps.Equal(m.GetLabels(), wanted) {
+		return err
+	}
+	m.SetLabels(wanted)
+	return nil
+}
+
+// Validate implements admission.ValidationInterface: nobody has changed the labels since.
+func (p permissionClaims) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	m, wanted, err := p.wanted(ctx, a)
+	if err != nil || m == nil || maps.Equal(m.GetLabels(), wanted) {
+		return err
+	}
+	return forbidden(a, "the labels %s* are written by the server", apisv1alpha2.ClaimedLabelPrefix)
+}
+
+// wanted returns the metadata of what is written and the labels that it must have; nil where there is nothing to say.
+func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (metav1.Object, map[string]string, error) {
+	if a.GetSubresource() != "" || a.GetObject() == nil {
+		return nil, nil, nil
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return nil, nil, nil // a review, or something like it
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	labels := m.GetLabels()
+	if selector, ok := ctx.Value(claimKey{}).(*apisv1alpha2.PermissionClaimSelector); ok {
+		if labels, err = claims.Complete(selector, labels); err != nil {
+			return nil, nil, forbidden(a, "%w", err)
+		}
+	}
+	resource := a.GetResource().GroupResource()
+	if resource == apisv1alpha2.Resource("apibindings") {
+		return p.ofBinding(cluster, a, m, labels)
+	}
+	bindings := p.config.Exports.BindingsIn(cluster)
+	if len(bindings) == 0 && !claimed(labels) {
+		return m, labels, nil
+	}
+	identity := ""
+	if _, bound := p.config.Exports.Bound(cluster, resource); bound != nil {
+		identity = bound.Schema.IdentityHash
+	}
+	// A binding whose claims cannot be understood holds up nobody: it is told of in its status.
+	found, _ := claims.Labels(resource, identity, labels, bindings, claims.ExportsOf(p.config.Exports))
+	return m, claims.Relabel(labels, found), nil
+}
+
+// ofBinding is wanted for a binding, which its export may always see.
+func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Attributes, m metav1.Object, labels map[string]string) (metav1.Object, map[string]string, error) {
+	b := &apisv1alpha2.APIBinding{}
+	r, err := exportOf(a)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.Name, b.Labels = m.GetName(), labels
+	b.Spec.Reference.Export = r
+	b.Annotations = map[string]string{logicalcluster.AnnotationKey: string(cluster)}
+	found, _ := claims.LabelsOfBinding(b, p.config.Exports.BindingsIn(cluster), claims.ExportsOf(p.config.Exports))
+	return m, claims.Relabel(labels, found), nil
+}
+
+func claimed(labels map[string]string) bool {
+	for key := range labels {
+		if strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) {
+			return true
+		}
+	}
+	return false
+}

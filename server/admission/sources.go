@@ -1,0 +1,28 @@
+package admission
+
+import (
+	"context"
+
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// source is a logical cluster whose webhooks and policies are asked about an object, and the one that the object is in.
+type source struct{ rules, object logicalcluster.Name }
+
+// sources returns where the rules about a request come from: its own cluster, and for an API that this has bound that of the
+// provider.
+func sources(ctx context.Context, config Config, a admission.Attributes) ([]source, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	from := []source{{cluster, cluster}}
+	if b, _ := config.Exports.Bound(cluster, a.GetResource().GroupResource()); b != nil {
+		if provider := logicalcluster.Name(b.Status.APIExportClusterName); provider != cluster {
+			from = append(from, source{provider, cluster})
+		}
+	}
+	return from, nil
+}

@@ -1,0 +1,78 @@
+package authorization
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// maximalPermission lets pass what the provider of a bound API allows users of its consumers at the most.
+func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	if c.exports == nil || !a.IsResourceRequest() || IsDeepReview(ctx) {
+		return noOpinion, "", true, nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return noOpinion, "", false, err
+	}
+	binding, _ := c.exports.Bound(cluster, schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
+	if binding == nil || binding.Spec.Reference.Export == nil {
+		return noOpinion, "", true, nil
+	}
+	export, err := c.exports.Get(logicalcluster.Name(binding.Status.APIExportClusterName), binding.Spec.Reference.Export.Name)
+	if apierrors.IsNotFound(err) {
+		return noOpinion, "", true, nil
+	}
+	if err != nil {
+		return noOpinion, "", false, err
+	}
+	allowed, reason, err := c.rules.WithinPolicy(ctx, export, cluster, a)
+	return noOpinion, reason, allowed, err
+}
+
+// WithinPolicy tells whether the policy of an export allows a request, in the cluster of a consumer: whether a rule of the
+// export's own cluster does, for the user under a name that stands for them there.
+func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport, consumer logicalcluster.Name, a authorizer.Attributes) (allowed bool, reason string, err error) {
+	if export.Spec.MaximalPermissionPolicy == nil || export.Spec.MaximalPermissionPolicy.Local == nil {
+		return true, "", nil
+	}
+	provider := logicalcluster.Of(export)
+	there := logicalcluster.WithName(ctx, provider)
+	for _, identity := range EffectiveIdentities(a.GetUser(), consumer) {
+		decision, _, err := r.Authorize(there, attributesOf{a, inPolicy(identity)})
+		if err != nil {
+			return false, "", err
+		}
+		if decision == allow {
+			return true, "", nil
+		}
+	}
+	return false, fmt.Sprintf("API export %q|%q policy: access denied", provider, export.Name), nil
+}
+
+// inPolicy returns the name and groups under which policies of exports speak of an identity. Nobody can have them elsewhere: what
+// users call themselves gets the prefix, too.
+func inPolicy(u user.Info) user.Info {
+	name := u.GetName()
+	if isServiceAccount(name) {
+		clusters := u.GetExtra()[ClusterNameKey]
+		namespace, account, err := serviceaccount.SplitUsername(name)
+		if err != nil || len(clusters) != 1 {
+			return &user.DefaultInfo{Name: bindingGroupPrefix + user.Anonymous, Groups: []string{bindingGroupPrefix + user.AllUnauthenticated}}
+		}
+		name = globalName(clusters[0], namespace, account)
+	}
+	groups := make([]string, 0, len(u.GetGroups()))
+	for _, group := range u.GetGroups() {
+		groups = append(groups, bindingGroupPrefix+group)
+	}
+	return &user.DefaultInfo{Name: bindingGroupPrefix + name, Groups: groups}
+}

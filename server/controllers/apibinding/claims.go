@@ -1,0 +1,113 @@
+package apibinding
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"k8s.io/klog/v2"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/scheduling"
+)
+
+const (
+	// pageSize is how many objects are looked at a time to be labelled.
+	pageSize = 500
+	// How many claims the messages of conditions name.
+	mostInvalid, mostMismatches = 10, 5
+)
+
+// claim brings those claims into effect that the binding accepts and the export has: labels on the objects they select.
+func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) {
+	comparison := claims.Compare(status.ExportPermissionClaims, binding)
+	failed := sets.New[claims.Key]()
+	var problem error
+	for _, changed := range [][]apisv1alpha2.ScopedPermissionClaim{comparison.Apply, comparison.Reselect, comparison.Remove} {
+		for i := range changed {
+			claim := claims.KeyOf(&changed[i].PermissionClaim)
+			if err := r.relabel(ctx, key, claim); err != nil {
+				klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding", key.Name, "claim", claim)
+				failed.Insert(claim)
+				problem = fmt.Errorf("the objects of %s could not be labelled", claim)
+			}
+		}
+	}
+	status.AppliedPermissionClaims = comparison.Applied(failed)
+	condition(status, apisv1alpha2.APIBindingPermissionClaimsApplied, problem, apisv1alpha2.ReasonInternalError)
+	if problem != nil {
+		r.controller.EnqueueAfter(key, remainingInterval)
+	}
+	valid := corev1alpha1.Condition{Type: apisv1alpha2.APIBindingPermissionClaimsValid, Status: metav1.ConditionTrue}
+	if mismatches := claims.Mismatches(status.ExportPermissionClaims, comparison.Expected); len(mismatches) > 0 {
+		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Warning", apisv1alpha2.ReasonPermissionClaimsMismatch
+		valid.Message = "claims are accepted in another form than the export has them: " + claims.List(mismatches, mostMismatches)
+	}
+	if len(comparison.Unexpected) > 0 {
+		var unexpected []claims.Key
+		for i := range comparison.Unexpected {
+			unexpected = append(unexpected, claims.KeyOf(&comparison.Unexpected[i].PermissionClaim))
+		}
+		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Error", apisv1alpha2.ReasonInvalidPermissionClaims
+		valid.Message = "claims are accepted that the export does not have: " + claims.List(unexpected, mostInvalid)
+	}
+	scheduling.SetCondition(&status.Conditions, valid)
+}
+
+// relabel makes the labels of the objects of what is claimed right. Admission writes them: it is enough to ask for a change of
+// nothing.
+func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claims.Key) error {
+	identity := ""
+	if _, bound := r.Exports.Bound(key.Cluster, claim.GroupResource); bound != nil {
+		identity = bound.Schema.IdentityHash
+	}
+	if identity != claim.IdentityHash {
+		return nil // the cluster does not have what is claimed
+	}
+	served, err := r.Resources(ctx)
+	if err != nil {
+		return err
+	}
+	for _, resource := range served {
+		if resource.GroupResource() != claim.GroupResource || !resource.Verbs.HasAll("list", "patch") {
+			continue
+		}
+		return r.relabelAll(ctx, key, claim, resource.GroupVersionResource)
+	}
+	return nil
+}
+
+func (r *reconciler) relabelAll(ctx context.Context, key informers.Key, claim claims.Key, resource schema.GroupVersionResource) error {
+	client := r.Metadata.Resource(resource)
+	exportOf := claims.ExportsOf(r.Exports)
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		list, err := client.List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			wanted, _ := claims.Labels(claim.GroupResource, claim.IdentityHash, item.Labels, r.Exports.BindingsIn(key.Cluster), exportOf)
+			if maps.Equal(claims.Relabel(item.Labels, wanted), item.Labels) {
+				continue
+			}
+			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Transaction creates objects of several resources and clusters at once: all of them or, if one exists already, none. It
+// is of one goroutine, and must be ended.
+//
+// They share a revision. There can be no two of one resource, because a watch that breaks off between their events, and
+// goes on behind the revision of the first, would miss the second.
+type Transaction struct {
+	resources []schema.GroupResource
+	held      []put
+	settle    []func(stored bool) // what waits to learn whether the objects are stored
+}
+
+type put struct {
+	key     string
+	value   []byte
+	options etcdkubernetes.PutOptions
+}
+
+// part is what one Create does in a transaction.
+type part struct {
+	*Transaction
+	last bool
+}
+
+type partKey struct{}
+
+// Hold returns a context for one Create, which stores nothing yet, and leaves the object without a resource version.
+func (t *Transaction) Hold(ctx context.Context) context.Context {
+	return context.WithValue(ctx, partKey{}, part{t, false})
+}
+
+// Commit returns a context for the last Create, which stores what is held as well. It fails as if its own object existed
+// if any of them does.
+func (t *Transaction) Commit(ctx context.Context) context.Context {
+	return context.WithValue(ctx, partKey{}, part{t, true})
+}
+
+// End drops what is held. After the Create of Commit there is nothing to drop.
+func (t *Transaction) End() { t.ended(false) }
+
+func (t *Transaction) ended(stored bool) {
+	for _, settle := range t.settle {
+		settle(stored)
+	}
+	t.settle, t.held = nil, nil
+}
+
+// settled calls settle with whether a Create of ctx has stored its object, if that is held once its transaction ends.
+func settled(ctx context.Context, settle func(stored bool), stored bool) {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok {
+		settle(stored)
+		return
+	}
+	if p.settle = append(p.settle, settle); p.last || !stored {
+		p.ended(stored)
+	}
+}
+
+// join notes that the Create of ctx, if it is of a transaction, is of a resource.
+func join(ctx context.Context, resource schema.GroupResource) error {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok {
+		return nil
+	}
+	if slices.Contains(p.resources, resource) {
+		return apierrors.NewInternalError(fmt.Errorf("two objects of %s in one transaction", resource))
+	}
+	p.resources = append(p.resources, resource)
+	return nil
+}
+
+// transactions is how storages reach etcd.
+type transactions struct {
+	etcdkubernetes.Interface
+	kv clientv3.KV
+}
+
+// OptimisticPut implements etcdkubernetes.Interface.
+func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok || revision != 0 { // a change of what exists is in no transaction
+		return t.Interface.OptimisticPut(ctx, key, value, revision, options)
+	}
+	p.held = append(p.held, put{key, value, options})
+	if !p.last {
+		return etcdkubernetes.PutResponse{Succeeded: true}, nil
+	}
+	absent, puts := make([]clientv3.Cmp, len(p.held)), make([]clientv3.Op, len(p.held))
+	for i, h := range p.held {
+		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
+		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
+	}
+	done, err := t.kv.Txn(ctx).If(absent...).Then(puts...).Commit()
+	if err != nil {
+		return etcdkubernetes.PutResponse{}, err
+	}
+	return etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}, nil
+}

@@ -1,0 +1,128 @@
+package apiexport
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/admission"
+	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/storage"
+)
+
+// claimed returns the claim of the export on a resource, nil if it has none.
+func claimed(export *apisv1alpha2.APIExport, resource schema.GroupResource) *apisv1alpha2.PermissionClaim {
+	resource = claims.Normalize(resource)
+	for i := range export.Spec.PermissionClaims {
+		claim := &export.Spec.PermissionClaims[i]
+		if claims.Normalize(schema.GroupResource{Group: claim.Group, Resource: claim.Resource}) == resource {
+			return claim
+		}
+	}
+	return nil
+}
+
+// Claimed returns what tells whether a view has a resource because its export claims it.
+func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schema.GroupResource) bool {
+	return func(view logicalcluster.Name, resource schema.GroupResource) bool {
+		cluster, name, ok := customresources.ExportOf(view)
+		if !ok {
+			return false
+		}
+		export, err := all.Get(cluster, name)
+		return err == nil && claimed(export, resource) != nil
+	}
+}
+
+// accepted returns how a binding accepts a claim of its export, nil if it does not.
+func accepted(binding *apisv1alpha2.APIBinding, claim *apisv1alpha2.PermissionClaim) *apisv1alpha2.ScopedPermissionClaim {
+	all := claims.Accepted(binding)
+	i := slices.IndexFunc(all, func(a apisv1alpha2.ScopedPermissionClaim) bool {
+		return claims.KeyOf(&a.PermissionClaim) == claims.KeyOf(claim)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// authorizeClaimed lets a provider do to what it claims whatever the claim and its acceptance both allow, and the providers of what
+// is claimed, too. In all logical clusters at once, objects show by their labels that their claim is accepted.
+func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, claim *apisv1alpha2.PermissionClaim, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
+	verbs := claims.EffectiveVerbs(claim.Verbs, claim.Verbs)
+	if binding != nil {
+		acceptance := accepted(binding, claim)
+		if acceptance == nil {
+			return authorizer.DecisionDeny, notClaimed, nil
+		}
+		verbs = claims.EffectiveVerbs(claim.Verbs, acceptance.Verbs)
+	}
+	if !claims.Allows(verbs, a.GetVerb()) {
+		return authorizer.DecisionDeny, notClaimed, nil
+	}
+	if claim.IdentityHash == "" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	providers := v.Exports.WithIdentity(claim.IdentityHash)
+	if len(providers) == 0 {
+		return authorizer.DecisionDeny, fmt.Sprintf("no APIExport has the identity of the claim on %s", claims.KeyOf(claim)), nil
+	}
+	for _, provider := range providers {
+		if allowed, reason, err := v.Rules.WithinPolicy(ctx, provider, v.cluster, a); err != nil || !allowed {
+			return authorizer.DecisionDeny, reason, err
+		}
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// serveClaimed serves those objects of a resource that are labelled with the claim.
+func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Request, claim *apisv1alpha2.PermissionClaim) {
+	ctx := r.Context()
+	if claim.IdentityHash != "" {
+		ctx = customresources.WithIdentity(ctx, claim.IdentityHash)
+	}
+	if binding := v.binding(); binding != nil {
+		if acceptance := accepted(binding, claim); acceptance != nil {
+			ctx = admission.WithClaim(ctx, &acceptance.Selector)
+		}
+	}
+	key, value := claims.Export{Cluster: v.cluster, Name: v.export}.Label(claim)
+	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+}
+
+type applyKey struct{}
+
+// apply is a request that may create what it applies to.
+type apply struct {
+	view     *view
+	resource schema.GroupResource
+}
+
+// withApply lets the view decide whether a server-side apply may create, which is asked for once it has found nothing.
+func (v *view) withApply(ctx context.Context, info *request.RequestInfo) context.Context {
+	if info.Verb != "patch" || info.Subresource != "" {
+		return ctx
+	}
+	return context.WithValue(ctx, applyKey{}, apply{v, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}})
+}
+
+// Authorizer asks the view of a request whether it may create what it applies, and next about everything else.
+func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		applied, ok := ctx.Value(applyKey{}).(apply)
+		if ok && a.GetVerb() == "create" && a.GetSubresource() == "" && applied.resource == (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+			return applied.view.Authorize(ctx, a)
+		}
+		return next.Authorize(ctx, a)
+	})
+}

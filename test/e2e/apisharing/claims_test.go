@@ -1,0 +1,187 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+func configMap(name string, labels map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name, "namespace": "default", "labels": labels},
+	}}
+}
+
+// claiming makes an export claim ConfigMaps.
+func claiming(t *testing.T, p *kcptest.Cluster, verbs string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"","resource":"configmaps","verbs":[%s]}]}}`, verbs)
+	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// accept makes a consumer accept the claim, in a state, for what a selector selects.
+func accept(t *testing.T, consumer *kcptest.Cluster, state, verbs, selector string) {
+	t.Helper()
+	patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"","resource":"configmaps","verbs":[%s],"state":%q,"selector":%s}]}}`, verbs, state, selector)
+	if state == "" {
+		patch = `{"spec":{"permissionClaims":[]}}`
+	}
+	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sees waits until a provider sees exactly the ConfigMaps of those names in a cluster, or in all of them.
+func sees(t *testing.T, p *kcptest.Cluster, cluster string, names ...string) {
+	t.Helper()
+	slices.Sort(names)
+	kcptest.Eventually(t, fmt.Sprintf("the provider sees %v in %s", names, cluster), func(ctx context.Context) error {
+		list, err := view(t, kcptest.Masters, p, cluster).Resource(configMaps).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		var seen []string
+		for _, item := range list.Items {
+			seen = append(seen, item.GetName())
+		}
+		if slices.Sort(seen); !slices.Equal(seen, names) {
+			return fmt.Errorf("it sees %v", seen)
+		}
+		return nil
+	})
+}
+
+const everyObject = `{"matchAll":true}`
+
+func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
+	t.Parallel()
+	p, generous, careful, silent := provider(t), server.Cluster(t), server.Cluster(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	claiming(t, p, `"*"`)
+	for _, c := range []*kcptest.Cluster{generous, careful, silent} {
+		bind(t, c, p)
+		for _, name := range []string{"red", "blue"} {
+			if _, err := c.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default").Create(ctx, configMap(name, map[string]any{"color": name}), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sees(t, p, "*")
+	accept(t, generous, "Accepted", `"*"`, everyObject)
+	sees(t, p, "*", "red", "blue", "kube-root-ca.crt", "kube-root-ca.crt")
+	accept(t, careful, "Accepted", `"*"`, `{"matchLabels":{"color":"red"}}`)
+	sees(t, p, careful.Name, "red")
+	sees(t, p, "*", "red", "red", "blue", "kube-root-ca.crt", "kube-root-ca.crt")
+	_, err := view(t, kcptest.Masters, p, silent.Name).Resource(configMaps).List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+
+	// What is not selected does not exist for the provider, whatever it does.
+	inside := view(t, kcptest.Masters, p, careful.Name).Resource(configMaps).Namespace("default")
+	_, err = inside.Get(ctx, "blue", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
+	kcptest.WantReason(t, inside.Delete(ctx, "blue", metav1.DeleteOptions{}), metav1.StatusReasonNotFound)
+	_, err = inside.Patch(ctx, "blue", types.MergePatchType, []byte(`{"metadata":{"labels":{"color":"red"}}}`), metav1.PatchOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
+	_, err = inside.Patch(ctx, "red", types.MergePatchType, []byte(`{"metadata":{"labels":{"color":"blue"}}}`), metav1.PatchOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = inside.Create(ctx, configMap("green", map[string]any{"color": "green"}), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	made, err := inside.Create(ctx, configMap("made", nil), metav1.CreateOptions{})
+	if err != nil || made.GetLabels()["color"] != "red" {
+		t.Errorf("what the provider makes gets the labels that the claim wants: %v, %v", made, err)
+	}
+	applied, err := inside.Apply(ctx, "applied", configMap("applied", nil), metav1.ApplyOptions{FieldManager: "provider"})
+	if err != nil || applied.GetLabels()["color"] != "red" {
+		t.Errorf("what the provider applies: %v, %v", applied, err)
+	}
+	if err := inside.Delete(ctx, "made", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+
+	accept(t, generous, "Rejected", `"*"`, everyObject)
+	sees(t, p, "*", "red", "applied")
+	if err := careful.Dynamic(t, kcptest.Masters).Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	sees(t, p, "*")
+}
+
+func TestVerbsOfAClaimAreThoseThatBothSidesName(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	claiming(t, p, `"get","list","delete"`)
+	bind(t, consumer, p)
+	accept(t, consumer, "Accepted", `"get","list","create"`, everyObject)
+	sees(t, p, consumer.Name, "kube-root-ca.crt", "kube-root-ca.crt")
+	inside := view(t, kcptest.Masters, p, consumer.Name).Resource(configMaps).Namespace("default")
+	_, err := inside.Create(ctx, configMap("made", nil), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	kcptest.WantReason(t, inside.Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
+	_, err = inside.Apply(ctx, "applied", configMap("applied", nil), metav1.ApplyOptions{FieldManager: "provider"})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	kcptest.Eventually(t, "the binding tells of the difference", func(ctx context.Context) error {
+		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "PermissionClaimsMismatch") {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+}
+
+func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	claiming(t, p, `"*"`)
+	bind(t, consumer, p)
+	accept(t, consumer, "Accepted", `"*"`, `{"matchLabels":{"color":"red"}}`)
+	client := consumer.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default")
+	var key, value string
+	kcptest.Eventually(t, "an object is labelled", func(ctx context.Context) error {
+		made, err := client.Create(ctx, configMap("red-"+kcptest.Suffix(), map[string]any{"color": "red"}), metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		for k, v := range made.GetLabels() {
+			if strings.HasPrefix(k, "claimed.internal.apis.kcp.io/") {
+				key, value = k, v
+				return nil
+			}
+		}
+		return fmt.Errorf("its labels are %v", made.GetLabels())
+	})
+	forged, err := client.Create(ctx, configMap("forged", map[string]any{"color": "blue", key: value}), metav1.CreateOptions{})
+	if err != nil || forged.GetLabels()[key] != "" {
+		t.Errorf("a forged label was kept: %v, %v", forged.GetLabels(), err)
+	}
+	patched, err := client.Patch(ctx, "forged", types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)), metav1.PatchOptions{})
+	if err != nil || patched.GetLabels()[key] != "" {
+		t.Errorf("a label was forged by a patch: %v, %v", patched.GetLabels(), err)
+	}
+	stranger := server.Cluster(t).Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default")
+	planted, err := stranger.Create(ctx, configMap("planted", map[string]any{key: value}), metav1.CreateOptions{})
+	if err != nil || planted.GetLabels()[key] != "" {
+		t.Errorf("a label was forged where nothing is bound: %v, %v", planted.GetLabels(), err)
+	}
+	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(configMaps).Namespace("default").Get(ctx, "forged", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the provider sees a forged object: %v", err)
+	}
+}

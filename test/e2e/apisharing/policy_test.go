@@ -1,0 +1,121 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// forbidden returns nil for an error that says so.
+func forbidden(err error) error {
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return fmt.Errorf("got %w, want it forbidden", err)
+}
+
+func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	client := consumer.Dynamic(t, kcptest.Alice).Resource(widgets).Namespace("default")
+	if _, err := client.Create(ctx, widget("before", 1), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("without a policy: %v", err)
+	}
+	limit := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
+	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return forbidden(err)
+	})
+	// Who is called like that in the provider's cluster is somebody else.
+	grant := func(role, user string) {
+		p.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user="+user)
+	}
+	p.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: everything}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+`)
+	grant("everything", kcptest.Alice.Name)
+	grant("reader", "apis.kcp.io:binding:"+kcptest.Alice.Name)
+	kcptest.Eventually(t, "what the policy allows is allowed", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return err
+	})
+	kcptest.WantReason(t, client.Delete(ctx, "before", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
+	_, err := client.Create(ctx, widget("after", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	// The policy limits, and grants nothing.
+	consumer.Kubectl(t, "delete", "clusterrolebinding", kcptest.Alice.Name+"-cluster-admin")
+	kcptest.Eventually(t, "the consumer's own rules count", func(ctx context.Context) error {
+		_, err := client.List(ctx, metav1.ListOptions{})
+		return forbidden(err)
+	})
+}
+
+func TestRulesOfTheProviderHoldForWhatIsBound(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	policy := func(name, field string) string {
+		return fmt.Sprintf(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: ["*"], apiVersions: ["*"], operations: [CREATE], resources: [widgets, configmaps]}]
+  validations: [{expression: '!object.metadata.name.startsWith("%[2]s")', message: "%[2]s is not a good name"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, name, field)
+	}
+	p.Apply(t, policy("of-the-provider", "theirs"))
+	consumer.Apply(t, policy("of-the-consumer", "ours"))
+	inside := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default")
+	through := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).Namespace("default")
+	for _, name := range []string{"theirs", "ours"} {
+		kcptest.Eventually(t, "nobody can call a widget "+name, func(ctx context.Context) error {
+			_, err := inside.Create(ctx, widget(name+"-"+kcptest.Suffix(), 1), metav1.CreateOptions{})
+			return refused(err, name)
+		})
+		_, err := through.Create(ctx, widget(name+"-x", 1), metav1.CreateOptions{})
+		if err := refused(err, name); err != nil {
+			t.Errorf("through the provider's view: %v", err)
+		}
+	}
+	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default").Create(ctx, configMap("theirs", nil), metav1.CreateOptions{}); err != nil {
+		t.Errorf("the rules of the provider hold for what it does not provide: %v", err)
+	}
+}
+
+// refused returns nil for an error that says that a name is not good.
+func refused(err error, name string) error {
+	if err != nil && strings.Contains(err.Error(), name+" is not a good name") {
+		return nil
+	}
+	return fmt.Errorf("got %w", err)
+}
