@@ -34,6 +34,7 @@ func TestBindingWithThePlugins(t *testing.T) {
 	contains(kubectl.Run(t, "kcp", "claims", "get", "apibinding", "-o", "yaml"), "[]")
 	contains(kubectl.Run(t, append(bind, "--accept-permission-claim", "configmaps.core")...), `APIBinding "widgets" is bound to `+p.Name+":widgets.")
 	contains(kubectl.Run(t, "kcp", "claims", "get", "apibinding", "widgets"), "widgets configmaps.core get,list Accepted", "widgets secrets.core * Open")
+	sees(t, p, consumer.Name, "kube-root-ca.crt", "kube-root-ca.crt") // in two namespaces
 	contains(kubectl.Run(t, "kcp", "claims", "reject", "apibinding", "widgets", "--resource", "secrets.core"), "Rejected secrets.core (*)")
 	contains(kubectl.Run(t, "get", "apibinding", "widgets", "-o", "jsonpath={.spec.permissionClaims}"), `"state":"Accepted"`, `"state":"Rejected"`)
 	contains(kubectl.Run(t, "kcp", "get", "apis"), "widgets example.org v1 Widget APIBinding widgets → "+p.Name+":widgets")
