@@ -174,6 +174,11 @@ func TestAnsweringClaims(t *testing.T) {
 			t.Errorf("%q is not in %q, %v", want, stderr, err)
 		}
 	}
+	server.Hidden = map[string]bool{"apibindings": true}
+	if _, stderr, err := u.run("ws", "use", ":root:org:team-a"); err != nil || stderr != "" {
+		t.Errorf("who may not see the bindings is told %q, %v", stderr, err)
+	}
+	server.Hidden = nil
 	u.prints("Rejected configmaps.core (get)\nRemoved roles.rbac.authorization.k8s.io, which is not claimed any more", "kcp", "claims", "update", "apibinding", "widgets")
 	get("APIBINDING CLAIM VERBS STATE widgets configmaps.core get Rejected widgets secrets.core get Open", "widgets")
 	u.prints("APIBinding \"widgets\" is so already", "kcp", "claims", "update", "widgets")

@@ -128,7 +128,7 @@ func TestTheTutorialDoesWhatItShows(t *testing.T) {
 		t.Fatal(err)
 	}
 	server := kcptest.StartIn(t, t.TempDir()) // of its own: the tutorial begins with an empty one
-	env := server.Named("root").Command(t, "kubectl", kcptest.Masters).WithPlugins(t).Environment()
+	env := append(server.Named("root").Command(t, "kubectl", kcptest.Masters).WithPlugins(t).Environment(), "KUBECONFIG="+server.Kubeconfig())
 	reader := open(t, t.TempDir(), env)
 	ran := map[string]int{}
 	for _, b := range blocks(string(content)) {
