@@ -108,6 +108,7 @@ type config struct {
 	tree      *tree.Tree
 	types     *workspacetypes.Types
 	exports   *exports.Exports
+	defaults  exports.Defaults
 	// documents describe what the views of exports offer.
 	documents http.Handler
 	stored    map[string]*storage.Typed // by resource: what the server writes without requests

@@ -53,7 +53,7 @@ func (c *config) runControllers(ctx context.Context) {
 		workspacetype.New(set, c.dynamic),
 		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
-			Set: set, Exports: c.exports, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
+			Set: set, Exports: c.exports, Defaults: c.defaults.Of, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
 			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Clusters: c.stored["logicalclusters"],
 		}),
 		apiexportendpointslice.New(apiexportendpointslice.Inputs{

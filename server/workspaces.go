@@ -61,6 +61,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	}
 	c.scheduler.Follow(c.set)
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
-	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca}
+	c.defaults = exports.Defaults{Exports: c.exports, Types: c.types}
+	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca, Bindings: c.defaults.Of, Stored: c.stored["apibindings"]}
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
@@ -39,8 +40,11 @@ var aside = map[string]bool{
 // auditContent is the audit annotation of the request that made the first content of its cluster.
 const auditContent = "entry.kcp.io/content"
 
-// timeout of making everything, and of seeing it.
-const timeout = 20 * time.Second
+// timeout of making everything, and of seeing it; bindTimeout of waiting for APIs besides.
+const (
+	timeout     = 20 * time.Second
+	bindTimeout = 5 * time.Second
+)
 
 // Creator creates built-in objects.
 type Creator interface {
@@ -54,6 +58,9 @@ type Entry struct {
 	Creator Creator
 	// CA is what clients trust the server by, in PEM.
 	CA []byte
+	// Bindings are those that a cluster begins with, and Stored is where APIBindings are stored.
+	Bindings func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
+	Stored   *storage.Typed
 
 	making singleflight.Group
 }
@@ -106,6 +113,10 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 		// The server writes for itself: neither the end of the request that began nor what its user may do is of any matter.
 		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
 		defer cancel()
+		bound, err := e.bind(ctx, lc) // first: the namespaces say that everything is there
+		if err != nil {
+			return nil, err
+		}
 		var group errgroup.Group
 		for _, name := range namespaces {
 			content := contentOf(name, e.CA)
@@ -117,9 +128,34 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
-		return nil, wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
+		err = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
+		if err == nil {
+			bound()
+		}
+		return nil, err
 	})
 	return err
+}
+
+// bind makes the default bindings of a cluster, and returns what waits until their APIs are served. What cannot be bound, and why, is
+// in their status.
+func (e *Entry) bind(ctx context.Context, lc *corev1alpha1.LogicalCluster) (bound func(), err error) {
+	bindings := e.Bindings(lc)
+	for _, b := range bindings {
+		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+	}
+	return func() {
+		ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+		defer cancel()
+		for _, b := range bindings {
+			_ = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
+				seen, err := e.Set.APIBindings.Get(logicalcluster.Of(lc), "", b.Name)
+				return err == nil && (seen.Status.Phase == apisv1alpha2.APIBindingPhaseBound || len(seen.Status.Conditions) > 0), nil
+			})
+		}
+	}, nil
 }
 
 // create stores objects of different resources at once, and if some exist already, those that do not.

@@ -37,6 +37,8 @@ const remainingInterval = time.Second
 type Inputs struct {
 	Set     *informers.Set
 	Exports *exports.Exports
+	// Defaults returns the bindings that a cluster has because of its type.
+	Defaults func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	// Serves returns what a cluster serves.
 	Serves func(logicalcluster.Name) []customresources.Installed
 	// Resources returns every resource of the cluster of ctx.
@@ -99,13 +101,16 @@ func keysOf(bindings []*apisv1alpha2.APIBinding) []informers.Key {
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	binding, err := r.Set.APIBindings.Get(key.Cluster, "", key.Name)
 	if apierrors.IsNotFound(err) {
-		return nil
+		return r.remake(ctx, key)
 	}
 	if err != nil {
 		return err
 	}
 	if binding.DeletionTimestamp != nil {
 		return r.finalize(ctx, key, binding)
+	}
+	if changed, err := r.maintain(ctx, binding); changed || err != nil {
+		return err
 	}
 	status := binding.Status.DeepCopy()
 	if status.Phase == "" {

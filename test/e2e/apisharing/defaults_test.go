@@ -1,0 +1,87 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// defaultBinding returns the name and the status and claims of the one binding of a workspace.
+func defaultBinding(t *testing.T, ctx context.Context, workspace *kcptest.Cluster) (name, text string) {
+	t.Helper()
+	list, err := workspace.Dynamic(t, kcptest.Masters).Resource(bindings).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != 1 {
+		return "", fmt.Sprintf("%d bindings", len(list.Items))
+	}
+	return list.Items[0].GetName(), fmt.Sprint(list.Items[0].Object["spec"], list.Items[0].Object["status"])
+}
+
+func TestAWorkspaceBeginsWithTheAPIsOfItsType(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	claiming(t, p, `"*"`)
+	for _, mode := range []string{"InitializeOnly", "Maintain"} {
+		t.Run(mode, func(t *testing.T) {
+			name := strings.ToLower(mode)
+			p.Apply(t, fmt.Sprintf(`
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceType
+metadata: {name: %s}
+spec:
+  extend: {with: [{name: universal, path: root}]}
+  defaultAPIBindings: [{export: widgets}]
+  defaultAPIBindingLifecycle: %s
+`, name, mode))
+			made := p.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("of-"+name, p.Name, name))
+			// The very first request finds the API.
+			create(t, made, "one")
+			binding, text := defaultBinding(t, ctx, made)
+			if !strings.HasPrefix(binding, "widgets-") || !strings.Contains(text, "phase:Bound") || !strings.Contains(text, "state:Accepted") {
+				t.Errorf("the binding %s is %s", binding, text)
+			}
+			sees(t, p, p.GetWorkspace(t, "of-"+name).Spec.Cluster, "kube-root-ca.crt", "kube-root-ca.crt")
+
+			claiming(t, p, `"get","list","watch"`)
+			defer claiming(t, p, `"*"`)
+			kcptest.Eventually(t, "the binding knows the claims of the export", func(ctx context.Context) error {
+				_, text := defaultBinding(t, ctx, made)
+				if strings.Contains(text, "PermissionClaimsMismatch") == (mode == "InitializeOnly") && strings.Contains(text, "exportPermissionClaims:[map[group: identityHash: resource:configmaps verbs:[get list watch]") {
+					return nil
+				}
+				return fmt.Errorf("it is %s", text)
+			})
+			if err := made.Dynamic(t, kcptest.Masters).Resource(bindings).Delete(ctx, binding, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"InitializeOnly": "", "Maintain": binding}[mode]
+			kcptest.Eventually(t, "after its deletion the binding is as the type says", func(ctx context.Context) error {
+				name, text := defaultBinding(t, ctx, made)
+				if name != want || strings.Contains(text, "deletionTimestamp") {
+					return fmt.Errorf("there is %q, %s", name, text)
+				}
+				return nil
+			})
+			client := p.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces)
+			if err := client.Delete(ctx, "of-"+name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			kcptest.Eventually(t, "the workspace is gone with its objects and bindings", func(ctx context.Context) error {
+				_, err := client.Get(ctx, "of-"+name, metav1.GetOptions{})
+				if !apierrors.IsNotFound(err) {
+					return fmt.Errorf("it is there: %v", err)
+				}
+				return nil
+			})
+		})
+	}
+}
