@@ -264,45 +264,49 @@ func TestContexts(t *testing.T) {
 	byName.prints(`Created context "root:org:team-b" and switched to it.`, "ws", "create-context")
 }
 
+// completes fails the test unless pressing TAB at the end of the line offers want.
+func (u user) completes(want []string, line ...string) {
+	u.t.Helper()
+	stdout, _, err := u.run(append([]string{line[0], cobra.ShellCompRequestCmd}, line[1:]...)...)
+	var got []string
+	for _, l := range strings.Split(strings.TrimSpace(stdout), "\n") {
+		if name, _, _ := strings.Cut(l, "\t"); !strings.HasPrefix(name, ":") || strings.HasPrefix(name, ":root") {
+			got = append(got, name)
+		}
+	}
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		u.t.Errorf("%q is completed to %q, %v; want %q", line, got, err, want)
+	}
+}
+
 func TestCompletion(t *testing.T) {
 	server := forest(t)
 	server.Home = "root:homes:me"
 	u := at(t, server, "/clusters/root")
-	complete := func(want []string, line ...string) {
-		t.Helper()
-		stdout, _, err := u.run(append([]string{line[0], cobra.ShellCompRequestCmd}, line[1:]...)...)
-		var got []string
-		for _, l := range strings.Split(strings.TrimSpace(stdout), "\n") {
-			if name, _, _ := strings.Cut(l, "\t"); !strings.HasPrefix(name, ":") || strings.HasPrefix(name, ":root") {
-				got = append(got, name)
-			}
-		}
-		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%q is completed to %q, %v; want %q", line, got, err, want)
-		}
-	}
-	complete([]string{"closed", "homes", "org"}, "ws", "use", "")
-	complete([]string{"org"}, "ws", "o")
-	complete([]string{"org:team-a", "org:team-b"}, "ws", "org:t")
-	complete([]string{"org/team-a/app"}, "ws", "org/team-a/")
-	complete([]string{":root"}, "ws", ":")
-	complete([]string{":root:org"}, "ws", ":root:o")
-	complete([]string{"~:..:me"}, "ws", "~:..:")
-	complete([]string{"team-a", "team-b"}, "kcp", "workspace", "use", "-w", "org", "")
-	complete([]string{"homes"}, "ws", "tree", "-w", "ho")
-	complete([]string{"homes"}, "create-workspace", "new", "--workspace", "ho")
-	complete(nil, "ws", "use", "org", "")
-	complete(nil, "ws", "use", ":root:absent:")
-	complete([]string{"root:organization"}, "create-workspace", "--type", "root:o")
-	complete([]string{"name", "json", "yaml", "wide"}, "ws", "tree", "-o", "")
-	complete([]string{"mine"}, "ws", "--context", "")
-	complete([]string{"create", "create-context", "current", "closed"}, "ws", "c")
+	u.completes([]string{"closed", "homes", "org"}, "ws", "use", "")
+	u.completes([]string{"org"}, "ws", "o")
+	u.completes([]string{"org:team-a", "org:team-b"}, "ws", "org:t")
+	u.completes([]string{"org/team-a/app"}, "ws", "org/team-a/")
+	u.completes([]string{":root"}, "ws", ":")
+	u.completes([]string{":root:org"}, "ws", ":root:o")
+	u.completes([]string{"~:..:me"}, "ws", "~:..:")
+	u.completes([]string{"team-a", "team-b"}, "kcp", "workspace", "use", "-w", "org", "")
+	u.completes([]string{"homes"}, "ws", "tree", "-w", "ho")
+	u.completes([]string{"homes"}, "create-workspace", "new", "--workspace", "ho")
+	u.completes(nil, "ws", "use", "org", "")
+	u.completes(nil, "ws", "use", ":root:absent:")
+	u.completes([]string{"root:organization"}, "create-workspace", "--type", "root:o")
+	u.completes([]string{"name", "json", "yaml", "wide"}, "ws", "tree", "-o", "")
+	u.completes([]string{"mine"}, "ws", "--context", "")
+	u.completes([]string{"create", "create-context", "current", "closed"}, "ws", "c")
 }
 
 func TestHelpHasExamplesOfEveryCommand(t *testing.T) {
 	u := at(t, forest(t), "/clusters/root")
 	for _, line := range []string{"ws", "ws use", "ws current", "ws tree", "ws create", "ws create-context", "create-workspace",
-		"kcp workspace", "kcp workspace use", "kcp workspace tree", "kcp crd pull", "kcp crd compat", "kcp crd snapshot"} {
+		"kcp workspace", "kcp workspace use", "kcp workspace tree", "kcp crd pull", "kcp crd compat", "kcp crd snapshot",
+		"kcp bind", "kcp bind apiexport", "kcp claims", "kcp claims get apibinding", "kcp claims accept", "kcp claims reject", "kcp claims update",
+		"kcp get", "kcp get apis"} {
 		stdout, _, err := u.run(append(strings.Fields(line), "--help")...)
 		invocation := "  kubectl " + strings.ReplaceAll(line, "create-workspace", "create workspace")
 		_, examples, found := strings.Cut(stdout, "Examples:\n")

@@ -16,13 +16,9 @@ var manifests = []string{string(asYAML), string(asJSON)}
 
 // crd is the command with everything about CustomResourceDefinitions below it.
 func (s *session) crd(invocation string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "crd",
-		Short: "Pull, compare and convert CustomResourceDefinitions",
-		Long:  "Pull CustomResourceDefinitions from clusters, compare them, and turn them into what an APIExport offers.",
-		Args:  noMoreThan(0, "one of the commands below"),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		Example: examples(invocation, `
+	return group("crd", "Pull, compare and convert CustomResourceDefinitions",
+		"Pull CustomResourceDefinitions from clusters, compare them, and turn them into what an APIExport offers.",
+		examples(invocation, `
 			# The definitions of two resources of the current cluster
 			%[1]s pull deployments.apps widgets.example.com
 
@@ -31,9 +27,7 @@ func (s *session) crd(invocation string) *cobra.Command {
 
 			# A definition as an APIResourceSchema
 			%[1]s snapshot -f crd.yaml --prefix v1`),
-	}
-	cmd.AddCommand(s.crdPull(invocation), s.crdCompat(invocation), s.crdSnapshot(invocation))
-	return cmd
+		s.crdPull(invocation), s.crdCompat(invocation), s.crdSnapshot(invocation))
 }
 
 // readDefinitions reads a file, or standard input if its name is -.

@@ -56,11 +56,10 @@ func (s *session) printPulled(ctx context.Context, names []string, directory str
 	if err := p.client.Verify(ctx, p.Location); err != nil {
 		return err
 	}
-	config, err := s.flags.ToRESTConfig()
+	config, err := s.restConfig(p)
 	if err != nil {
 		return err
 	}
-	config.Host = p.URL()
 	cluster, err := pull.New(config)
 	if err != nil {
 		return err

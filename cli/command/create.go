@@ -14,6 +14,7 @@ import (
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/cli/kubeconfig"
+	"github.com/kcplane/kcp/cli/workspaces"
 )
 
 // patience is how long a new workspace may take to become ready.
@@ -116,7 +117,9 @@ func (s *session) create(ctx context.Context, c creation) error {
 		return err
 	}
 	progress := newProgress(s.ErrOut)
-	ws, err = p.client.WaitReady(ctx, p.Location, ws, c.patience, progress.show)
+	ws, err = p.client.WaitReady(ctx, p.Location, ws, c.patience, func(state *tenancyv1alpha1.Workspace) {
+		progress.show(fmt.Sprintf("Workspace %q: %s", state.Name, workspaces.Describe(state)))
+	})
 	progress.end()
 	if err != nil {
 		return err

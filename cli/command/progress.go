@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/term"
-
-	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
-	"github.com/kcplane/kcp/cli/workspaces"
 )
 
 // progress tells a waiting person what goes on: on a terminal in one line with the time, elsewhere in a line for each change.
@@ -32,11 +29,10 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// show tells the state of a workspace that is not ready.
-func (p *progress) show(ws *tenancyv1alpha1.Workspace) {
+// show tells the state of what is waited for.
+func (p *progress) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text := fmt.Sprintf("Workspace %q: %s", ws.Name, workspaces.Describe(ws))
 	if text == p.text {
 		return
 	}

@@ -36,7 +36,7 @@ func Kcp(streams genericiooptions.IOStreams) *cobra.Command {
 	s := newSession(root, streams)
 	workspace := &cobra.Command{Use: "workspace [WORKSPACE]", Aliases: []string{"ws", "workspaces"}}
 	s.workspaces(workspace, invocation+" workspace")
-	root.AddCommand(workspace, s.crd(invocation+" crd"))
+	root.AddCommand(workspace, s.bind(invocation+" bind"), s.claims(invocation+" claims"), s.get(invocation+" get"), s.crd(invocation+" crd"))
 	return root
 }
 
@@ -49,6 +49,20 @@ func (s *session) workspaces(cmd *cobra.Command, invocation string) {
 	create := &cobra.Command{Use: "create NAME"}
 	s.creates(create, invocation+" create")
 	cmd.AddCommand(s.use(invocation), s.current(invocation), s.tree(invocation), create, s.createContext(invocation))
+}
+
+// group returns a command that is there for the commands below it.
+func group(name, short, long, example string, below ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     name,
+		Short:   short,
+		Long:    long,
+		Example: example,
+		Args:    noMoreThan(0, "one of the commands below"),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(below...)
+	return cmd
 }
 
 // examples puts how the command is called into text and indents it as the help is.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
@@ -114,6 +115,17 @@ func (s *session) inWorkspace(ctx context.Context) (*place, error) {
 			"or name one with --workspace", p.URL(), location.ErrNoWorkspace)
 	}
 	return p, err
+}
+
+// restConfig is how clients that are not ours reach p.
+func (s *session) restConfig(p *place) (*rest.Config, error) {
+	config, err := s.flags.ToRESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.Host = p.URL()
+	return config, nil
 }
 
 // resolve returns where a name leads from p.

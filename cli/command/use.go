@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcplane/kcp/cli/apis"
 	"github.com/kcplane/kcp/cli/kubeconfig"
 	"github.com/kcplane/kcp/cli/location"
 	"github.com/kcplane/kcp/cli/picker"
@@ -132,7 +133,16 @@ func (s *session) arrive(ctx context.Context, p *place, to location.Location, sa
 		return err
 	}
 	a, _ := p.about(ctx, to) // that it can be entered is known; its type is a courtesy
-	return a.announce(s.Out)
+	if err := a.announce(s.Out); err != nil {
+		return err
+	}
+	if to.IsWorkspace() {
+		bindings, _ := apis.New(p.client).Bindings(ctx, to) // so are its claims
+		for i := range bindings {
+			s.warnOfClaims(&bindings[i])
+		}
+	}
+	return nil
 }
 
 // choose lets the user choose a workspace on the terminal, starting at name.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
@@ -36,6 +37,10 @@ type Server struct {
 	// Watched returns what a watch of a workspace sends, for the n-th watch from 0, and may change the workspace. Then the
 	// watch ends, unless Hold is set.
 	Watched func(n int, ws *tenancyv1alpha1.Workspace) []Event
+	// Hidden are resources of APIs that nobody may see, such as apiexports.
+	Hidden map[string]bool
+	// Binding brings the status of a binding on, when it is created and whenever it is read.
+	Binding func(*apisv1alpha2.APIBinding)
 	// Hold keeps watches open.
 	Hold bool
 
@@ -56,6 +61,7 @@ type Event struct {
 type cluster struct {
 	path, name, typeName string
 	workspaces           map[string]*tenancyv1alpha1.Workspace
+	sharing
 }
 
 func newCluster(path, name, typeName string) *cluster {
@@ -138,8 +144,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		refuse(w, apierrors.NewNotFound(tenancyv1alpha1.Resource("workspaces"), address))
 	case c == nil || s.Forbidden[c.path]:
 		refuse(w, apierrors.NewForbidden(schema.GroupResource{}, "", fmt.Errorf("workspace access not permitted")))
-	case api == "apis":
-		reply(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}})
+	case s.serveSharing(w, r, c, api):
 	case api == "apis/core.kcp.io/v1alpha1/logicalclusters/cluster":
 		reply(w, http.StatusOK, c.object())
 	case api == "apis/tenancy.kcp.io/v1alpha1/workspacetypes":

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/cli/location"
@@ -34,7 +35,7 @@ func New(config *rest.Config) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server has its own fairness between users
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{apisv1alpha2.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -48,8 +49,8 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{config: config, http: client, scheme: scheme, parameters: runtime.NewParameterCodec(scheme)}, nil
 }
 
-// at returns a client of one API in the workspace at l.
-func (c *Client) at(l location.Location, group schema.GroupVersion) (*rest.RESTClient, error) {
+// At returns a client of one API in the workspace at l.
+func (c *Client) At(l location.Location, group schema.GroupVersion) (*rest.RESTClient, error) {
 	config := rest.CopyConfig(c.config)
 	config.Host, config.APIPath, config.GroupVersion = l.URL(), "/apis", &group
 	return rest.RESTClientForConfigAndClient(config, c.http)
@@ -57,7 +58,7 @@ func (c *Client) at(l location.Location, group schema.GroupVersion) (*rest.RESTC
 
 // Verify asks the workspace at l for its APIs: whoever gets them may enter.
 func (c *Client) Verify(ctx context.Context, l location.Location) error {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return err
 	}
@@ -65,18 +66,18 @@ func (c *Client) Verify(ctx context.Context, l location.Location) error {
 	if apierrors.IsNotFound(err) && l.IsWorkspace() {
 		return c.notFound(ctx, l, err)
 	}
-	return c.explain(ctx, l, err)
+	return c.Explain(ctx, l, err)
 }
 
 // LogicalCluster returns the object that describes the logical cluster at l.
 func (c *Client) LogicalCluster(ctx context.Context, l location.Location) (*corev1alpha1.LogicalCluster, error) {
-	r, err := c.at(l, corev1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, corev1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}
 	lc := &corev1alpha1.LogicalCluster{}
 	err = r.Get().Resource("logicalclusters").Name(corev1alpha1.LogicalClusterName).Do(ctx).Into(lc)
-	return lc, c.explain(ctx, l, err)
+	return lc, c.Explain(ctx, l, err)
 }
 
 // Canonical returns l by the path that says where it is. A path that begins with the name of a logical cluster does not;
@@ -116,13 +117,13 @@ func (c *Client) Home(ctx context.Context, l location.Location) (location.Locati
 func (c *Client) Get(ctx context.Context, l location.Location, name string) (*tenancyv1alpha1.Workspace, error) {
 	ws, err := c.get(ctx, l, name)
 	if !apierrors.IsNotFound(err) {
-		err = c.explain(ctx, l, err)
+		err = c.Explain(ctx, l, err)
 	}
 	return ws, err
 }
 
 func (c *Client) get(ctx context.Context, l location.Location, name string) (*tenancyv1alpha1.Workspace, error) {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +133,7 @@ func (c *Client) get(ctx context.Context, l location.Location, name string) (*te
 
 // Create makes a workspace directly below l, with the error of the server.
 func (c *Client) Create(ctx context.Context, l location.Location, ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Workspace, error) {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}
@@ -147,11 +148,11 @@ func (c *Client) Children(ctx context.Context, l location.Location, limit int) (
 	if apierrors.IsForbidden(err) {
 		return nil, false, sentence(err, "you may not see the workspaces of %s: %s", l, err)
 	}
-	return children, more, c.explain(ctx, l, err)
+	return children, more, c.Explain(ctx, l, err)
 }
 
 func (c *Client) children(ctx context.Context, l location.Location, limit int) ([]tenancyv1alpha1.Workspace, bool, error) {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, false, err
 	}
@@ -174,13 +175,13 @@ func (c *Client) children(ctx context.Context, l location.Location, limit int) (
 
 // Types returns the names of the types of workspaces at l.
 func (c *Client) Types(ctx context.Context, l location.Location) ([]string, error) {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}
 	list := &tenancyv1alpha1.WorkspaceTypeList{}
 	if err := r.Get().Resource("workspacetypes").VersionedParams(&metav1.ListOptions{Limit: Page}, c.parameters).Do(ctx).Into(list); err != nil {
-		return nil, c.explain(ctx, l, err)
+		return nil, c.Explain(ctx, l, err)
 	}
 	var names []string
 	for _, item := range list.Items {

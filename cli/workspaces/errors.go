@@ -29,8 +29,8 @@ func sentence(cause error, format string, args ...any) error {
 	return &explained{fmt.Sprintf(format, args...), cause}
 }
 
-// explain says what the error of a request to the workspace at l means.
-func (c *Client) explain(ctx context.Context, l location.Location, err error) error {
+// Explain says what the error of a request to the workspace at l means.
+func (c *Client) Explain(ctx context.Context, l location.Location, err error) error {
 	var unreachable *url.Error
 	switch {
 	case err == nil:
@@ -38,7 +38,7 @@ func (c *Client) explain(ctx context.Context, l location.Location, err error) er
 	case isPathNotFound(err) && l.IsWorkspace():
 		return c.notFound(ctx, l, err)
 	case apierrors.IsNotFound(err):
-		return sentence(err, "%s serves no workspaces: it does not have the API tenancy.kcp.io, or is not kcp at all", l.URL())
+		return sentence(err, "%s serves no workspaces: it does not have the APIs of kcp (%s)", l.URL(), err)
 	case apierrors.IsForbidden(err):
 		hint := ""
 		if _, below := l.Parent(); !below && !l.IsCanonical() {
@@ -119,7 +119,7 @@ func homeError(l location.Location, err error) error {
 func (c *Client) ExplainCreate(ctx context.Context, l location.Location, name string, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || isPathNotFound(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) {
-		return c.explain(ctx, l, err)
+		return c.Explain(ctx, l, err)
 	}
 	return sentence(err, "workspace %q cannot be created in %s: %s", name, l, err)
 }

@@ -55,7 +55,7 @@ func (c *Client) WaitReady(ctx context.Context, l location.Location, ws *tenancy
 // next returns the state that follows ws, by a watch from it on. A watch that ends before is followed by a list, and by a watch
 // from there on.
 func (c *Client) next(ctx context.Context, l location.Location, ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Workspace, error) {
-	r, err := c.at(l, tenancyv1alpha1.SchemeGroupVersion)
+	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
 	}

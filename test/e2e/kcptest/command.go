@@ -83,6 +83,9 @@ func (c Command) WithPlugins(t testing.TB) Command {
 	return c
 }
 
+// Environment returns the variables that the command runs with, for programs that run it.
+func (c Command) Environment() []string { return slices.Clone(c.env) }
+
 // Input returns the command with text as its standard input.
 func (c Command) Input(text string) Command {
 	c.stdin = text

@@ -1,0 +1,159 @@
+// Package tutorial runs what docs/apis.md tells its readers to type, and compares what it shows with what they would see.
+package tutorial
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var document = filepath.Join("..", "..", "..", "docs", "apis.md")
+
+// block is a fenced code block of a document.
+type block struct {
+	line int
+	// info is what stands behind the fence: "sh" for commands, "console" for commands with their output, and "sh terminal=controller"
+	// for a command that runs until the reader ends it, in a terminal of its own.
+	info, text string
+}
+
+// blocks returns the code blocks of a document.
+func blocks(content string) []block {
+	var found []block
+	inside := false
+	for i, line := range strings.Split(content, "\n") {
+		switch fence, isFence := strings.CutPrefix(line, "```"); {
+		case isFence && inside:
+			inside = false
+		case isFence:
+			inside = true
+			found = append(found, block{line: i + 1, info: fence})
+		case inside:
+			found[len(found)-1].text += line + "\n"
+		}
+	}
+	return found
+}
+
+// terminal is a shell that a reader types into. It ends at the first command that fails.
+type terminal struct {
+	typed io.Writer
+	shown *bufio.Reader
+}
+
+const prompt = "--- the commands have ended ---"
+
+// open starts a shell in a directory, which ends with the test.
+func open(t *testing.T, directory string, env []string) *terminal {
+	t.Helper()
+	shell := exec.Command("bash")
+	shell.Dir, shell.Env = directory, env
+	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	typed, err := shell.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) // what the shell has started, too
+		_ = shell.Wait()
+	})
+	terminal := &terminal{typed, bufio.NewReader(shown)}
+	terminal.enter("exec 2>&1; set -euo pipefail")
+	return terminal
+}
+
+func (s *terminal) enter(text string) {
+	_, _ = fmt.Fprintln(s.typed, text) // a shell that has ended tells so when its output is read
+}
+
+// run returns what the commands print, and an error if one of them fails. They are sourced from a file, so that none of them reads
+// what is typed next.
+func (s *terminal) run(t *testing.T, commands string) (string, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "commands")
+	if err := os.WriteFile(file, []byte(commands), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.enter("source " + file + " </dev/null; echo '" + prompt + "'")
+	var shown strings.Builder
+	for {
+		line, err := s.shown.ReadString('\n')
+		if before, ended := strings.CutSuffix(line, prompt+"\n"); ended {
+			return shown.String() + before, nil
+		}
+		shown.WriteString(line)
+		if err != nil {
+			return shown.String(), fmt.Errorf("a command failed: %w", err)
+		}
+	}
+}
+
+// check compares the output of each command with what a block shows. It may take a moment until it is so.
+func (s *terminal) check(t *testing.T, b block) {
+	t.Helper()
+	for _, entry := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+		command, want, _ := strings.Cut(entry, "\n")
+		kcptest.Eventually(t, fmt.Sprintf("the output of line %d and following, $ %s", b.line, command), func(context.Context) error {
+			got, err := s.run(t, "( "+command+"\n) || true\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+				return fmt.Errorf("it is\n%s", got)
+			}
+			return nil
+		})
+	}
+}
+
+func TestTheTutorialDoesWhatItShows(t *testing.T) {
+	content, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := kcptest.StartIn(t, t.TempDir()) // of its own: the tutorial begins with an empty one
+	env := append(server.Named("root").Command(t, "kubectl", kcptest.Masters).WithPlugins(t).Environment(), "KUBECONFIG="+server.Kubeconfig())
+	reader := open(t, t.TempDir(), env)
+	ran := map[string]int{}
+	for _, b := range blocks(string(content)) {
+		ran[b.info]++
+		switch b.info {
+		case "sh":
+			if out, err := reader.run(t, b.text); err != nil {
+				t.Fatalf("the commands of line %d and following: %v\n%s", b.line, err, out)
+			}
+		case "console":
+			reader.check(t, b)
+		case "sh terminal=controller":
+			log := filepath.Join(t.TempDir(), "controller.log")
+			home := "HOME=" + os.Getenv("HOME") // where Go has what it has built before
+			open(t, filepath.Join("..", "..", ".."), append(env, home)).enter("exec > " + log + " 2>&1\n" + b.text)
+			t.Cleanup(func() {
+				if content, err := os.ReadFile(log); err == nil && t.Failed() {
+					t.Logf("the controller says at last:\n%s", content[max(0, len(content)-4000):])
+				}
+			})
+		default:
+			t.Errorf("line %d: nobody runs a block of %q", b.line, b.info)
+		}
+	}
+	if ran["sh"] == 0 || ran["console"] == 0 || ran["sh terminal=controller"] != 1 {
+		t.Errorf("the document has these blocks: %v", ran)
+	}
+}
