@@ -85,6 +85,10 @@ bench: ## Measure the server beside a vanilla kube-apiserver and print the ratio
 	$(GO) run ./test/bench
 
 N ?= 10000
+.PHONY: bench-sharing
+bench-sharing: ## Measure an API that N logical clusters have bound, beside a vanilla kube-apiserver.
+	$(GO) run ./test/bench -sharing=$(N)
+
 .PHONY: bench-workspaces
 bench-workspaces: ## Measure a server with up to N workspaces; what is interrupted goes on in .bench.
 	$(GO) run ./test/bench -workspaces=$(N) -directory=.bench/$(N) -svg=.bench/workspaces-$(N).svg
