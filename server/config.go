@@ -396,7 +396,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	}
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
-		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Bindings: c.set.APIBindings,
+		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
 		AllOptions: c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)

@@ -56,7 +56,7 @@ func (c *config) runControllers(ctx context.Context) {
 		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
 			Set: set, Exports: c.exports, Defaults: c.defaults.Of, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
-			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Clusters: c.stored["logicalclusters"],
+			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
 		}),
 		apiexportendpointslice.New(apiexportendpointslice.Inputs{
 			Set: set, Exports: c.exports, Slices: c.stored["apiexportendpointslices"], ShardName: c.opts.ShardName,

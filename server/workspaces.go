@@ -36,6 +36,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		{apisv1alpha2.SchemeGroupVersion, "apibindings", "APIBinding", informers.Source{}},
 		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", "APIResourceSchema", informers.Source{}},
 		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", "APIExportEndpointSlice", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiconversions", "APIConversion", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")

@@ -70,6 +70,7 @@ func New(config Config) (admission.Interface, error) {
 		{"core.kcp.io/Shard", shardDefaults{}},
 		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{}},
 		{"apis.kcp.io/APIExport", exportRules{config}},
+		{"apis.kcp.io/APIConversion", conversionRules{config}},
 		{"apis.kcp.io/APIBinding", bindingRules{}},
 		{"apis.kcp.io/APIBindingPermission", bindPermission{config}},
 		{"kcp.io/PathAnnotation", pathAnnotation{config}},

@@ -24,6 +24,8 @@ import (
 // bound is what the clusters have bound, guarded by the registry.
 type bound struct {
 	schemas map[string]*apiextensionsv1.CustomResourceDefinition // by the UID of the schema
+	// rules are those of conversions, by the URL under which definitions name them.
+	rules map[string]*apisv1alpha1.APIConversionSpec
 	// missing are bound resources whose schema has not arrived.
 	missing map[use]binding
 }
@@ -42,11 +44,11 @@ type binding struct {
 }
 
 func newBound() bound {
-	return bound{schemas: map[string]*apiextensionsv1.CustomResourceDefinition{}, missing: map[use]binding{}}
+	return bound{schemas: map[string]*apiextensionsv1.CustomResourceDefinition{}, rules: map[string]*apisv1alpha1.APIConversionSpec{}, missing: map[use]binding{}}
 }
 
 // followBindings follows the APIBindings of all clusters, and the schemas that are kept for them.
-func (r *registry) followBindings(bindings, schemas *informers.Informer) {
+func (r *registry) followBindings(bindings *informers.Informer, schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	schemas.AddHandler(func(old, obj runtime.Object) {
 		if obj == nil { // what serves a resource goes on to
 			if gone := old.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(gone) == logicalcluster.SystemBoundCRDs {
@@ -60,6 +62,15 @@ func (r *registry) followBindings(bindings, schemas *informers.Informer) {
 			r.keep(kept)
 		}
 	})
+	r.conversions.AddHandler(func(old, obj runtime.Object) {
+		c := conversionIn(old, obj)
+		if logicalcluster.Of(c) != logicalcluster.SystemBoundCRDs {
+			return
+		}
+		if kept, err := schemas.Get(logicalcluster.SystemBoundCRDs, "", c.Name); err == nil {
+			r.rekeep(kept, bindings)
+		}
+	})
 	bindings.AddHandler(func(old, obj runtime.Object) {
 		before, now := usesOf(old), usesOf(obj)
 		for u, b := range before {
@@ -71,6 +82,29 @@ func (r *registry) followBindings(bindings, schemas *informers.Informer) {
 			r.bind(u, b)
 		}
 	})
+}
+
+// conversionIn returns the conversion that an event is about.
+func conversionIn(old, obj runtime.Object) *apisv1alpha1.APIConversion {
+	if obj == nil {
+		obj = old
+	}
+	return obj.(*apisv1alpha1.APIConversion)
+}
+
+// rekeep takes a schema in again, with other rules of conversion, and serves it where it is bound.
+func (r *registry) rekeep(schema *apisv1alpha1.APIResourceSchema, bindings *informers.Informer) {
+	r.mu.Lock()
+	delete(r.bound.schemas, schema.Name)
+	r.mu.Unlock()
+	r.keep(schema)
+	for _, obj := range bindings.Indexer().List() {
+		for u, b := range usesOf(obj.(*apisv1alpha2.APIBinding)) {
+			if b.schema == schema.Name {
+				r.bind(u, b)
+			}
+		}
+	}
 }
 
 // usesOf returns what an APIBinding makes its cluster serve.
@@ -96,7 +130,7 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 	if known {
 		return
 	}
-	crd, err := DefinitionOf(schema)
+	crd, err := r.definitionOf(schema)
 	if err != nil {
 		utilruntime.HandleError(fmt.Errorf("a bound API cannot be served: %w", err))
 		return
@@ -221,20 +255,25 @@ func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExpor
 		}
 		r.follow(obj.(*apisv1alpha2.APIExport), schemas)
 	})
-	schemas.AddHandler(func(_, obj runtime.Object) {
-		s, ok := obj.(*apisv1alpha1.APIResourceSchema)
-		if !ok || s == nil {
-			return // an export goes on to offer what it has
-		}
-		all, err := exports.List(logicalcluster.Of(s))
+	again := func(cluster logicalcluster.Name, schema string) {
+		all, err := exports.List(cluster)
 		if err != nil {
 			return
 		}
 		for _, export := range all {
-			if slices.ContainsFunc(export.Spec.Resources, func(r apisv1alpha2.ResourceSchema) bool { return r.Schema == s.Name }) {
+			if slices.ContainsFunc(export.Spec.Resources, func(r apisv1alpha2.ResourceSchema) bool { return r.Schema == schema }) {
 				r.follow(export, schemas)
 			}
 		}
+	}
+	schemas.AddHandler(func(_, obj runtime.Object) {
+		if s, ok := obj.(*apisv1alpha1.APIResourceSchema); ok && s != nil { // without it an export goes on to offer what it has
+			again(logicalcluster.Of(s), s.Name)
+		}
+	})
+	r.conversions.AddHandler(func(old, obj runtime.Object) {
+		c := conversionIn(old, obj)
+		again(logicalcluster.Of(c), c.Name)
 	})
 }
 
@@ -250,7 +289,7 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 		if err != nil {
 			continue // comes later, or never
 		}
-		crd, err := DefinitionOf(s)
+		crd, err := r.definitionOf(s)
 		if err != nil {
 			utilruntime.HandleError(fmt.Errorf("APIExport %s|%s: %w", cluster, export.Name, err))
 			continue

@@ -28,13 +28,17 @@ const conversionURL = "https://conversion.kcp.invalid/"
 
 // convertHere makes a definition of more than one version convert its objects in this process.
 func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
-	if len(crd.Spec.Versions) == 1 {
-		return
+	if len(crd.Spec.Versions) > 1 {
+		convertAt(crd, conversionURL)
 	}
+}
+
+// convertAt makes a definition convert its objects by the webhook at url.
+func convertAt(crd *apiextensionsv1.CustomResourceDefinition, url string) {
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(conversionURL)},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(url)},
 			ConversionReviewVersions: []string{"v1"},
 		},
 	}

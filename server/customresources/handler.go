@@ -32,10 +32,11 @@ type Config struct {
 	Definitions informers.Lister[*apiextensionsv1.CustomResourceDefinition]
 	// Live reads one definition of the context's cluster consistently.
 	Live func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
-	// Exports, Schemas and Bindings are those of all clusters; their informers must not run yet.
-	Exports  informers.Lister[*apisv1alpha2.APIExport]
-	Schemas  informers.Lister[*apisv1alpha1.APIResourceSchema]
-	Bindings informers.Lister[*apisv1alpha2.APIBinding]
+	// Exports, Schemas, Conversions and Bindings are those of all clusters; their informers must not run yet.
+	Exports     informers.Lister[*apisv1alpha2.APIExport]
+	Schemas     informers.Lister[*apisv1alpha1.APIResourceSchema]
+	Conversions informers.Lister[*apisv1alpha1.APIConversion]
+	Bindings    informers.Lister[*apisv1alpha2.APIBinding]
 	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
 	// the objects of a resource wherever they are.
 	Options, AllOptions generic.RESTOptionsGetter
@@ -67,6 +68,9 @@ func New(config Config) (*Handler, error) {
 		if d.Identity != "" {
 			c.Options = config.BoundOptions(d.Identity)
 		}
+		if rules := h.registry.rulesOf(d.CRD); rules != nil {
+			c.AuthResolver = toRules(d.CRD, rules)
+		}
 		return h.compile(d, c)
 	})
 	h.metadata = newMetadataDefinitions(func(d *Definition) (http.Handler, error) {
@@ -97,8 +101,9 @@ func New(config Config) (*Handler, error) {
 		}
 	}
 	h.registry.watch(config.Definitions.Informer)
+	h.registry.conversions = config.Conversions
 	h.registry.followExports(config.Exports, config.Schemas)
-	h.registry.followBindings(config.Bindings.Informer, config.Schemas.Informer)
+	h.registry.followBindings(config.Bindings.Informer, config.Schemas)
 	return h, nil
 }
 

@@ -91,10 +91,11 @@ func newShard(t *testing.T) *shard {
 	var err error
 	s.Handler, err = New(Config{
 		Definitions: informers.Lister[*apiextensionsv1.CustomResourceDefinition]{Informer: s.fed}, Live: s.live,
-		Exports:  informers.Lister[*apisv1alpha2.APIExport]{Informer: silent("apiexports", &apisv1alpha2.APIExport{})},
-		Schemas:  informers.Lister[*apisv1alpha1.APIResourceSchema]{Informer: silent("apiresourceschemas", &apisv1alpha1.APIResourceSchema{})},
-		Bindings: informers.Lister[*apisv1alpha2.APIBinding]{Informer: silent("apibindings", &apisv1alpha2.APIBinding{})},
-		Options:  backend.Custom(restOptions(t)), AllOptions: backend.All(restOptions(t)),
+		Exports:     informers.Lister[*apisv1alpha2.APIExport]{Informer: silent("apiexports", &apisv1alpha2.APIExport{})},
+		Schemas:     informers.Lister[*apisv1alpha1.APIResourceSchema]{Informer: silent("apiresourceschemas", &apisv1alpha1.APIResourceSchema{})},
+		Conversions: informers.Lister[*apisv1alpha1.APIConversion]{Informer: silent("apiconversions", &apisv1alpha1.APIConversion{})},
+		Bindings:    informers.Lister[*apisv1alpha2.APIBinding]{Informer: silent("apibindings", &apisv1alpha2.APIBinding{})},
+		Options:     backend.Custom(restOptions(t)), AllOptions: backend.All(restOptions(t)),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return backend.Bound(restOptions(t), identity)
 		},

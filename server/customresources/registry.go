@@ -13,6 +13,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -34,6 +35,8 @@ type registry struct {
 	// forgotten, when no cluster serves it. Neither is called with the lock held.
 	moved     func(cluster logicalcluster.Name, key string)
 	forgotten func(key string)
+	// conversions are the rules between versions of schemas, under the names of these.
+	conversions informers.Lister[*apisv1alpha1.APIConversion]
 
 	mu        sync.RWMutex
 	byHash    map[string]*Definition

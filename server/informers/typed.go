@@ -45,6 +45,7 @@ type Set struct {
 	APIBindings             Lister[*apisv1alpha2.APIBinding]
 	APIResourceSchemas      Lister[*apisv1alpha1.APIResourceSchema]
 	APIExportEndpointSlices Lister[*apisv1alpha1.APIExportEndpointSlice]
+	APIConversions          Lister[*apisv1alpha1.APIConversion]
 }
 
 // NewSet takes every informer of the set from f.
@@ -84,6 +85,7 @@ func NewSet(f *Factory) (*Set, error) {
 		{apisv1alpha2.SchemeGroupVersion, "apibindings", &apisv1alpha2.APIBinding{}, &s.APIBindings.Informer},
 		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", &apisv1alpha1.APIResourceSchema{}, &s.APIResourceSchemas.Informer},
 		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", &apisv1alpha1.APIExportEndpointSlice{}, &s.APIExportEndpointSlices.Informer},
+		{apisv1alpha1.SchemeGroupVersion, "apiconversions", &apisv1alpha1.APIConversion{}, &s.APIConversions.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

@@ -139,7 +139,14 @@ func (t *Typed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return t.WatchWithContext(context.Background(), options)
 }
 
+// leastPage is how many objects a page has at the least: etcd counts what is left with every page, so that the pages of a
+// million objects must not be many.
+const leastPage = 20_000
+
 func (t *Typed) options(options metav1.ListOptions) storage.ListOptions {
+	if options.Limit > 0 {
+		options.Limit = max(options.Limit, leastPage)
+	}
 	return storage.ListOptions{
 		ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch, Recursive: true,
 		Predicate: storage.SelectionPredicate{

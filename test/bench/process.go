@@ -117,7 +117,7 @@ func (p *process) ready(ctx context.Context) error {
 		p.stop()
 		return err
 	}
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
 		response, err := p.connections[0].Get(p.config.Host + "/readyz")
 		if err != nil {
 			continue
@@ -128,7 +128,7 @@ func (p *process) ready(ctx context.Context) error {
 		}
 	}
 	p.stop()
-	return fmt.Errorf("%s is not ready after two minutes: %w", p.name, ctx.Err())
+	return fmt.Errorf("%s is not ready after five minutes", p.name)
 }
 
 // connect prepares the connections: every client of a load has its own, as clients in processes of their own do.

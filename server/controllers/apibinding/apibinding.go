@@ -44,8 +44,8 @@ type Inputs struct {
 	// Resources returns every resource of the cluster of ctx.
 	Resources func(ctx context.Context) ([]discovery.Resource, error)
 	Metadata  metadata.Interface
-	// Bindings, Schemas and Clusters store APIBindings, APIResourceSchemas and LogicalClusters.
-	Bindings, Schemas, Clusters *storage.Typed
+	// Bindings, Schemas, Conversions and Clusters store APIBindings, APIResourceSchemas, APIConversions and LogicalClusters.
+	Bindings, Schemas, Conversions, Clusters *storage.Typed
 }
 
 type reconciler struct {
@@ -68,14 +68,19 @@ func New(in Inputs) *controller.Controller {
 		r.waiting.Retry()
 		return keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
 	})
-	r.controller.WatchMapped(in.Set.APIResourceSchemas.Informer, func(obj runtime.Object) []informers.Key {
-		s := obj.(*apisv1alpha1.APIResourceSchema)
-		var keys []informers.Key
-		for _, export := range in.Exports.WithSchema(logicalcluster.Of(s), s.Name) {
-			keys = append(keys, keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))...)
-		}
-		return keys
-	})
+	for _, named := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
+		r.controller.WatchMapped(named, func(obj runtime.Object) []informers.Key {
+			schema, err := informers.KeyOf(obj)
+			if err != nil {
+				return nil
+			}
+			var keys []informers.Key
+			for _, export := range in.Exports.WithSchema(schema.Cluster, schema.Name) {
+				keys = append(keys, keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))...)
+			}
+			return keys
+		})
+	}
 	// A name that is free again may be wanted by another binding of the cluster.
 	freed := func(old, obj runtime.Object) {
 		if obj != nil {
@@ -339,8 +344,12 @@ func upsert(status *apisv1alpha2.APIBindingStatus, resource apisv1alpha2.BoundAP
 	status.BoundResources = append(status.BoundResources, resource)
 }
 
-// keep makes a copy of a schema that outlives its provider, under the UID of the original.
+// keep makes copies of a schema and its conversion that outlive their provider, under the UID of the schema.
 func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
+	ctx = logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs)
+	if err := r.keepConversion(ctx, s); err != nil {
+		return err
+	}
 	if _, err := r.Set.APIResourceSchemas.Get(logicalcluster.SystemBoundCRDs, "", string(s.UID)); !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -354,9 +363,40 @@ func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema
 		},
 		Spec: *s.Spec.DeepCopy(),
 	}
-	err := r.Schemas.Create(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), kept.Name, kept)
+	err := r.Schemas.Create(ctx, kept.Name, kept)
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
+}
+
+// keepConversion keeps the rules of a schema, as they are now. Those of a provider who is gone stay.
+func (r *reconciler) keepConversion(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
+	rules, err := r.Set.APIConversions.Get(logicalcluster.Of(s), "", s.Name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	name := string(s.UID)
+	kept, err := r.Set.APIConversions.Get(logicalcluster.SystemBoundCRDs, "", name)
+	switch {
+	case apierrors.IsNotFound(err):
+		err = r.Conversions.Create(ctx, name, &apisv1alpha1.APIConversion{
+			TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIConversion"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1},
+			Spec:       *rules.Spec.DeepCopy(),
+		})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		return err
+	case err != nil || reflect.DeepEqual(kept.Spec, rules.Spec):
+		return err
+	}
+	return r.Conversions.Update(ctx, name, &apisv1alpha1.APIConversion{}, func(obj runtime.Object) error {
+		obj.(*apisv1alpha1.APIConversion).Spec = *rules.Spec.DeepCopy()
+		return nil
+	})
 }
