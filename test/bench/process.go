@@ -40,6 +40,10 @@ func startKCP(ctx context.Context, bin, dir string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	return startKCPAt(ctx, bin, dir, port)
+}
+
+func startKCPAt(ctx context.Context, bin, dir string, port int) (*process, error) {
 	tokens, err := tokenFile(dir)
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ type requests struct{ Get, Get99, Update, Update99 float64 }
 
 // workspacesRun is the state of a run, kept in its directory so that it can be resumed.
 type workspacesRun struct {
+	Port    int     // always the same: it is in the URL of every workspace
 	Empty   float64 // resident memory in bytes without a workspace
 	Marks   []mark
 	Created int // of the next mark
@@ -85,7 +86,12 @@ func measureWorkspaces(ctx context.Context, n int, directory string) (*workspace
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	if r.kcp, err = startKCP(ctx, bin, filepath.Join(directory, "kcp")); err != nil {
+	if r.Port == 0 {
+		if r.Port, err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	if r.kcp, err = r.start(ctx); err != nil {
 		return nil, err
 	}
 	defer func() { r.kcp.stop() }()
@@ -110,6 +116,10 @@ func measureWorkspaces(ctx context.Context, n int, directory string) (*workspace
 		}
 	}
 	return r, r.save()
+}
+
+func (r *workspacesRun) start(ctx context.Context) (*process, error) {
+	return startKCPAt(ctx, r.bin, filepath.Join(r.directory, "kcp"), r.Port)
 }
 
 // reach creates workspaces until there are n, and measures.
@@ -154,7 +164,7 @@ func (r *workspacesRun) reach(ctx context.Context, n int) error {
 	}
 	r.kcp.stop()
 	begin := time.Now()
-	if r.kcp, err = startKCP(ctx, r.bin, filepath.Join(r.directory, "kcp")); err != nil {
+	if r.kcp, err = r.start(ctx); err != nil {
 		return err
 	}
 	m.Restart = time.Since(begin).Seconds()
