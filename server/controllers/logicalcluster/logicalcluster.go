@@ -54,7 +54,14 @@ type reconciler struct {
 func New(in Inputs) *controller.Controller {
 	r := &reconciler{Inputs: in, started: time.Now()}
 	r.controller = controller.New("logicalcluster", 8, r.reconcile)
-	r.controller.Watch(in.Set.LogicalClusters.Informer)
+	// Nothing is queued for what is settled, which is nearly everything when a server starts.
+	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
+		lc := obj.(*corev1alpha1.LogicalCluster)
+		if r.settled(lc) {
+			return nil
+		}
+		return []informers.Key{{Cluster: logicalcluster.Of(lc), Name: lc.Name}}
+	})
 	in.Set.Namespaces.AddHandler(func(old, obj runtime.Object) {
 		if obj == nil {
 			r.lostNamespace(logicalcluster.Of(old.(*corev1.Namespace)))

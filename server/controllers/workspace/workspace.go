@@ -50,13 +50,26 @@ func New(in Inputs) *controller.Controller {
 	r := &reconciler{Inputs: in}
 	r.controller = controller.New("workspace", 16, r.reconcile)
 	r.waiting = controller.NewWaiting(r.controller)
-	r.controller.Watch(in.Set.Workspaces.Informer)
+	// Nothing is queued for what is settled, which is nearly everything when a server starts.
+	r.controller.WatchMapped(in.Set.Workspaces.Informer, func(obj runtime.Object) []informers.Key {
+		ws := obj.(*tenancyv1alpha1.Workspace)
+		if lc, err := r.logicalCluster(ws); err == nil && r.settled(ws, lc) {
+			return nil
+		}
+		return []informers.Key{{Cluster: logicalcluster.Of(ws), Name: ws.Name}}
+	})
 	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
 		owner := obj.(*corev1alpha1.LogicalCluster).Spec.Owner
 		if owner == nil || owner.Resource != resource.Resource {
 			return nil
 		}
-		return []informers.Key{{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}}
+		key := informers.Key{Cluster: logicalcluster.Name(owner.Cluster), Name: owner.Name}
+		if ws, err := in.Set.Workspaces.Get(key.Cluster, "", key.Name); err == nil {
+			if lc, err := r.logicalCluster(ws); err == nil && r.settled(ws, lc) {
+				return nil
+			}
+		}
+		return []informers.Key{key}
 	})
 	again := func(_, _ runtime.Object) { r.waiting.Retry() }
 	in.Set.Shards.AddHandler(again)
