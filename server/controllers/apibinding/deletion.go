@@ -14,6 +14,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -96,23 +97,7 @@ func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, res
 	if version == "" {
 		return 0, nil // it was never served
 	}
-	client := r.Metadata.Resource(schema.GroupVersionResource{Group: resource.Group, Version: version, Resource: resource.Resource})
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return 0, err
-	}
-	for _, item := range list.Items {
-		if item.DeletionTimestamp != nil {
-			continue
-		}
-		if err := client.Namespace(item.Namespace).Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return 0, err
-		}
-	}
-	if list, err = client.List(ctx, metav1.ListOptions{}); err != nil {
-		return 0, err
-	}
-	return len(list.Items), nil
+	return instances.Delete(ctx, r.Metadata, schema.GroupVersionResource{Group: resource.Group, Version: version, Resource: resource.Resource}, metav1.DeleteOptions{})
 }
 
 // release removes the finalizer of a binding, and with the last one the binding.

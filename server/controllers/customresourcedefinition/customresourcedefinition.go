@@ -2,7 +2,6 @@ package customresourcedefinition
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/informers"
 )
 
@@ -149,25 +149,8 @@ func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.C
 	if version == "" || !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		return false, nil // nothing could ever be stored, or nothing can be reached
 	}
-	client := r.metadata.Resource(schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Status.AcceptedNames.Plural})
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, ignoreNotFound(err)
-	}
-	for _, item := range list.Items {
-		if item.DeletionTimestamp != nil {
-			continue
-		}
-		err := client.Namespace(item.Namespace).Delete(ctx, item.Name, metav1.DeleteOptions{})
-		if ignoreNotFound(err) != nil {
-			return false, fmt.Errorf("deleting instance %s/%s of %s: %w", item.Namespace, item.Name, crd.Name, err)
-		}
-	}
-	list, err = client.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return false, ignoreNotFound(err)
-	}
-	return len(list.Items) > 0, nil
+	left, err := instances.Delete(ctx, r.metadata, schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Status.AcceptedNames.Plural}, metav1.DeleteOptions{})
+	return left > 0, ignoreNotFound(err)
 }
 
 func ignoreNotFound(err error) error {

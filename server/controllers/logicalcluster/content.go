@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/discovery"
 )
 
@@ -96,31 +97,9 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 
 // deleteResource deletes every object of a resource, and returns how many wait for their finalizers.
 func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
-	client := r.Metadata.Resource(d.GroupVersionResource)
 	background := metav1.DeletePropagationBackground
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil || len(list.Items) == 0 {
-		return 0, ignoreGone(err)
-	}
-	for i := range list.Items {
-		item := &list.Items[i]
-		if item.DeletionTimestamp != nil {
-			continue
-		}
-		err := client.Namespace(item.Namespace).Delete(ctx, item.Name, metav1.DeleteOptions{PropagationPolicy: &background})
-		if ignoreGone(err) != nil {
-			return 0, fmt.Errorf("deleting %s %s: %w", d.GroupResource(), item.Name, err)
-		}
-	}
-	list, err = client.List(ctx, metav1.ListOptions{Limit: 500})
-	if err != nil {
-		return 0, ignoreGone(err)
-	}
-	n := len(list.Items)
-	if more := list.RemainingItemCount; more != nil {
-		n += int(*more)
-	}
-	return n, nil
+	left, err := instances.Delete(ctx, r.Metadata, d.GroupVersionResource, metav1.DeleteOptions{PropagationPolicy: &background})
+	return left, ignoreGone(err)
 }
 
 func ignoreGone(err error) error {
