@@ -1,7 +1,6 @@
 package customresources
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,11 +22,15 @@ import (
 
 // bound is what the clusters have bound, guarded by the registry.
 type bound struct {
-	schemas map[string]*apiextensionsv1.CustomResourceDefinition // by the UID of the schema
-	// rules are those of conversions, by the URL under which definitions name them.
-	rules map[string]*apisv1alpha1.APIConversionSpec
+	schemas map[string]kept // by the UID of the schema
 	// missing are bound resources whose schema has not arrived.
 	missing map[use]binding
+}
+
+// kept is what a schema stands for, with its rules of conversion.
+type kept struct {
+	crd   *apiextensionsv1.CustomResourceDefinition
+	rules *apisv1alpha1.APIConversionSpec
 }
 
 // use is a resource of a cluster.
@@ -44,7 +47,7 @@ type binding struct {
 }
 
 func newBound() bound {
-	return bound{schemas: map[string]*apiextensionsv1.CustomResourceDefinition{}, rules: map[string]*apisv1alpha1.APIConversionSpec{}, missing: map[use]binding{}}
+	return bound{schemas: map[string]kept{}, missing: map[use]binding{}}
 }
 
 // followBindings follows the APIBindings of all clusters, and the schemas that are kept for them.
@@ -58,8 +61,8 @@ func (r *registry) followBindings(bindings *informers.Informer, schemas informer
 			}
 			return
 		}
-		if kept := obj.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(kept) == logicalcluster.SystemBoundCRDs {
-			r.keep(kept)
+		if s := obj.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(s) == logicalcluster.SystemBoundCRDs {
+			r.keep(s)
 		}
 	})
 	r.conversions.AddHandler(func(old, obj runtime.Object) {
@@ -67,8 +70,8 @@ func (r *registry) followBindings(bindings *informers.Informer, schemas informer
 		if logicalcluster.Of(c) != logicalcluster.SystemBoundCRDs {
 			return
 		}
-		if kept, err := schemas.Get(logicalcluster.SystemBoundCRDs, "", c.Name); err == nil {
-			r.rekeep(kept, bindings)
+		if s, err := schemas.Get(logicalcluster.SystemBoundCRDs, "", c.Name); err == nil {
+			r.rekeep(s, bindings)
 		}
 	})
 	bindings.AddHandler(func(old, obj runtime.Object) {
@@ -130,13 +133,13 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 	if known {
 		return
 	}
-	crd, err := r.definitionOf(schema)
+	crd, rules, err := r.definitionOf(schema)
 	if err != nil {
 		utilruntime.HandleError(fmt.Errorf("a bound API cannot be served: %w", err))
 		return
 	}
 	r.mu.Lock()
-	r.bound.schemas[schema.Name] = crd
+	r.bound.schemas[schema.Name] = kept{crd, rules}
 	waiting := map[use]binding{}
 	for u, b := range r.bound.missing {
 		if b.schema == schema.Name {
@@ -153,18 +156,18 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 // before.
 func (r *registry) bind(u use, b binding) {
 	r.mu.Lock()
-	crd := r.bound.schemas[b.schema]
+	schema, arrived := r.bound.schemas[b.schema]
 	own := r.installed[u.cluster][u.key]
-	if crd == nil {
-		r.bound.missing[u] = b
-	} else {
+	if arrived {
 		delete(r.bound.missing, u)
+	} else {
+		r.bound.missing[u] = b
 	}
 	r.mu.Unlock()
-	if crd == nil || (own.Definition != nil && own.Binding == "") {
+	if !arrived || (own.Definition != nil && own.Binding == "") {
 		return
 	}
-	d, err := r.definition(crd, b.identity)
+	d, err := r.definition(schema.crd, sharing{b.identity, schema.rules})
 	if err != nil {
 		utilruntime.HandleError(err)
 		return
@@ -213,120 +216,4 @@ func (h *Handler) Identity(cluster logicalcluster.Name, resource schema.GroupRes
 		return d.Identity
 	}
 	return ""
-}
-
-// viewPrefix begins what no logical cluster can be called.
-const viewPrefix = "apiexport/"
-
-// ViewOf returns the name under which the registry keeps what an export offers: as if it were a logical cluster.
-func ViewOf(cluster logicalcluster.Name, export string) logicalcluster.Name {
-	return logicalcluster.Name(viewPrefix + string(cluster) + "/" + export)
-}
-
-// ExportOf undoes ViewOf.
-func ExportOf(view logicalcluster.Name) (cluster logicalcluster.Name, export string, ok bool) {
-	rest, isView := strings.CutPrefix(string(view), viewPrefix)
-	of, export, ok := strings.Cut(rest, "/")
-	return logicalcluster.Name(of), export, ok && isView
-}
-
-func isView(name logicalcluster.Name) bool { return strings.HasPrefix(string(name), viewPrefix) }
-
-type viewKey struct{}
-
-// WithView makes the requests of a context be served by the definitions of a view, instead of those of the cluster that the
-// request is for.
-func WithView(ctx context.Context, view logicalcluster.Name) context.Context {
-	return context.WithValue(ctx, viewKey{}, view)
-}
-
-func viewFrom(ctx context.Context) (logicalcluster.Name, bool) {
-	view, ok := ctx.Value(viewKey{}).(logicalcluster.Name)
-	return view, ok
-}
-
-// followExports follows what the exports of all clusters offer.
-func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport], schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
-	exports.AddHandler(func(old, obj runtime.Object) {
-		if obj == nil {
-			gone := old.(*apisv1alpha2.APIExport)
-			r.offer(ViewOf(logicalcluster.Of(gone), gone.Name), nil)
-			return
-		}
-		r.follow(obj.(*apisv1alpha2.APIExport), schemas)
-	})
-	again := func(cluster logicalcluster.Name, schema string) {
-		all, err := exports.List(cluster)
-		if err != nil {
-			return
-		}
-		for _, export := range all {
-			if slices.ContainsFunc(export.Spec.Resources, func(r apisv1alpha2.ResourceSchema) bool { return r.Schema == schema }) {
-				r.follow(export, schemas)
-			}
-		}
-	}
-	schemas.AddHandler(func(_, obj runtime.Object) {
-		if s, ok := obj.(*apisv1alpha1.APIResourceSchema); ok && s != nil { // without it an export goes on to offer what it has
-			again(logicalcluster.Of(s), s.Name)
-		}
-	})
-	r.conversions.AddHandler(func(old, obj runtime.Object) {
-		c := conversionIn(old, obj)
-		again(logicalcluster.Of(c), c.Name)
-	})
-}
-
-// follow makes the view of an export serve what it offers now.
-func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
-	if export.Status.IdentityHash == "" {
-		return
-	}
-	cluster := logicalcluster.Of(export)
-	offered := map[string]*Definition{}
-	for _, resource := range export.Spec.Resources {
-		s, err := schemas.Get(cluster, "", resource.Schema)
-		if err != nil {
-			continue // comes later, or never
-		}
-		crd, err := r.definitionOf(s)
-		if err != nil {
-			utilruntime.HandleError(fmt.Errorf("APIExport %s|%s: %w", cluster, export.Name, err))
-			continue
-		}
-		d, err := r.definition(crd, export.Status.IdentityHash)
-		if err != nil {
-			utilruntime.HandleError(err)
-			continue
-		}
-		offered[d.Key()] = d
-	}
-	r.offer(ViewOf(cluster, export.Name), offered)
-}
-
-// offer replaces what a view serves.
-func (r *registry) offer(view logicalcluster.Name, offered map[string]*Definition) {
-	r.mu.RLock()
-	before := slices.Collect(maps.Keys(r.installed[view]))
-	r.mu.RUnlock()
-	for key, d := range offered {
-		r.replace(view, key, Installed{Definition: d})
-	}
-	for _, key := range before {
-		if offered[key] == nil {
-			r.replace(view, key, Installed{})
-		}
-	}
-}
-
-type identityKey struct{}
-
-// WithIdentity narrows a request to what is stored under an identity.
-func WithIdentity(ctx context.Context, identity string) context.Context {
-	return context.WithValue(ctx, identityKey{}, identity)
-}
-
-func identityFrom(ctx context.Context) (string, bool) {
-	identity, ok := ctx.Value(identityKey{}).(string)
-	return identity, ok
 }

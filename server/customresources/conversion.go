@@ -15,8 +15,6 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
-
-	"github.com/kcplane/kcp/server/conversion"
 )
 
 // Upstream's handler chooses among the converters that it has by the strategy of a definition. System definitions of more
@@ -28,33 +26,27 @@ const conversionURL = "https://conversion.kcp.invalid/"
 
 // convertHere makes a definition of more than one version convert its objects in this process.
 func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
-	if len(crd.Spec.Versions) > 1 {
-		convertAt(crd, conversionURL)
+	if len(crd.Spec.Versions) == 1 {
+		return
 	}
-}
-
-// convertAt makes a definition convert its objects by the webhook at url.
-func convertAt(crd *apiextensionsv1.CustomResourceDefinition, url string) {
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,
 		Webhook: &apiextensionsv1.WebhookConversion{
-			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(url)},
+			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: ptr.To(conversionURL)},
 			ConversionReviewVersions: []string{"v1"},
-		},
-	}
-}
-
-// toConversion is how the handlers of system definitions reach their webhook.
-func toConversion(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-	return &webhook.AuthenticationInfoResolverDelegator{
-		ClientConfigForFunc: func(string) (*rest.Config, error) {
-			return &rest.Config{Transport: converter(conversion.Convert)}, nil
 		},
 	}
 }
 
 // converter answers reviews by converting each object.
 type converter func(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error)
+
+// resolver is how the handlers of definitions reach the converter as their webhook.
+func (c converter) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+	return &webhook.AuthenticationInfoResolverDelegator{
+		ClientConfigForFunc: func(string) (*rest.Config, error) { return &rest.Config{Transport: c}, nil },
+	}
+}
 
 // RoundTrip implements http.RoundTripper.
 func (c converter) RoundTrip(r *http.Request) (*http.Response, error) {

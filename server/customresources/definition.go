@@ -12,6 +12,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
 // Definition is a distinct API: all that two CustomResourceDefinitions that behave alike have in common. It is shared by
@@ -21,8 +23,7 @@ type Definition struct {
 	Hash string
 	// CRD has the spec, the accepted names and the condition Established; no metadata but the name.
 	CRD *apiextensionsv1.CustomResourceDefinition
-	// Identity is that of the APIExport under which the objects are stored; empty for definitions that nobody exports.
-	Identity string
+	sharing
 
 	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
 	references int                                       // guarded by the registry
@@ -30,14 +31,23 @@ type Definition struct {
 	informer   *capturingInformer
 }
 
+// sharing is what a definition has because it is exported; nothing for others.
+type sharing struct {
+	// Identity is that of the APIExport under which the objects are stored.
+	Identity string
+	// rules convert between the versions; nil without an APIConversion.
+	rules *apisv1alpha1.APIConversionSpec
+}
+
 // hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
 // names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.
-func hashOf(crd *apiextensionsv1.CustomResourceDefinition, identity string) (string, error) {
+func hashOf(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (string, error) {
 	content, err := json.Marshal(struct {
 		Spec     *apiextensionsv1.CustomResourceDefinitionSpec
 		Names    *apiextensionsv1.CustomResourceDefinitionNames
 		Identity string
-	}{&crd.Spec, &crd.Status.AcceptedNames, identity})
+		Rules    *apisv1alpha1.APIConversionSpec
+	}{&crd.Spec, &crd.Status.AcceptedNames, shared.Identity, shared.rules})
 	if err != nil {
 		return "", err
 	}
@@ -52,19 +62,19 @@ func ResourceName(resource, group string) string {
 }
 
 // newDefinition strips crd of everything that differs between clusters.
-func newDefinition(hash, identity string, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
-	shared := &apiextensionsv1.CustomResourceDefinition{
+func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
+	served := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), UID: types.UID(hash)},
 		Spec:       crd.Spec,
 	}
-	shared.Status.AcceptedNames = crd.Status.AcceptedNames
+	served.Status.AcceptedNames = crd.Status.AcceptedNames
 	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established, apiextensionsv1.NamesAccepted} {
-		shared.Status.Conditions = append(shared.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
+		served.Status.Conditions = append(served.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
 			// Long ago, because upstream delays what is created within two seconds of being established.
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})
 	}
-	d := &Definition{Hash: hash, Identity: identity, CRD: shared, shown: disguiseCore(shared), informer: &capturingInformer{}}
+	d := &Definition{Hash: hash, sharing: shared, CRD: served, shown: disguiseCore(served), informer: &capturingInformer{}}
 	d.compiled = sync.OnceValues(func() (http.Handler, error) { return compile(d) })
 	return d
 }

@@ -22,6 +22,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/conversion"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -68,8 +69,8 @@ func New(config Config) (*Handler, error) {
 		if d.Identity != "" {
 			c.Options = config.BoundOptions(d.Identity)
 		}
-		if rules := h.registry.rulesOf(d.CRD); rules != nil {
-			c.AuthResolver = toRules(d.CRD, rules)
+		if d.rules != nil {
+			c.AuthResolver = byRules(d.CRD, d.rules).resolver
 		}
 		return h.compile(d, c)
 	})
@@ -92,7 +93,7 @@ func New(config Config) (*Handler, error) {
 	}
 	compileSystem := func(d *Definition) (http.Handler, error) {
 		c := config
-		c.AuthResolver = toConversion
+		c.AuthResolver = converter(conversion.Convert).resolver
 		return h.compile(d, c)
 	}
 	for _, crd := range system {

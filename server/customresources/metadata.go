@@ -56,7 +56,7 @@ func (m *metadataDefinitions) get(crd *apiextensionsv1.CustomResourceDefinition,
 		}},
 	}
 	synthetic.Status.AcceptedNames = crd.Status.AcceptedNames
-	d := newDefinition(key+".wildcard.partial-metadata", "", synthetic, m.compile)
+	d := newDefinition(key+".wildcard.partial-metadata", sharing{}, synthetic, m.compile)
 	if m.byKey[key] == nil {
 		m.byKey[key] = map[string]*Definition{}
 	}

@@ -60,11 +60,11 @@ func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 
 // addSystem registers a definition that every cluster has.
 func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) error {
-	hash, err := hashOf(crd, "")
+	hash, err := hashOf(crd, sharing{})
 	if err != nil {
 		return err
 	}
-	d := newDefinition(hash, "", crd, compile)
+	d := newDefinition(hash, sharing{}, crd, compile)
 	r.system[d.Key()] = d
 	return nil
 }
@@ -90,7 +90,7 @@ func (r *registry) share(obj runtime.Object) {
 	if !served(crd) {
 		return
 	}
-	if d, err := r.definition(crd, ""); err == nil {
+	if d, err := r.definition(crd, sharing{}); err == nil {
 		crd.Spec, crd.Status.AcceptedNames = d.CRD.Spec, d.CRD.Status.AcceptedNames
 	}
 }
@@ -98,18 +98,18 @@ func (r *registry) share(obj runtime.Object) {
 // contentKey tells apart what definition returns without looking at all of the content.
 type contentKey struct {
 	versions *apiextensionsv1.CustomResourceDefinitionVersion
-	identity string
+	sharing
 }
 
-// definition returns the one definition with the content of crd, whose objects are stored below identity.
-func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, identity string) (*Definition, error) {
+// definition returns the one definition with the content of crd, shared as it says.
+func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (*Definition, error) {
 	r.mu.RLock()
-	d, ok := r.byContent[contentKey{content(crd), identity}]
+	d, ok := r.byContent[contentKey{content(crd), shared}]
 	r.mu.RUnlock()
 	if ok {
 		return d, nil
 	}
-	hash, err := hashOf(crd, identity)
+	hash, err := hashOf(crd, shared)
 	if err != nil {
 		return nil, fmt.Errorf("content of definition %s: %w", crd.Name, err)
 	}
@@ -118,10 +118,10 @@ func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, ide
 	if d, ok := r.byHash[hash]; ok {
 		return d, nil
 	}
-	d = newDefinition(hash, identity, crd, r.compile)
+	d = newDefinition(hash, shared, crd, r.compile)
 	r.byHash[hash] = d
 	if c := content(crd); c != nil {
-		r.byContent[contentKey{c, identity}] = d
+		r.byContent[contentKey{c, shared}] = d
 	}
 	return d, nil
 }
@@ -136,7 +136,7 @@ func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
 		r.remove(crd)
 		return
 	}
-	d, err := r.definition(crd, "")
+	d, err := r.definition(crd, sharing{})
 	if err != nil {
 		utilruntime.HandleError(err)
 		return
@@ -205,7 +205,7 @@ func (r *registry) release(d *Definition) bool {
 		return false
 	}
 	delete(r.byHash, d.Hash)
-	delete(r.byContent, contentKey{content(d.CRD), d.Identity})
+	delete(r.byContent, contentKey{content(d.CRD), d.sharing})
 	r.byKey[d.Key()].Delete(d)
 	if len(r.byKey[d.Key()]) == 0 {
 		delete(r.byKey, d.Key())

@@ -13,7 +13,7 @@ import (
 
 func TestTheHashDependsOnTheContentAlone(t *testing.T) {
 	hash := func(crd *apiextensionsv1.CustomResourceDefinition) string {
-		h, err := hashOf(crd, "")
+		h, err := hashOf(crd, sharing{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,10 +7,11 @@ import (
 	"strings"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/kcplane/kcp/server/customresources"
 )
 
 // acceptedNames returns the names that crd gets among others, the definitions of the same group and cluster, and the
@@ -106,11 +107,7 @@ func structuralProblem(crd *apiextensionsv1.CustomResourceDefinition) string {
 		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 			return fmt.Sprintf("version %s has no schema", v.Name)
 		}
-		internal := &apiextensions.JSONSchemaProps{}
-		if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, internal, nil); err != nil {
-			return err.Error()
-		}
-		s, err := structuralschema.NewStructural(internal)
+		s, err := customresources.Structural(v.Schema.OpenAPIV3Schema)
 		if err != nil {
 			return err.Error()
 		}
