@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"maps"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,17 +77,7 @@ func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (m
 	if resource == apisv1alpha2.Resource("apibindings") {
 		return p.ofBinding(cluster, a, m, labels)
 	}
-	bindings := p.config.Exports.BindingsIn(cluster)
-	if len(bindings) == 0 && !claimed(labels) {
-		return m, labels, nil
-	}
-	identity := ""
-	if _, bound := p.config.Exports.Bound(cluster, resource); bound != nil {
-		identity = bound.Schema.IdentityHash
-	}
-	// A binding whose claims cannot be understood holds up nobody: it is told of in its status.
-	found, _ := claims.Labels(resource, identity, labels, bindings, claims.ExportsOf(p.config.Exports))
-	return m, claims.Relabel(labels, found), nil
+	return m, claims.Wanted(p.config.Exports, cluster, resource, labels), nil
 }
 
 // ofBinding is wanted for a binding, which its export may always see.
@@ -101,15 +90,5 @@ func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Att
 	b.Name, b.Labels = m.GetName(), labels
 	b.Spec.Reference.Export = r
 	b.Annotations = map[string]string{logicalcluster.AnnotationKey: string(cluster)}
-	found, _ := claims.LabelsOfBinding(b, p.config.Exports.BindingsIn(cluster), claims.ExportsOf(p.config.Exports))
-	return m, claims.Relabel(labels, found), nil
-}
-
-func claimed(labels map[string]string) bool {
-	for key := range labels {
-		if strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) {
-			return true
-		}
-	}
-	return false
+	return m, claims.WantedOfBinding(p.config.Exports, cluster, b), nil
 }

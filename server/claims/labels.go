@@ -63,18 +63,6 @@ func Normalize(resource schema.GroupResource) schema.GroupResource {
 // the cluster in the status of a binding can be older than what path its reference now leads to.
 type ExportOf func(*apisv1alpha2.APIBinding) (Export, bool)
 
-// ExportsOf returns how the exports of bindings are found among those of all clusters.
-func ExportsOf(all *exports.Exports) ExportOf {
-	return func(b *apisv1alpha2.APIBinding) (Export, bool) {
-		reference := b.Spec.Reference.Export
-		if reference == nil {
-			return Export{}, false
-		}
-		cluster, ok := all.Cluster(logicalcluster.Of(b), reference.Path)
-		return Export{cluster, reference.Name}, ok
-	}
-}
-
 // Labels returns the labels that an object of a resource, which its cluster has under an identity unless that is empty, with
 // certain labels, has to have by the claims that the bindings of its cluster accept; one that is being deleted accepts nothing. Claims with an invalid selector select nothing, and are told of in the error; the labels are good
 // nevertheless.

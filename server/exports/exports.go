@@ -6,8 +6,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"math/big"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -33,11 +35,14 @@ type Exports struct {
 	bindings informers.Lister[*apisv1alpha2.APIBinding]
 	slices   informers.Lister[*apisv1alpha1.APIExportEndpointSlice]
 	tree     *tree.Tree
+
+	mu    sync.RWMutex
+	bound map[string]int // how many bindings have found each export, by what Key returns
 }
 
 // New returns Exports over set, whose informers must not run yet.
 func New(set *informers.Set, t *tree.Tree) (*Exports, error) {
-	e := &Exports{exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices, tree: t}
+	e := &Exports{exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices, tree: t, bound: map[string]int{}}
 	err := set.APIExportEndpointSlices.Informer.Indexer().AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
 		return []string{obj.(*apisv1alpha1.APIExportEndpointSlice).Spec.Export.Name}, nil
 	}})
@@ -45,15 +50,15 @@ func New(set *informers.Set, t *tree.Tree) (*Exports, error) {
 		return nil, err
 	}
 	err = e.bindings.Informer.Indexer().AddIndexers(cache.Indexers{byExport: func(obj any) ([]string, error) {
-		b := obj.(*apisv1alpha2.APIBinding)
-		if b.Spec.Reference.Export == nil || b.Status.APIExportClusterName == "" {
-			return nil, nil
+		if key := exportOf(obj); key != "" {
+			return []string{key}, nil
 		}
-		return []string{Key(logicalcluster.Name(b.Status.APIExportClusterName), b.Spec.Reference.Export.Name)}, nil
+		return nil, nil
 	}})
 	if err != nil {
 		return nil, err
 	}
+	e.bindings.AddHandler(e.count)
 	return e, e.exports.Informer.Indexer().AddIndexers(cache.Indexers{
 		bySchema: func(obj any) ([]string, error) {
 			export := obj.(*apisv1alpha2.APIExport)
@@ -128,10 +133,35 @@ func (e *Exports) BindingsOf(cluster logicalcluster.Name, name string) []*apisv1
 	return found
 }
 
-// HasBindings tells whether any cluster has bound an export.
+// HasBindings tells whether any cluster has bound an export. It is asked with every change of a binding, of which there may be
+// very many.
 func (e *Exports) HasBindings(cluster logicalcluster.Name, name string) bool {
-	keys, _ := e.bindings.Informer.Indexer().IndexKeys(byExport, Key(cluster, name)) // the index exists
-	return len(keys) > 0
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return e.bound[Key(cluster, name)] > 0
+}
+
+// count is an informers.Handler: it counts the bindings of each export.
+func (e *Exports) count(old, obj runtime.Object) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if key := exportOf(old); key != "" {
+		if e.bound[key]--; e.bound[key] == 0 {
+			delete(e.bound, key)
+		}
+	}
+	if key := exportOf(obj); key != "" {
+		e.bound[key]++
+	}
+}
+
+// exportOf returns the key of the export that a binding has found, empty if it has found none.
+func exportOf(obj any) string {
+	b, ok := obj.(*apisv1alpha2.APIBinding)
+	if !ok || b == nil || b.Spec.Reference.Export == nil || b.Status.APIExportClusterName == "" {
+		return ""
+	}
+	return Key(logicalcluster.Name(b.Status.APIExportClusterName), b.Spec.Reference.Export.Name)
 }
 
 // SlicesNaming returns the endpoint slices of all clusters whose export has a name, in whichever cluster.
@@ -167,4 +197,12 @@ func Hash(text string) string {
 // BindingLabel returns the label of all bindings to an export.
 func BindingLabel(cluster logicalcluster.Name, name string) (key, value string) {
 	return apisv1alpha2.ExportLabel, Hash(string(cluster) + ":" + name)
+}
+
+// Identity returns the identity under which a cluster has a resource, empty if it has not bound it.
+func (e *Exports) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
+	if _, bound := e.Bound(cluster, resource); bound != nil {
+		return bound.Schema.IdentityHash
+	}
+	return ""
 }

@@ -65,9 +65,9 @@ func New(in Inputs) *controller.Controller {
 	r.controller.Watch(in.Set.APIBindings.Informer)
 	r.controller.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		export := obj.(*apisv1alpha2.APIExport)
-		r.waiting.Retry()
 		return keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
 	})
+	in.Set.APIExports.AddHandler(func(_, _ runtime.Object) { r.waiting.Retry() })
 	for _, named := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
 		r.controller.WatchMapped(named, func(obj runtime.Object) []informers.Key {
 			schema, err := informers.KeyOf(obj)

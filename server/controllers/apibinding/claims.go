@@ -69,11 +69,7 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 // relabel makes the labels of the objects of what is claimed right. Admission writes them: it is enough to ask for a change of
 // nothing.
 func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claims.Key) error {
-	identity := ""
-	if _, bound := r.Exports.Bound(key.Cluster, claim.GroupResource); bound != nil {
-		identity = bound.Schema.IdentityHash
-	}
-	if identity != claim.IdentityHash {
+	if r.Exports.Identity(key.Cluster, claim.GroupResource) != claim.IdentityHash {
 		return nil // the cluster does not have what is claimed
 	}
 	served, err := r.Resources(ctx)
@@ -91,7 +87,6 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 
 func (r *reconciler) relabelAll(ctx context.Context, key informers.Key, claim claims.Key, resource schema.GroupVersionResource) error {
 	client := r.Metadata.Resource(resource)
-	exportOf := claims.ExportsOf(r.Exports)
 	options := metav1.ListOptions{Limit: pageSize}
 	for {
 		list, err := client.List(ctx, options)
@@ -100,8 +95,7 @@ func (r *reconciler) relabelAll(ctx context.Context, key informers.Key, claim cl
 		}
 		for i := range list.Items {
 			item := &list.Items[i]
-			wanted, _ := claims.Labels(claim.GroupResource, claim.IdentityHash, item.Labels, r.Exports.BindingsIn(key.Cluster), exportOf)
-			if maps.Equal(claims.Relabel(item.Labels, wanted), item.Labels) {
+			if maps.Equal(claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, item.Labels), item.Labels) {
 				continue
 			}
 			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})

@@ -27,13 +27,6 @@ import (
 	"github.com/kcplane/kcp/server/storage"
 )
 
-const (
-	// Namespace of the secrets that the server makes.
-	Namespace = apisv1alpha2.IdentitySecretNamespace
-	// SecretKey is where a secret has the key.
-	SecretKey = apisv1alpha2.IdentitySecretKey
-)
-
 var slices = apisv1alpha1.SchemeGroupVersion.WithResource("apiexportendpointslices")
 
 // Inputs of the controller. Clients and storage reach the cluster in each call's context.
@@ -76,7 +69,7 @@ func reference(export *apisv1alpha2.APIExport) corev1.SecretReference {
 	if i := export.Spec.Identity; i != nil && i.SecretRef != nil {
 		return *i.SecretRef
 	}
-	return corev1.SecretReference{Namespace: Namespace, Name: export.Name}
+	return corev1.SecretReference{Namespace: apisv1alpha2.IdentitySecretNamespace, Name: export.Name}
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -119,10 +112,10 @@ func (r *reconciler) secret(ctx context.Context, export *apisv1alpha2.APIExport,
 	if !apierrors.IsNotFound(err) {
 		return secret, err
 	}
-	if export.Status.IdentityHash != "" || (ref != corev1.SecretReference{Namespace: Namespace, Name: export.Name}) {
+	if export.Status.IdentityHash != "" || (ref != corev1.SecretReference{Namespace: apisv1alpha2.IdentitySecretNamespace, Name: export.Name}) {
 		return nil, nil // another key would be another identity
 	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: Namespace}}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: apisv1alpha2.IdentitySecretNamespace}}
 	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, err
 	}
@@ -132,7 +125,7 @@ func (r *reconciler) secret(ctx context.Context, export *apisv1alpha2.APIExport,
 	}
 	return secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
-		StringData: map[string]string{SecretKey: base64.RawURLEncoding.EncodeToString(key[:])},
+		StringData: map[string]string{apisv1alpha2.IdentitySecretKey: base64.RawURLEncoding.EncodeToString(key[:])},
 	}, metav1.CreateOptions{})
 }
 
@@ -144,7 +137,7 @@ func identify(export *apisv1alpha2.APIExport, secret *corev1.Secret) {
 	case secret == nil:
 		condition.Message = fmt.Sprintf("there is no secret %s/%s with the key of the identity", ref.Namespace, ref.Name)
 	case hash == "":
-		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, SecretKey)
+		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, apisv1alpha2.IdentitySecretKey)
 	case export.Status.IdentityHash != "" && export.Status.IdentityHash != hash:
 		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s", ref.Namespace, ref.Name, hash)
 	default:
@@ -156,10 +149,10 @@ func identify(export *apisv1alpha2.APIExport, secret *corev1.Secret) {
 
 // hashOf returns the identity hash of the key in a secret, empty without a key.
 func hashOf(secret *corev1.Secret) string {
-	if secret == nil || len(secret.Data[SecretKey]) == 0 {
+	if secret == nil || len(secret.Data[apisv1alpha2.IdentitySecretKey]) == 0 {
 		return ""
 	}
-	sum := sha256.Sum256(secret.Data[SecretKey])
+	sum := sha256.Sum256(secret.Data[apisv1alpha2.IdentitySecretKey])
 	return hex.EncodeToString(sum[:])
 }
 

@@ -5,7 +5,6 @@ package claimlabels
 import (
 	"context"
 	"maps"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +33,6 @@ type object struct {
 // Controller labels objects. It implements garbagecollector.Observer, and has no watch of its own.
 type Controller struct {
 	exports  *exports.Exports
-	exportOf claims.ExportOf
 	metadata metadata.Interface
 	queue    workqueue.TypedRateLimitingInterface[object]
 }
@@ -42,7 +40,7 @@ type Controller struct {
 // New returns the controller. Its client reaches the cluster in each call's context.
 func New(all *exports.Exports, client metadata.Interface) *Controller {
 	return &Controller{
-		exports: all, exportOf: claims.ExportsOf(all), metadata: client,
+		exports: all, metadata: client,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[object](),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "claimlabels"}),
 	}
@@ -54,10 +52,9 @@ func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Ob
 		return // their own controller writes them when anything changes
 	}
 	cluster := logicalcluster.Of(obj)
-	if !c.wrong(cluster, resource.GroupResource(), obj.GetLabels()) {
-		return
+	if !maps.Equal(claims.Wanted(c.exports, cluster, resource.GroupResource(), obj.GetLabels()), obj.GetLabels()) {
+		c.queue.Add(object{resource, informers.Key{Cluster: cluster, Namespace: obj.GetNamespace(), Name: obj.GetName()}})
 	}
-	c.queue.Add(object{resource, informers.Key{Cluster: cluster, Namespace: obj.GetNamespace(), Name: obj.GetName()}})
 }
 
 // Deleted implements garbagecollector.Observer.
@@ -65,25 +62,6 @@ func (c *Controller) Deleted(schema.GroupVersionResource, metav1.Object) {}
 
 // Relisted implements garbagecollector.Observer.
 func (c *Controller) Relisted(schema.GroupVersionResource) {}
-
-// wrong tells whether an object has other labels of claims than the bindings of its cluster say.
-func (c *Controller) wrong(cluster logicalcluster.Name, resource schema.GroupResource, labels map[string]string) bool {
-	bindings := c.exports.BindingsIn(cluster)
-	if len(bindings) == 0 {
-		for key := range labels {
-			if strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) {
-				return true
-			}
-		}
-		return false
-	}
-	identity := ""
-	if _, bound := c.exports.Bound(cluster, resource); bound != nil {
-		identity = bound.Schema.IdentityHash
-	}
-	wanted, _ := claims.Labels(resource, identity, labels, bindings, c.exportOf)
-	return !maps.Equal(claims.Relabel(labels, wanted), labels)
-}
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
