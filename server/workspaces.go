@@ -27,9 +27,9 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		resource, kind string
 		source         informers.Source
 	}{
-		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Unlisted: true, Transform: trim.New().LogicalCluster}},
+		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Packed: trim.LogicalCluster}},
 		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Unlisted: true, Transform: trim.New().Workspace}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Packed: trim.Workspace}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
 		{apisv1alpha2.SchemeGroupVersion, "apiexports", "APIExport", informers.Source{}},

@@ -47,10 +47,8 @@ func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
 type Source struct {
 	// ListerWatcher lists and watches all clusters.
 	cache.ListerWatcher
-	// Transform, unless it is nil, changes every object before it is stored.
-	Transform func(runtime.Object)
-	// Unlisted objects are never listed by cluster or namespace, and cost no index.
-	Unlisted bool
+	// Packed, unless it is nil, makes the informer one of NewPacked, with this transform.
+	Packed func(runtime.Object)
 }
 
 // From makes the informer of a resource read from source.
@@ -69,8 +67,11 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 	}
 	if source, ok := f.sources[resource]; ok {
 		i := New(resource, example, source.ListerWatcher, nil)
-		if i.transform = source.Transform; source.Unlisted {
-			i.indexer = cache.NewIndexer(storeKey, nil)
+		if source.Packed != nil {
+			var err error
+			if i, err = NewPacked(resource, example, source.ListerWatcher, source.Packed); err != nil {
+				return nil, err
+			}
 		}
 		f.informers[resource] = i
 		return i, nil

@@ -76,7 +76,8 @@ type Handler func(oldObj, newObj runtime.Object)
 // Informer mirrors one resource of all clusters.
 type Informer struct {
 	resource schema.GroupVersionResource
-	indexer  cache.Indexer
+	store    store
+	indexer  cache.Indexer // the store; nil if that has no indexes
 	lw       cache.ListerWatcher
 	example  runtime.Object
 
@@ -95,19 +96,38 @@ func New(resource schema.GroupVersionResource, example runtime.Object, lw cache.
 	for name, f := range indexers {
 		all[name] = f
 	}
+	indexer := cache.NewIndexer(storeKey, all)
 	return &Informer{
 		resource: resource,
-		indexer:  cache.NewIndexer(storeKey, all),
+		store:    indexed{indexer},
+		indexer:  indexer,
 		lw:       pagedList{lw},
 		example:  example,
 		synced:   make(chan struct{}),
 	}
 }
 
+// NewPacked returns an informer of very many objects, which are never listed by cluster or namespace. transform changes
+// every object before it is stored, to drop what nobody reads.
+func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher, transform func(runtime.Object)) (*Informer, error) {
+	packed, err := newPacked(example)
+	if err != nil {
+		return nil, err
+	}
+	return &Informer{
+		resource:  resource,
+		store:     packed,
+		lw:        packedList{pagedList{lw}, packed, transform},
+		example:   example,
+		transform: transform,
+		synced:    make(chan struct{}),
+	}, nil
+}
+
 // Resource returns what is mirrored.
 func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 
-// Indexer returns the store; its keys are Key.String().
+// Indexer returns the store; its keys are Key.String(). It is nil for an informer of NewPacked.
 func (i *Informer) Indexer() cache.Indexer { return i.indexer }
 
 // SetTransform makes f change every object before it is stored, to drop or share what nobody needs a copy of. It must be
@@ -135,8 +155,10 @@ func (i *Informer) AddHandler(h Handler) {
 	}
 	root.mu.Lock()
 	defer root.mu.Unlock()
-	for _, obj := range root.indexer.List() {
-		h(nil, obj.(runtime.Object))
+	for _, key := range root.store.keys() {
+		if obj, ok := root.store.get(key); ok {
+			h(nil, obj)
+		}
 	}
 	root.handlers = append(root.handlers, registered{h, i})
 }
@@ -153,93 +175,87 @@ func (s *deliveringStore) Add(obj any) error    { return s.set(obj) }
 func (s *deliveringStore) Update(obj any) error { return s.set(obj) }
 func (s *deliveringStore) Resync() error        { return nil }
 
-func (s *deliveringStore) trim(obj any) {
-	if s.transform != nil {
-		s.transform(obj.(runtime.Object))
-	}
-}
-
 func (s *deliveringStore) set(obj any) error {
-	s.trim(obj)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old, existed, err := s.indexer.Get(obj)
+	key, object, err := s.take(obj)
 	if err != nil {
 		return err
 	}
-	var event func(any, any) error
-	if existed {
-		event = s.indexerUpdate
-	} else {
-		event, old = s.indexerAdd, nil
-	}
-	return event(old, obj)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.put(key, object)
 }
 
-func (s *deliveringStore) indexerAdd(_, obj any) error {
-	if err := s.indexer.Add(obj); err != nil {
-		return err
+// take returns what arrives with its key, and without what is not kept.
+func (s *deliveringStore) take(obj any) (string, runtime.Object, error) {
+	if p, ok := obj.(*packedObject); ok {
+		return p.key, p, nil
 	}
-	s.deliver(nil, obj.(runtime.Object))
-	return nil
+	object := obj.(runtime.Object)
+	if s.transform != nil {
+		s.transform(object)
+	}
+	key, err := storeKey(object)
+	return key, object, err
 }
 
-func (s *deliveringStore) indexerUpdate(old, obj any) error {
-	if err := s.indexer.Update(obj); err != nil {
+// put stores an object and tells the handlers of it; s.mu is held.
+func (s *deliveringStore) put(key string, obj runtime.Object) error {
+	old, _ := s.store.get(key)
+	if err := s.store.set(key, obj); err != nil {
 		return err
 	}
-	s.deliver(old.(runtime.Object), obj.(runtime.Object))
+	s.deliver(old, s.store.unpacked(obj))
 	return nil
 }
 
 func (s *deliveringStore) Delete(obj any) error {
+	key, err := storeKey(obj)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, existed, err := s.indexer.Get(obj)
-	if err != nil || !existed {
+	return s.drop(key)
+}
+
+// drop removes an object, if it is there, and tells the handlers; s.mu is held.
+func (s *deliveringStore) drop(key string) error {
+	old, existed := s.store.get(key)
+	if !existed {
+		return nil
+	}
+	if err := s.store.remove(key, old); err != nil {
 		return err
 	}
-	if err := s.indexer.Delete(obj); err != nil {
-		return err
-	}
-	s.deliver(old.(runtime.Object), nil)
+	s.deliver(old, nil)
 	return nil
 }
 
-// Replace brings the store to a full list, and tells the handlers only what differs.
-func (s *deliveringStore) Replace(objs []any, resourceVersion string) error {
+// Replace brings the store to a full list, object by object, and tells the handlers only what differs.
+func (s *deliveringStore) Replace(objs []any, _ string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, obj := range objs {
-		s.trim(obj)
+	gone := map[string]bool{}
+	for _, key := range s.store.keys() {
+		gone[key] = true
 	}
-	before := map[string]any{}
-	for _, obj := range s.indexer.List() {
-		key, err := storeKey(obj)
+	for _, obj := range objs {
+		key, object, err := s.take(obj)
 		if err != nil {
 			return err
 		}
-		before[key] = obj
-	}
-	if err := s.indexer.Replace(objs, resourceVersion); err != nil {
-		return err
-	}
-	for _, obj := range objs {
-		key, err := storeKey(obj)
-		if err != nil {
+		delete(gone, key)
+		if old, existed := s.store.get(key); existed && sameVersion(old, s.store.unpacked(object)) {
+			continue
+		}
+		if err := s.put(key, object); err != nil {
 			return err
 		}
-		old, existed := before[key]
-		delete(before, key)
-		switch {
-		case !existed:
-			s.deliver(nil, obj.(runtime.Object))
-		case !sameVersion(old, obj):
-			s.deliver(old.(runtime.Object), obj.(runtime.Object))
-		}
 	}
-	for _, gone := range before {
-		s.deliver(gone.(runtime.Object), nil)
+	for key := range gone {
+		if err := s.drop(key); err != nil {
+			return err
+		}
 	}
 	s.once.Do(func() { close(s.synced) })
 	return nil

@@ -12,13 +12,10 @@ type Lister[T runtime.Object] struct{ *Informer }
 
 // Get returns one object, or a NotFound error. Namespace is empty for cluster scoped resources.
 func (l Lister[T]) Get(cluster logicalcluster.Name, namespace, name string) (T, error) {
-	obj, ok, err := l.indexer.GetByKey(Key{Cluster: cluster, Namespace: namespace, Name: name}.String())
-	if err == nil && !ok {
-		err = apierrors.NewNotFound(l.resource.GroupResource(), name)
-	}
-	if err != nil {
+	obj, ok := l.store.get(Key{Cluster: cluster, Namespace: namespace, Name: name}.String())
+	if !ok {
 		var none T
-		return none, err
+		return none, apierrors.NewNotFound(l.resource.GroupResource(), name)
 	}
 	return obj.(T), nil
 }

@@ -8,9 +8,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
-
-	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -28,61 +25,34 @@ type Place struct {
 	Code int
 }
 
-// Tree is the index. The zero value is not usable: see New.
+// Tree is the index: the informers themselves, which know every object by its logical cluster and name.
 type Tree struct {
-	clusters informers.Lister[*corev1alpha1.LogicalCluster]
-
-	mu       sync.RWMutex
-	children map[edge]Place
+	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
+	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
 }
 
-// edge leads from a logical cluster to a workspace in it.
-type edge struct {
-	parent logicalcluster.Name
-	name   string
-}
-
-// New returns a tree that follows the workspaces and logical clusters of set.
+// New returns a tree of the workspaces and logical clusters of set.
 func New(set *informers.Set) *Tree {
-	t := &Tree{clusters: set.LogicalClusters, children: map[edge]Place{}}
-	set.Workspaces.AddHandler(func(old, obj runtime.Object) {
-		if obj == nil {
-			t.remove(old.(*tenancyv1alpha1.Workspace))
-			return
-		}
-		t.set(obj.(*tenancyv1alpha1.Workspace))
-	})
-	return t
+	return &Tree{clusters: set.LogicalClusters, workspaces: set.Workspaces}
 }
 
-func edgeOf(ws *tenancyv1alpha1.Workspace) edge {
-	return edge{parent: logicalcluster.Of(ws), name: ws.Name}
-}
-
-func (t *Tree) remove(ws *tenancyv1alpha1.Workspace) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.children, edgeOf(ws))
-}
-
-func (t *Tree) set(ws *tenancyv1alpha1.Workspace) {
+// child returns where a workspace is; false if there is none, or nowhere yet.
+func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
+	ws, err := t.workspaces.Get(parent, "", name)
+	if err != nil || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
+		return Place{}, false
+	}
 	place := Place{Cluster: logicalcluster.Name(ws.Spec.Cluster)}
 	if ws.Spec.Mount != nil {
 		place = Place{URL: ws.Spec.URL}
 		if place.URL != "" {
-			place.Mounted = informers.Key{Cluster: logicalcluster.Of(ws), Name: ws.Name}
+			place.Mounted = informers.Key{Cluster: parent, Name: ws.Name}
 		}
 	}
 	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
 		place.Code = http.StatusServiceUnavailable
 	}
-	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || (place == Place{}) {
-		t.remove(ws)
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.children[edgeOf(ws)] = place
+	return place, place != Place{}
 }
 
 // Lookup returns where a path leads. Its first part is the name of a logical cluster; user:<name> is the home of a user.
@@ -99,12 +69,10 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 		return Place{}, false
 	}
 	place := Place{Cluster: logicalcluster.Name(first)}
-	t.mu.RLock()
-	defer t.mu.RUnlock()
 	for more {
 		var name string
 		name, rest, more = strings.Cut(rest, ":")
-		next, ok := t.children[edge{parent: place.Cluster, name: name}]
+		next, ok := t.child(place.Cluster, name)
 		if !ok {
 			return Place{}, false
 		}
@@ -117,21 +85,6 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 		}
 	}
 	return place, true
-}
-
-// Has tells whether there is a workspace of that name in a logical cluster.
-func (t *Tree) Has(parent logicalcluster.Name, name string) bool {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	_, ok := t.children[edge{parent: parent, name: name}]
-	return ok
-}
-
-// Len is the number of workspaces in the tree.
-func (t *Tree) Len() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return len(t.children)
 }
 
 // Path returns the canonical path of a logical cluster, which is its name if it has none.

@@ -67,11 +67,12 @@ func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
 	for _, ws := range []*tenancyv1alpha1.Workspace{
 		broken, workspace("root", "org", "aaa", ready), workspace("aaa", "team", "bbb", ready), workspace("root", "down", "ccc", unavailable),
 		workspace("ccc", "below", "ddd", ready), workspace("root", "new", "eee", corev1alpha1.LogicalClusterPhaseScheduling), mount,
-		workspace("v1u4alow0iv9", "toys", "fff", ready), workspace("root", "gone", "ggg", ready),
+		workspace("v1u4alow0iv9", "toys", "fff", ready),
 	} {
-		tree.set(ws)
+		if err := tree.workspaces.Indexer().Add(ws); err != nil {
+			t.Fatal(err)
+		}
 	}
-	tree.remove(workspace("root", "gone", "ggg", ready))
 	for path, want := range map[string]Place{
 		"root": {Cluster: "root"}, "root:org": {Cluster: "aaa"}, "root:org:team": {Cluster: "bbb"}, "aaa:team": {Cluster: "bbb"},
 		"root:down": {Cluster: "ccc", Code: http.StatusServiceUnavailable}, "root:down:below": {Cluster: "ddd", Code: http.StatusServiceUnavailable},

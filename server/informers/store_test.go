@@ -1,0 +1,147 @@
+package informers
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func cluster(name, version string) *corev1alpha1.LogicalCluster {
+	return &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{
+		Name: "cluster", ResourceVersion: version, Annotations: map[string]string{logicalcluster.AnnotationKey: name}, ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}},
+	}}
+}
+
+// server lists what it has in pages of two objects, and sends what is told to its watch.
+type server struct {
+	mu      sync.Mutex
+	objects []*corev1alpha1.LogicalCluster
+	events  *watch.FakeWatcher
+	watched chan struct{}
+}
+
+func (s *server) has(objects ...*corev1alpha1.LogicalCluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects, s.events, s.watched = objects, watch.NewFake(), make(chan struct{}, 1)
+}
+
+func (s *server) list(_ context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var from int
+	if options.Continue != "" {
+		if _, err := fmt.Sscan(options.Continue, &from); err != nil {
+			return nil, err
+		}
+	}
+	page := &corev1alpha1.LogicalClusterList{ListMeta: metav1.ListMeta{ResourceVersion: "10"}}
+	for n := from; n < min(from+2, len(s.objects)); n++ {
+		page.Items = append(page.Items, *s.objects[n].DeepCopy())
+	}
+	if from+2 < len(s.objects) {
+		page.Continue = fmt.Sprint(from + 2)
+	}
+	return page, nil
+}
+
+func (s *server) watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watched <- struct{}{}
+	return s.events, nil
+}
+
+func TestAPackedInformerKeepsAndTellsWhatTheServerHas(t *testing.T) {
+	source := &server{}
+	source.has(cluster("a", "1"), cluster("b", "2"), cluster("c", "3"), cluster("d", "4"), cluster("e", "5"))
+	lw := &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}
+	i, err := NewPacked(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, lw,
+		func(obj runtime.Object) { obj.(*corev1alpha1.LogicalCluster).ManagedFields = nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	lister := Lister[*corev1alpha1.LogicalCluster]{i}
+	told := make(chan string, 100)
+	of := func(obj runtime.Object) string {
+		if obj == nil {
+			return "-"
+		}
+		lc := obj.(*corev1alpha1.LogicalCluster)
+		if lc.ManagedFields != nil {
+			t.Errorf("%v is not what is kept", lc)
+		}
+		return string(logicalcluster.Of(lc)) + lc.ResourceVersion
+	}
+	i.AddHandler(func(old, obj runtime.Object) { told <- of(old) + " " + of(obj) })
+	expect := func(want ...string) {
+		t.Helper()
+		left := map[string]bool{}
+		for _, w := range want {
+			left[w] = true
+		}
+		for range want {
+			select {
+			case got := <-told:
+				if !left[got] {
+					t.Fatalf("was told %s, want one of %v", got, want)
+				}
+				delete(left, got)
+			case <-time.After(30 * time.Second):
+				t.Fatalf("was not told of %v", left)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); i.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	expect("- a1", "- b2", "- c3", "- d4", "- e5")
+	<-i.Synced()
+	first, err := lister.Get("b", "", "cluster")
+	if err != nil || of(first) != "b2" {
+		t.Fatalf("got %v, %v", first, err)
+	}
+	if again, _ := lister.Get("b", "", "cluster"); again != first {
+		t.Error("what is read often is unpacked for each reader")
+	}
+
+	<-source.watched
+	source.events.Modify(cluster("b", "11"))
+	source.events.Delete(cluster("c", "12"))
+	source.events.Add(cluster("f", "13"))
+	expect("b2 b11", "c3 -", "- f13")
+	if now, err := lister.Get("b", "", "cluster"); err != nil || of(now) != "b11" {
+		t.Errorf("got %v, %v after a change", now, err)
+	}
+	if _, err := lister.Get("c", "", "cluster"); err == nil {
+		t.Error("a deleted object is there")
+	}
+
+	broken := source.events
+	source.has(cluster("b", "11"), cluster("d", "20"), cluster("f", "13"), cluster("g", "21"))
+	broken.Error(&metav1.Status{Status: metav1.StatusFailure, Code: 410, Reason: metav1.StatusReasonExpired})
+	expect("a1 -", "d4 d20", "e5 -", "- g21")
+	late := make(chan string, 100)
+	i.AddHandler(func(old, obj runtime.Object) { late <- of(old) + " " + of(obj) })
+	if len(late) != 4 {
+		t.Errorf("a late handler was told of %d objects, want 4", len(late))
+	}
+}
+
+func TestObjectsThatCannotBePackedHaveNoPackedInformer(t *testing.T) {
+	if _, err := NewPacked(corev1.SchemeGroupVersion.WithResource("pods"), &corev1.Pod{}, nil, nil); err == nil {
+		t.Error("pods are packed")
+	}
+}
