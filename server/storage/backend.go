@@ -140,6 +140,9 @@ func (b *Backend) decorate(
 	if transformer == nil {
 		transformer = identity.NewEncryptCheckTransformer()
 	}
+	if compressedResources[config.GroupResource] {
+		transformer = compressed{transformer}
+	}
 	decoder := &cachingDecoder{etcd3.NewDefaultDecoder(config.Codec, versioner), b.decoded}
 	plain, err := etcd3.New(b.client, b.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
 		transformer, config.LeaseManagerConfig, decoder, versioner)
