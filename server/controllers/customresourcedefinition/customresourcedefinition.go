@@ -12,24 +12,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 const remainingInterval = time.Second
 
 type reconciler struct {
 	definitions apiextensionsclient.CustomResourceDefinitionInterface
+	lister      informers.Lister[*apiextensionsv1.CustomResourceDefinition]
 	metadata    metadata.Interface
 	controller  *controller.Controller
+	// written are definitions as this controller wrote them, until the informer has them: the next one must know which
+	// names are taken.
+	written map[informers.Key]*apiextensionsv1.CustomResourceDefinition
 }
 
-// New returns the controller. Its keys are definitions; it reads them live, because their names depend on each other.
+// New returns the controller. Its keys are definitions.
 func New(set *informers.Set, definitions apiextensionsclient.CustomResourceDefinitionInterface, meta metadata.Interface) *controller.Controller {
-	r := &reconciler{definitions: definitions, metadata: meta}
+	r := &reconciler{
+		definitions: definitions, lister: set.CustomResourceDefinitions, metadata: meta,
+		written: map[informers.Key]*apiextensionsv1.CustomResourceDefinition{},
+	}
 	// One worker: two definitions of a cluster must not get the same name.
 	r.controller = controller.New("customresourcedefinition", 1, r.reconcile)
 	set.CustomResourceDefinitions.AddHandler(func(old, obj runtime.Object) {
@@ -43,6 +52,7 @@ func New(set *informers.Set, definitions apiextensionsclient.CustomResourceDefin
 		if err != nil {
 			return
 		}
+		r.controller.Enqueue(key) // nothing is known of it any more
 		waiting, err := set.CustomResourceDefinitions.List(key.Cluster)
 		if err != nil {
 			return
@@ -63,17 +73,19 @@ func (r *reconciler) enqueue(obj runtime.Object) {
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
-	crd, err := r.definitions.Get(ctx, key.Name, metav1.GetOptions{})
+	crd, err := r.lister.Get(key.Cluster, "", key.Name)
 	if apierrors.IsNotFound(err) {
+		delete(r.written, key)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	crd = r.latest(key, crd)
 	if crd.DeletionTimestamp != nil {
 		return r.finalize(ctx, key, crd)
 	}
-	others, err := r.others(ctx, crd)
+	others, err := r.others(key.Cluster, crd)
 	if err != nil {
 		return err
 	}
@@ -81,24 +93,43 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if sameStatus(crd, wanted) {
 		return nil
 	}
-	_, err = r.definitions.UpdateStatus(ctx, wanted, metav1.UpdateOptions{})
-	return err
+	_, err = r.write(ctx, key, wanted)
+	return ignoreNotFound(err)
 }
 
-// others returns the definitions of the cluster, if crd asks for names that it does not have yet.
-func (r *reconciler) others(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	if reflect.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
-		return nil, nil
+// latest returns crd, or what was written of it if that is newer.
+func (r *reconciler) latest(key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	written, ok := r.written[key]
+	if !ok {
+		return crd
 	}
-	list, err := r.definitions.List(ctx, metav1.ListOptions{})
+	if age, err := resourceversion.CompareResourceVersion(written.ResourceVersion, crd.ResourceVersion); err == nil && age > 0 {
+		return written
+	}
+	delete(r.written, key)
+	return crd
+}
+
+// write stores the status of a definition that nobody changed meanwhile.
+func (r *reconciler) write(ctx context.Context, key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	written, err := r.definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err
 	}
-	others := make([]*apiextensionsv1.CustomResourceDefinition, len(list.Items))
-	for i := range list.Items {
-		others[i] = &list.Items[i]
+	r.written[key] = written
+	return written, nil
+}
+
+// others returns the definitions of the cluster, if crd asks for names that it does not have yet.
+func (r *reconciler) others(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	if reflect.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
+		return nil, nil
 	}
-	return others, nil
+	others, err := r.lister.List(cluster)
+	for i, other := range others {
+		others[i] = r.latest(informers.Key{Cluster: cluster, Name: other.Name}, other)
+	}
+	return others, err
 }
 
 // sameStatus compares all but the times of conditions.
@@ -120,9 +151,10 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 		return nil
 	}
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
+		crd = crd.DeepCopy()
 		apiextensionshelpers.SetCRDCondition(crd, condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
 		var err error
-		if crd, err = r.definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{}); err != nil {
+		if crd, err = r.write(ctx, key, crd); err != nil {
 			return ignoreNotFound(err)
 		}
 	}
@@ -134,8 +166,9 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 		r.controller.EnqueueAfter(key, remainingInterval)
 		return nil
 	}
+	crd = crd.DeepCopy()
 	apiextensionshelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
-	_, err = r.definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
+	_, err = r.write(ctx, key, crd)
 	return ignoreNotFound(err)
 }
 
