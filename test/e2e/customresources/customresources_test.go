@@ -2,12 +2,16 @@ package customresources
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -261,5 +265,67 @@ func TestTheWildcardListsCustomResourcesAsMetadata(t *testing.T) {
 	}
 	if len(clusters) != 2 {
 		t.Errorf("objects were found in the clusters %v, want 2 of them", clusters)
+	}
+}
+
+func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	cluster, neighbour := server.Cluster(t), server.Cluster(t)
+	definitions := cluster.Definitions(t, kcptest.Masters).ApiextensionsV1().CustomResourceDefinitions()
+	const rivals = 5
+	names := make([]string, rivals)
+	var creating sync.WaitGroup
+	for n := range names {
+		crd := widgetDefinition(sized())
+		crd.Spec.Names.Plural = fmt.Sprintf("widgets%d", n)
+		names[n] = crd.Spec.Names.Plural + "." + widgets.Group
+		crd.Name = names[n]
+		creating.Go(func() {
+			if _, err := definitions.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	creating.Wait()
+	neighbour.Define(t, widgetDefinition(sized()))
+	accepted := func(ctx context.Context) (one string, err error) {
+		for _, name := range names {
+			crd, err := definitions.Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				return "", err
+			}
+			condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
+			switch {
+			case condition == nil:
+				return "", fmt.Errorf("%s is not decided yet", name)
+			case condition.Status == apiextensionsv1.ConditionFalse && strings.Contains(condition.Message, "already in use"):
+			case one != "":
+				t.Fatalf("both %s and %s have the kind", one, name)
+			default:
+				one = name
+			}
+		}
+		if one == "" {
+			return "", errors.New("nobody has the kind")
+		}
+		return one, nil
+	}
+	for range rivals {
+		var one string
+		kcptest.Eventually(t, "one of the definitions has the kind", func(ctx context.Context) (err error) {
+			one, err = accepted(ctx)
+			return err
+		})
+		if err := definitions.Delete(ctx, one, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kcptest.Eventually(t, "the definition is gone", func(ctx context.Context) error {
+			_, err := definitions.Get(ctx, one, metav1.GetOptions{})
+			return kcptest.Gone(err)
+		})
 	}
 }
