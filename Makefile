@@ -2,14 +2,14 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./api/... ./cli/... ./server/... ./test/...
+PKGS   := ./api/... ./cli/... ./client/... ./server/... ./test/...
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
 
 .PHONY: help
 help: ## List the targets.
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: run
 run: build ## Build and start the server; everything it stores is in .kcp.
@@ -42,7 +42,7 @@ test: unit e2e ## Run every test.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test ./api/... ./cli/... ./server/...
+	$(GO) test ./api/... ./cli/... ./client/... ./server/...
 
 .PHONY: e2e
 e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
@@ -62,7 +62,7 @@ crash: build ## Kill the server 20 times while 10,000 workspaces are created and
 
 .PHONY: race
 race: ## Run the unit tests with the race detector.
-	$(GO) test -race ./api/... ./cli/... ./server/...
+	$(GO) test -race ./api/... ./cli/... ./client/... ./server/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -93,6 +93,10 @@ bench-sharing: ## Measure an API that N logical clusters have bound, beside a va
 bench-workspaces: ## Measure a server with up to N workspaces; what is interrupted goes on in .bench.
 	$(GO) run ./test/bench -workspaces=$(N) -directory=.bench/$(N) -svg=.bench/workspaces-$(N).svg
 
+.PHONY: bench-namespaces
+bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fail if idle ones add goroutines or metrics.
+	$(GO) run ./test/bench -compare=$(N)
+
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/controller-gen object paths=./api/...
@@ -100,7 +104,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.
-	@test -z "$$(gofmt -l api cli server test)" || { gofmt -l api cli server test; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli client server test)" || { gofmt -l api cli client server test; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(BIN)/staticcheck $(PKGS)
 

@@ -42,6 +42,7 @@ func main() {
 	profiles := flag.String("profiles", "", "directory to write CPU profiles of both servers to, one for each load")
 	output := flag.String("o", "table", "form of the result: table or json")
 	workspaces := flag.Int("workspaces", 0, "measure with up to so many workspaces, and nothing else")
+	compare := flag.Int("compare", 0, "compare so many workspaces with as many namespaces of a vanilla server, and nothing else")
 	sharing := flag.Int("sharing", 0, "measure an API that so many logical clusters have bound, and nothing else")
 	directory := flag.String("directory", "", "where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere")
 	svg := flag.String("svg", "", "file to write the plot of a run with -workspaces to")
@@ -62,6 +63,13 @@ func main() {
 	defer stop()
 	if *workspaces > 0 {
 		if err := runWorkspaces(ctx, *workspaces, *directory, *svg); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if *compare > 0 {
+		if err := compareWorkspaces(ctx, *compare); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}
