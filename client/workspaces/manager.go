@@ -1,0 +1,57 @@
+package workspaces
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// NewManager returns a manager for all workspaces below the URL of a virtual workspace, as APIExportEndpointSlices and WorkspaceTypes
+// tell it. Certificates, credentials and so on are those of config.
+func NewManager(config *rest.Config, url string, options ctrl.Options) (ctrl.Manager, error) {
+	config = rest.CopyConfig(config)
+	config.Host = strings.TrimSuffix(url, "/") + everyCluster
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return toCluster{next: next} })
+	options.NewCache = newCache
+	options.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
+		strict := *options.HTTPClient
+		strict.Transport = toCluster{next: strict.Transport, strict: true}
+		options.HTTPClient = &strict
+		return client.New(config, options)
+	}
+	return ctrl.NewManager(config, options)
+}
+
+const everyCluster = "/clusters/" + all
+
+// toCluster sends requests to the logical cluster that their context is for. Those without one are of informers and discovery, which
+// are for all; those of a strict client are mistakes.
+type toCluster struct {
+	next   http.RoundTripper
+	strict bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t toCluster) RoundTrip(r *http.Request) (*http.Response, error) {
+	before, after, found := strings.Cut(r.URL.Path, everyCluster+"/")
+	if !found || (r.Context().Value(contextKey{}) == all && r.Method == http.MethodGet) {
+		return t.next.RoundTrip(r)
+	}
+	cluster, err := Of(r.Context())
+	if err != nil {
+		if t.strict {
+			return nil, fmt.Errorf("%s %s: %w", r.Method, after, err)
+		}
+		return t.next.RoundTrip(r)
+	}
+	r = r.Clone(r.Context())
+	r.URL.Path, r.URL.RawPath = before+"/clusters/"+cluster+"/"+after, ""
+	return t.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets the machinery of client-go find what is below.
+func (t toCluster) WrappedRoundTripper() http.RoundTripper { return t.next }

@@ -1,0 +1,81 @@
+package workspaces
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Request says what to reconcile, and in which logical cluster.
+type Request struct {
+	Cluster string
+	reconcile.Request
+}
+
+// String is <cluster>|<namespace>/<name>.
+func (r Request) String() string { return r.Cluster + separator + r.Request.String() }
+
+// Each returns a reconciler that lets one written for one cluster work in that of each request: the context leads there.
+func Each(one reconcile.Reconciler) reconcile.TypedReconciler[Request] {
+	return reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
+		ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("cluster", r.Cluster, "namespace", r.Namespace, "name", r.Name))
+		return one.Reconcile(In(ctx, r.Cluster), r.Request)
+	})
+}
+
+// Lift lets a handler that is written for one cluster enqueue requests for the one that each object is in.
+func Lift(one handler.EventHandler) handler.TypedEventHandler[client.Object, Request] {
+	in := func(ctx context.Context, object client.Object, q workqueue.TypedRateLimitingInterface[Request]) (context.Context, lifted) {
+		cluster := ClusterOf(object)
+		return In(ctx, cluster), lifted{cluster: cluster, queue: q}
+	}
+	return handler.TypedFuncs[client.Object, Request]{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[Request]) {
+			ctx, l := in(ctx, e.Object, q)
+			one.Create(ctx, e, l)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[Request]) {
+			ctx, l := in(ctx, e.ObjectNew, q)
+			one.Update(ctx, e, l)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[Request]) {
+			ctx, l := in(ctx, e.Object, q)
+			one.Delete(ctx, e, l)
+		},
+		GenericFunc: func(ctx context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[Request]) {
+			ctx, l := in(ctx, e.Object, q)
+			one.Generic(ctx, e, l)
+		},
+	}
+}
+
+// lifted is a queue as a handler for one cluster sees it. Handlers add to it, and do nothing else.
+type lifted struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	cluster string
+	queue   workqueue.TypedRateLimitingInterface[Request]
+}
+
+func (l lifted) Add(r reconcile.Request) { l.queue.Add(Request{l.cluster, r}) }
+
+func (l lifted) AddAfter(r reconcile.Request, after time.Duration) {
+	l.queue.AddAfter(Request{l.cluster, r}, after)
+}
+
+func (l lifted) AddRateLimited(r reconcile.Request) { l.queue.AddRateLimited(Request{l.cluster, r}) }
+
+func (l lifted) Forget(r reconcile.Request) { l.queue.Forget(Request{l.cluster, r}) }
+
+func (l lifted) NumRequeues(r reconcile.Request) int {
+	return l.queue.NumRequeues(Request{l.cluster, r})
+}
+
+func (l lifted) Len() int { return l.queue.Len() }
+
+func (l lifted) ShuttingDown() bool { return l.queue.ShuttingDown() }
