@@ -60,6 +60,10 @@ durability: build ## Kill the server 50 times while it writes, and look for what
 crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and look for what is left.
 	KCP_BIN=$(BIN) KCP_CRASH=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/crash
 
+.PHONY: leak
+leak: build ## Create and delete 10,000 workspaces ten times, and look for what stays in memory.
+	KCP_BIN=$(BIN) KCP_LEAK=all $(GO) test -count=1 -v -timeout=4h ./test/e2e/idle -run DeletedWorkspaces
+
 .PHONY: race
 race: ## Run the unit tests with the race detector.
 	$(GO) test -race ./api/... ./cli/... ./client/... ./server/...
