@@ -10,11 +10,10 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/kubernetes/pkg/api/legacyscheme"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -71,7 +70,20 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if err := decode(u, ws); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if ws.Spec.Mount != nil && ws.Spec.Type == nil {
+	mount, err := mountOf(ws)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	if mount != nil && ws.Spec.Mount == nil {
+		ref, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&mount.Reference)
+		if err != nil {
+			return err
+		}
+		if err := unstructured.SetNestedMap(u.Object, ref, "spec", "mount", "ref"); err != nil {
+			return err
+		}
+	}
+	if mount != nil && ws.Spec.Type == nil {
 		return nil
 	}
 	of, err := w.typeOf(cluster, parent, ws)
@@ -157,7 +169,15 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if problem := workspaceProblem(a, old, ws); problem != "" {
 		return forbidden(a, "%s", problem)
 	}
-	if a.GetOperation() != admission.Create || a.GetSubresource() != "" || ws.Spec.Type == nil {
+	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
+		return nil
+	}
+	if ws.Spec.Mount != nil {
+		if err := w.checkMount(ctx, a, ws.Spec.Mount.Reference); err != nil {
+			return err
+		}
+	}
+	if ws.Spec.Type == nil {
 		return nil
 	}
 	return w.checkType(ctx, a, *ws.Spec.Type)
@@ -187,21 +207,10 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "annotation " + tenancyv1alpha1.OwnerAnnotation + " is immutable"
 	case !creating && old.Annotations[corev1alpha1.RequiredGroupsAnnotation] != ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]:
 		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
+	case !creating && old.Annotations[tenancyv1alpha1.MountAnnotation] != ws.Annotations[tenancyv1alpha1.MountAnnotation]:
+		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace is mounted when it is created, or never"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
 		return "the status of a workspace is written by the system"
-	}
-	return ""
-}
-
-// mountProblem returns what is wrong with a reference to the object that a workspace is mounted from, empty if nothing.
-// Built-in types have no status.URL; that their objects are looked at all the same would tell which there are.
-func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
-	gv, err := schema.ParseGroupVersion(ref.APIVersion)
-	switch {
-	case err != nil || gv.Version == "" || ref.Kind == "" || ref.Name == "":
-		return "spec.mount.ref needs apiVersion, as <group>/<version>, kind and name"
-	case legacyscheme.Scheme.Recognizes(gv.WithKind(ref.Kind)):
-		return "spec.mount.ref refers to a built-in type; it needs a custom resource with status.URL and status.phase"
 	}
 	return ""
 }

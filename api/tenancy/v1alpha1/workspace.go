@@ -10,6 +10,9 @@ import (
 const (
 	// OwnerAnnotation holds the identity of the creator, as a JSON UserInfo of authentication.k8s.io/v1.
 	OwnerAnnotation = "experimental.tenancy.kcp.io/owner"
+	// MountAnnotation holds what is spec.mount now, as the JSON {"spec": {"ref": {…}}}. It counts when a workspace is created.
+	// Deprecated: set spec.mount.
+	MountAnnotation = "experimental.tenancy.kcp.io/mount"
 	// ShardAnnotation names the shard that hosts the logical cluster.
 	ShardAnnotation = "core.kcp.io/shard"
 	// ShardHashAnnotation is a hash of the shard's name. Deprecated: read ShardAnnotation.

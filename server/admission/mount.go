@@ -1,0 +1,77 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+)
+
+// mountOf returns what a new workspace is mounted from: what its spec says, or the annotation in which manifests for older servers
+// say it. It is nil for all others.
+func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
+	text, given := ws.Annotations[tenancyv1alpha1.MountAnnotation]
+	if ws.Spec.Mount != nil || !given {
+		return ws.Spec.Mount, nil
+	}
+	var legacy struct {
+		Spec   tenancyv1alpha1.Mount `json:"spec"`
+		Status json.RawMessage       `json:"status"` // of the object, which tells it itself
+	}
+	decoder := json.NewDecoder(bytes.NewBufferString(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&legacy); err != nil {
+		return nil, fmt.Errorf(`annotation %s is invalid, want {"spec": {"ref": {"apiVersion": …, "kind": …, "name": …}}}, or better spec.mount: %w`,
+			tenancyv1alpha1.MountAnnotation, err)
+	}
+	return &legacy.Spec, nil
+}
+
+// mountProblem returns what is wrong with a reference to the object that a workspace is mounted from, empty if nothing.
+// Built-in types have no status.URL; that their objects are looked at all the same would tell which there are.
+func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	switch {
+	case err != nil || gv.Version == "" || ref.Kind == "" || ref.Name == "":
+		return "spec.mount.ref needs apiVersion, as <group>/<version>, kind and name"
+	case legacyscheme.Scheme.Recognizes(gv.WithKind(ref.Kind)):
+		return "spec.mount.ref refers to a built-in type; it needs a custom resource with status.URL and status.phase"
+	}
+	return ""
+}
+
+// checkMount refuses a mount from an object that the user may not get: the workspace shows its URL and its phase. Of a kind that is
+// not served yet, nobody can tell the resource, and the right to get all of its group is asked for.
+func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.ObjectReference) error {
+	mapper, err := w.config.RESTMapper(ctx)
+	if err != nil {
+		return err
+	}
+	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	resource, name := gvk.GroupVersion().WithResource("*"), ""
+	switch mapping, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); {
+	case err == nil:
+		resource, name = mapping.Resource, ref.Name
+	case !meta.IsNoMatchError(err):
+		return err
+	}
+	decision, _, err := w.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: "get", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
+		Namespace: ref.Namespace, Name: name, ResourceRequest: true,
+	})
+	switch {
+	case err == nil && decision == authorizer.DecisionAllow:
+		return nil
+	case name == "":
+		return forbidden(a, "the kind %s of %s is not served in this workspace: to mount from it all the same takes verb='get' permission on all resources of its group", ref.Kind, ref.APIVersion)
+	}
+	return forbidden(a, "unable to mount from %s %s: missing verb='get' permission on %s", ref.Kind, ref.Name, resource.GroupResource())
+}
