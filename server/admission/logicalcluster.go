@@ -112,14 +112,8 @@ func validateLimit(a admission.Attributes) error {
 	return nil
 }
 
-// order of the phases that users may bring forward.
-var order = map[corev1alpha1.LogicalClusterPhase]int{
-	"": 1, corev1alpha1.LogicalClusterPhaseScheduling: 2, corev1alpha1.LogicalClusterPhaseInitializing: 3, corev1alpha1.LogicalClusterPhaseReady: 4,
-}
-
 // changeProblem returns what is wrong with an update by an ordinary user, empty if nothing.
 func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
-	initializing := old.Status.Phase == corev1alpha1.LogicalClusterPhaseInitializing
 	switch {
 	case !slices.Equal(old.Spec.Initializers, obj.Spec.Initializers):
 		return "spec.initializers is immutable"
@@ -130,31 +124,24 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 	case annotations(old)[corev1alpha1.PathAnnotation] != annotations(obj)[corev1alpha1.PathAnnotation],
 		annotations(old)[tenancyv1alpha1.TypeAnnotation] != annotations(obj)[tenancyv1alpha1.TypeAnnotation]:
 		return fmt.Sprintf("annotations %s and %s are immutable", corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation)
-	case initializing && !subset(obj.Status.Initializers, old.Status.Initializers):
-		return "status.initializers must not grow"
-	case !initializing && !slices.Equal(old.Status.Initializers, obj.Status.Initializers):
-		return "status.initializers is immutable after initializing"
-	case !subset(obj.Status.Terminators, old.Status.Terminators):
-		return "status.terminators must not grow"
+	case !slices.Equal(old.Status.Initializers, obj.Status.Initializers), !slices.Equal(old.Status.Terminators, obj.Status.Terminators):
+		return "status.initializers and status.terminators are changed by the controllers that they name, each its own, at the virtual workspaces of their types"
+	case old.Status.Phase != obj.Status.Phase, old.Status.URL != obj.Status.URL:
+		return "status.phase and status.URL are written by the system"
+	case !subset(kept(old), kept(obj)):
+		return fmt.Sprintf("the finalizers %s and %s are removed by the system, when nothing is left", corev1alpha1.DeletionFinalizer, corev1alpha1.TerminatorsFinalizer)
 	case annotations(old)[corev1alpha1.InactiveAnnotation] != annotations(obj)[corev1alpha1.InactiveAnnotation] &&
 		old.Status.Phase != corev1alpha1.LogicalClusterPhaseReady && old.Status.Phase != corev1alpha1.LogicalClusterPhaseInactive:
 		return fmt.Sprintf("annotation %s can be changed only while the phase is Ready or Inactive", corev1alpha1.InactiveAnnotation)
 	}
-	return phaseProblem(old.Status.Phase, obj)
+	return ""
 }
 
-func phaseProblem(from corev1alpha1.LogicalClusterPhase, obj *corev1alpha1.LogicalCluster) string {
-	to := obj.Status.Phase
-	if from == to {
-		return ""
-	}
-	if order[from] == 0 || order[to] <= order[from] {
-		return fmt.Sprintf("status.phase cannot change from %q to %q", from, to)
-	}
-	if from == corev1alpha1.LogicalClusterPhaseInitializing && len(obj.Status.Initializers) > 0 {
-		return "status.phase cannot leave Initializing while status.initializers is not empty"
-	}
-	return ""
+// kept are the finalizers by which the system holds a logical cluster.
+func kept(lc *corev1alpha1.LogicalCluster) []string {
+	return slices.DeleteFunc(slices.Clone(lc.Finalizers), func(f string) bool {
+		return f != corev1alpha1.DeletionFinalizer && f != corev1alpha1.TerminatorsFinalizer
+	})
 }
 
 func subset[T comparable](some, all []T) bool {

@@ -209,6 +209,8 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
 	case !creating && old.Annotations[tenancyv1alpha1.MountAnnotation] != ws.Annotations[tenancyv1alpha1.MountAnnotation]:
 		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace is mounted when it is created, or never"
+	case !creating && slices.Contains(old.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) && !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer):
+		return "finalizer " + tenancyv1alpha1.LogicalClusterFinalizer + " is removed by the system, when the logical cluster is gone"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
 		return "the status of a workspace is written by the system"
 	}

@@ -1,0 +1,74 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// refuses fails the test unless a patch is refused, with a message that contains text.
+func refuses(t *testing.T, resource dynamic.ResourceInterface, name, patch, text string, subresources ...string) {
+	t.Helper()
+	_, err := resource.Patch(kcptest.Context(t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if err != nil && !strings.Contains(err.Error(), text) {
+		t.Errorf("%s: got %v, want %q", patch, err, text)
+	}
+}
+
+// The owner administers the workspace from its beginning to its end, and could cut both short.
+func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	org := server.Organization(t, kcptest.Alice)
+	url := stepped(t, org, "careful", "initializing", map[string]any{"initializer": true, "terminator": true})
+	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
+	if _, err := workspaces.Create(ctx, kcptest.Workspace("w", "", "careful"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	inside := server.Named(org.Name + ":w")
+	clusters := inside.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters)
+	kcptest.Eventually(t, "the owner may enter", func(ctx context.Context) error {
+		_, err := clusters.Get(ctx, "cluster", metav1.GetOptions{})
+		return err
+	})
+	for _, patch := range []string{`{"status":{"initializers":[]}}`, `{"status":{"initializers":["root:other"]}}`, `{"status":{"terminators":[]}}`} {
+		refuses(t, clusters, "cluster", patch, "the controllers that they name", "status")
+	}
+	for _, patch := range []string{`{"status":{"phase":"Ready"}}`, `{"status":{"URL":"https://evil"}}`} {
+		refuses(t, clusters, "cluster", patch, "written by the system", "status")
+	}
+	if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Initializing" {
+		t.Errorf("its status is %+v", got.Status)
+	}
+	at := at(t, url, org.GetWorkspace(t, "w").Spec.Cluster, kcptest.Victor).Resource(kcptest.LogicalClusters)
+	if _, err := at.Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"initializers":[]}}`), metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
+		if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Ready" {
+			return fmt.Errorf("its status is %+v", got.Status)
+		}
+		return nil
+	})
+
+	if err := workspaces.Delete(ctx, "w", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the workspace waits for its terminator", func(context.Context) error {
+		if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Terminating" {
+			return fmt.Errorf("its status is %+v", got.Status)
+		}
+		return nil
+	})
+	refuses(t, clusters, "cluster", `{"status":{"terminators":[]}}`, "the controllers that they name", "status")
+	refuses(t, clusters, "cluster", `{"metadata":{"finalizers":[]}}`, "removed by the system")
+	refuses(t, workspaces, "w", `{"metadata":{"finalizers":[]}}`, "removed by the system")
+}
