@@ -47,6 +47,8 @@ type Users struct {
 type Tokens struct {
 	admin, shardAdmin, plain string
 	known                    []account
+	// remember writes the hash of a new token of ShardAdmin, nil if there is none.
+	remember func() error
 }
 
 // account is a user by the hash of its token.
@@ -88,7 +90,8 @@ func (t *Tokens) loadShardAdmin(kubeconfigFile, hashFile string) error {
 		}
 		hash := sha256.Sum256([]byte(t.shardAdmin))
 		t.know(ShardAdmin, user.SystemPrivilegedGroup, hash)
-		return writeSecret(hashFile, []byte(hex.EncodeToString(hash[:])+"\n"))
+		t.remember = func() error { return writeSecret(hashFile, []byte(hex.EncodeToString(hash[:])+"\n")) }
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("token of %s: %w", ShardAdmin, err)
@@ -140,7 +143,7 @@ func (t *Tokens) AuthenticateToken(_ context.Context, token string) (*authentica
 
 // Write writes the kubeconfig of the users, if there are any, for the server at url, whose certificate is verified with the
 // PEM certificates in ca: contexts root, base, system:admin and shard-base of the administrators, and user of Plain. The
-// current one is the first of them.
+// current one is the first of them. Only then is a new token remembered: a server that does not get as far can be started again.
 func (t *Tokens) Write(file, url string, ca []byte) error {
 	config := clientcmdapi.NewConfig()
 	for _, c := range []struct{ name, server, user, token string }{
@@ -167,7 +170,10 @@ func (t *Tokens) Write(file, url string, ca []byte) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	return writeSecret(file, content)
+	if err := writeSecret(file, content); err != nil || t.remember == nil {
+		return err
+	}
+	return t.remember()
 }
 
 // writeSecret replaces a file at once, readable by its owner only.

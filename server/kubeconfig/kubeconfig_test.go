@@ -142,3 +142,18 @@ func TestFilesThatDisagreeAreRefusedWithWhatToDo(t *testing.T) {
 		}
 	}
 }
+
+// As when its port is in use.
+func TestAServerThatFailedBeforeItWroteTheFileStartsAgain(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Load(Users{Admins: true}, filepath.Join(dir, "admin.kubeconfig"), filepath.Join(dir, "hash")); err != nil {
+		t.Fatal(err)
+	}
+	tokens, config, err := started(t, dir, Users{Admins: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := identity(t, tokens, config.AuthInfos[ShardAdmin].Token); !strings.HasPrefix(got, ShardAdmin) {
+		t.Errorf("the token of %s is that of %q", ShardAdmin, got)
+	}
+}
