@@ -109,6 +109,11 @@ func ignoreGone(err error) error {
 	return err
 }
 
+// inProgress tells that it is too early to say what is left.
+var inProgress = corev1alpha1.Condition{
+	Type: contentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain", Message: "what it holds is being deleted",
+}
+
 // contentCondition tells what is left.
 func contentCondition(remaining []string) corev1alpha1.Condition {
 	if len(remaining) == 0 {

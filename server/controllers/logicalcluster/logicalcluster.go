@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -37,6 +38,7 @@ type Inputs struct {
 const (
 	remainingInterval = time.Second
 	orphanAge         = time.Minute
+	slowDeletion      = time.Second
 )
 
 var (
@@ -94,7 +96,14 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	var content *corev1alpha1.Condition
 	if deletable(lc) {
+		// Most are empty in a moment. What takes longer tells meanwhile that it goes.
+		slow := time.AfterFunc(slowDeletion, func() {
+			if err := r.show(ctx, key, &inProgress); err != nil {
+				klog.FromContext(ctx).Info("That a logical cluster is being deleted is not shown", "err", err)
+			}
+		})
 		remaining, err := r.deleteContent(ctx)
+		slow.Stop()
 		if err != nil {
 			return err
 		}
@@ -107,6 +116,11 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		condition := contentCondition(remaining)
 		content = &condition
 	}
+	return r.show(ctx, key, content)
+}
+
+// show writes the phase that follows, and what there is to say of the content if that is being deleted.
+func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev1alpha1.Condition) error {
 	return ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		live := obj.(*corev1alpha1.LogicalCluster)
 		advance(live, r.ExternalURL)
