@@ -23,6 +23,8 @@ const (
 	// pacedRate is how many workspaces a second are created where the latency counts.
 	pacedRate = 200
 	depth     = 16
+	// mostEntered is how many workspaces are entered at the most.
+	mostEntered = 100_000
 )
 
 // mark is what was measured with so many workspaces.
@@ -296,6 +298,10 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	entered, each, err := r.enter(ctx, min(n, mostEntered))
+	if err != nil {
+		return err
+	}
 	what := fmt.Sprintf("create %d workspaces in one, %d clients (second column: vanilla's namespaces)", few, creators)
 	first := throughputRow(what, "1/s", flat, namespaces, 1)
 	r.Rows = []row{
@@ -303,8 +309,31 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 		{What: fmt.Sprintf("create %d workspaces at depth %d, %d clients", few/10, depth, creators), Unit: "1/s", Ours: deep.perSecond, OursLoad: latencyOf(deep)},
 		{What: fmt.Sprintf("create workspaces, %d a second", pacedRate), Unit: "1/s", Ours: paced.perSecond, OursLoad: latencyOf(paced), Budget: "p99 ≤ 20 ms", Met: paced.p99 <= 20*time.Millisecond},
 		{What: fmt.Sprintf("delete a workspace with %d below it", few), Unit: "s", Ours: deleted, Budget: "≤ 30 s", Met: deleted <= 30},
+		{What: fmt.Sprintf("enter %d workspaces for the first time, %d clients", min(n, mostEntered), creators), Unit: "1/s", Ours: entered.perSecond, OursLoad: latencyOf(entered)},
+		{What: "resident memory that each of these adds, server and etcd", Unit: "KiB", Ours: each, Budget: "≤ 41 KiB", Met: each <= 41},
 	}
 	return nil
+}
+
+// enter makes the first content of n workspaces, and returns how much memory in KiB each of them takes.
+func (r *workspacesRun) enter(ctx context.Context, n int) (l load, each float64, err error) {
+	progress("entering %d workspaces", n)
+	before, err := r.kcp.settled(ctx)
+	if err != nil {
+		return l, 0, err
+	}
+	l, err = count(ctx, creators, n, func(ctx context.Context, c, i int) error {
+		status, answer, err := r.kcp.do(ctx, c, http.MethodGet, fmt.Sprintf("/clusters/root:w%d/api/v1/namespaces/default", i), "")
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("entering w%d: %d %s", i, status, answer)
+		}
+		return err
+	})
+	if err != nil {
+		return l, 0, err
+	}
+	after, err := r.kcp.settled(ctx)
+	return l, (after - before) / float64(n) / 1024, err
 }
 
 // pace creates n workspaces at the rate of pacedRate.
