@@ -24,7 +24,7 @@ build: ## Build bin/kcp and the plugins of kubectl.
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
-	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck
+	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds
 
 # What a release of Kubernetes writes into its programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -43,6 +43,7 @@ test: unit e2e ## Run every test.
 .PHONY: unit
 unit: ## Run the tests that need no server process.
 	$(GO) test ./api/... ./cli/... ./client/... ./server/...
+	cd tools && $(GO) test ./...
 
 .PHONY: e2e
 e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
@@ -101,21 +102,28 @@ bench-workspaces: ## Measure a server with up to N workspaces; what is interrupt
 bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fail if idle ones add goroutines or metrics.
 	$(GO) run ./test/bench -compare=$(N)
 
+# The API groups that the server itself serves.
+SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
+GENERATED = api config server/customresources/system
+
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/controller-gen object paths=./api/...
-	$(BIN)/controller-gen crd paths=./api/... output:crd:dir=server/customresources/system
+	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/customresources/system
+	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
+	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.
-	@test -z "$$(gofmt -l api cli client server test)" || { gofmt -l api cli client server test; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli client server test tools)" || { gofmt -l api cli client server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(BIN)/staticcheck $(PKGS)
+	cd tools && $(GO) vet ./... && $(BIN)/staticcheck ./...
 
 .PHONY: verify
 verify: generate lint ## Fail on stale generated files, lint findings and forbidden dependencies.
-	@test -z "$$(git status --porcelain -- api server/customresources/system)" || \
-		{ git status --short -- api server/customresources/system; git diff -- api server/customresources/system; echo "generated files are stale: commit the result of make generate"; exit 1; }
+	@test -z "$$(git status --porcelain -- $(GENERATED))" || \
+		{ git status --short -- $(GENERATED); git diff -- $(GENERATED); echo "generated files are stale: commit the result of make generate"; exit 1; }
 	$(GO) test -count=1 ./test/repository
 
 .PHONY: clean

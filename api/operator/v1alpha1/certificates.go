@@ -1,0 +1,140 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Certificates says who signs the certificate authorities of an installation. With neither field set the operator makes a
+// self-signed one.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.issuerRef) && has(self.caSecretRef))",message="certificates come from one place: set issuerRef or caSecretRef, not both; with neither the operator makes a self-signed authority"
+type Certificates struct {
+	// IssuerRef names an Issuer or ClusterIssuer that may sign certificate authorities.
+	//
+	// +optional
+	IssuerRef *ObjectReference `json:"issuerRef,omitempty"`
+	// CASecretRef names a Secret with the certificate (tls.crt) and the key (tls.key) of an authority that exists.
+	//
+	// +optional
+	CASecretRef *LocalReference `json:"caSecretRef,omitempty"`
+}
+
+// CertificateTemplateMap has templates by the names of certificates: "server", or "server-ca" for an authority.
+//
+// +kubebuilder:validation:MaxProperties=16
+type CertificateTemplateMap map[string]CertificateTemplate
+
+// CertificateTemplate changes a certificate that the operator asks for.
+type CertificateTemplate struct {
+	// Metadata to add to the Certificate.
+	//
+	// +optional
+	Metadata *Metadata `json:"metadata,omitempty"`
+	// Spec of the Certificate.
+	//
+	// +optional
+	Spec *CertificateSpecTemplate `json:"spec,omitempty"`
+}
+
+// CertificateSpecTemplate is what can be said of a certificate.
+type CertificateSpecTemplate struct {
+	// Subject to extend that of the certificate with.
+	//
+	// +optional
+	Subject *X509Subject `json:"subject,omitempty"`
+	// IssuerRef names an issuer of one's own for this certificate. DNSNames then replace those that the operator asks for.
+	//
+	// +optional
+	IssuerRef *ObjectReference `json:"issuerRef,omitempty"`
+	// DNSNames to add.
+	//
+	// +optional
+	// +listType=set
+	DNSNames []string `json:"dnsNames,omitempty"`
+	// IPAddresses to add.
+	//
+	// +optional
+	// +listType=set
+	IPAddresses []string `json:"ipAddresses,omitempty"`
+	// SecretTemplate is added to the metadata of the Secret.
+	//
+	// +optional
+	SecretTemplate *Metadata `json:"secretTemplate,omitempty"`
+	// Duration for which the certificate is valid. Unset: one year, ten for an authority.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="cert-manager issues nothing for less than an hour: 1h is the least"
+	Duration *Duration `json:"duration,omitempty"`
+	// RenewBefore is how long before its end the certificate is renewed. Unset: a week, a month for an authority.
+	//
+	// +optional
+	RenewBefore *Duration `json:"renewBefore,omitempty"`
+	// PrivateKey of the certificate.
+	//
+	// +optional
+	PrivateKey *PrivateKeyTemplate `json:"privateKey,omitempty"`
+}
+
+// X509Subject extends the subject of a certificate.
+type X509Subject struct {
+	// +optional
+	// +listType=set
+	Organizations []string `json:"organizations,omitempty"`
+	// +optional
+	// +listType=set
+	Countries []string `json:"countries,omitempty"`
+	// +optional
+	// +listType=set
+	OrganizationalUnits []string `json:"organizationalUnits,omitempty"`
+	// +optional
+	// +listType=set
+	Localities []string `json:"localities,omitempty"`
+	// +optional
+	// +listType=set
+	Provinces []string `json:"provinces,omitempty"`
+	// +optional
+	// +listType=set
+	StreetAddresses []string `json:"streetAddresses,omitempty"`
+	// +optional
+	// +listType=set
+	PostalCodes []string `json:"postalCodes,omitempty"`
+	// +optional
+	SerialNumber string `json:"serialNumber,omitempty"`
+}
+
+// PrivateKeyTemplate is what can be said of a private key.
+type PrivateKeyTemplate struct {
+	// RotationPolicy says whether renewal makes a new key. Unset: Always, Never for authorities and service account keys.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=Never;Always
+	RotationPolicy string `json:"rotationPolicy,omitempty"`
+	// Encoding of the key in the Secret. Unset: PKCS1.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=PKCS1;PKCS8
+	Encoding string `json:"encoding,omitempty"`
+	// Algorithm of the key. Unset: RSA.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519
+	Algorithm string `json:"algorithm,omitempty"`
+	// Size of the key in bits. Unset: 4096 for RSA.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=8192
+	Size int `json:"size,omitempty"`
+}
+
+// CertificateStatus is what is known of a certificate that was issued.
+type CertificateStatus struct {
+	// Name of the Certificate.
+	Name string `json:"name"`
+	// NotAfter is when it ends.
+	//
+	// +optional
+	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+	// Revision counts how often it was issued.
+	//
+	// +optional
+	Revision int `json:"revision,omitempty"`
+}

@@ -1,0 +1,51 @@
+package v1alpha1
+
+// Types of conditions of every kind, as kstatus reads them. Helm, Argo CD and Flux wait for these.
+const (
+	// ConditionReady is True when the object is what its spec asks for. Its message names what is waited for.
+	ConditionReady = "Ready"
+	// ConditionReconciling is True while the operator works towards the spec.
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True when nothing will change until somebody changes the spec or what it refers to.
+	ConditionStalled = "Stalled"
+)
+
+// Types of conditions of RootShards and Kubeconfigs.
+const (
+	// ConditionAvailable is True when enough of the workload answers to be used.
+	ConditionAvailable = "Available"
+	// ConditionCertificatesReady is True when every certificate is issued and valid.
+	ConditionCertificatesReady = "CertificatesReady"
+	// ConditionEtcdReady is True when the managed etcd has quorum; True for an external one.
+	ConditionEtcdReady = "EtcdReady"
+	// ConditionReferenceValid is True when everything that the spec names exists.
+	ConditionReferenceValid = "ReferenceValid"
+)
+
+// Types of conditions of EtcdClusters, besides Available and CertificatesReady.
+const (
+	// ConditionProgressing is True while members are added, removed, replaced or upgraded.
+	ConditionProgressing = "Progressing"
+	// ConditionDegraded is True when a member is missing or unhealthy, and the others have quorum.
+	ConditionDegraded = "Degraded"
+	// ConditionQuorumLost is True when the cluster takes no writes. The operator then destroys nothing, and waits for help.
+	ConditionQuorumLost = "QuorumLost"
+	// ConditionBackupHealthy is True when the last snapshot was taken and verified in time.
+	ConditionBackupHealthy = "BackupHealthy"
+	// ConditionVersionSkew is True while members run different versions.
+	ConditionVersionSkew = "VersionSkew"
+	// ConditionAlarm is True while etcd reports that it is out of space or corrupt.
+	ConditionAlarm = "Alarm"
+)
+
+// Phase sums up the conditions in a word, for people.
+type Phase string
+
+// The phases.
+const (
+	PhaseProvisioning Phase = "Provisioning"
+	PhaseRunning      Phase = "Running"
+	PhaseReady        Phase = "Ready"
+	PhaseFailed       Phase = "Failed"
+	PhaseDeleting     Phase = "Deleting"
+)

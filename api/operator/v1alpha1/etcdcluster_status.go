@@ -1,0 +1,135 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// EtcdClusterStatus is what is known of an etcd.
+type EtcdClusterStatus struct {
+	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	//
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Phase sums up the conditions.
+	//
+	// +optional
+	Phase Phase `json:"phase,omitempty"`
+	// Conditions: Ready, Reconciling, Stalled, Available, Progressing, Degraded, QuorumLost, BackupHealthy,
+	// CertificatesReady, VersionSkew and Alarm.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ClusterID is the identity of the etcd, in hexadecimal. Once it is here no member starts a new cluster ever again: an
+	// empty volume is that of a member to be replaced.
+	//
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+	// RestoreGeneration counts how often the data was restored from a snapshot.
+	//
+	// +optional
+	RestoreGeneration int64 `json:"restoreGeneration,omitempty"`
+	// CurrentVersion is the version that every member runs; while they are upgraded, the one that they come from.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern:=`^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$`
+	CurrentVersion string `json:"currentVersion,omitempty"`
+	// Leader is the name of the member that leads.
+	//
+	// +optional
+	Leader string `json:"leader,omitempty"`
+	// ReadyMembers is how many members of how many are ready, as 3/3.
+	//
+	// +optional
+	ReadyMembers string `json:"readyMembers,omitempty"`
+	// Members as they were last seen.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Members []EtcdMemberStatus `json:"members,omitempty"`
+	// Endpoints that clients use: one URL for each member.
+	//
+	// +optional
+	// +listType=atomic
+	Endpoints []string `json:"endpoints,omitempty"`
+	// ClientSecretName names the Secret with which clients are accepted: tls.crt, tls.key and ca.crt.
+	//
+	// +optional
+	ClientSecretName string `json:"clientSecretName,omitempty"`
+	// Operation is the change to the members that is under way. It is written before the first step, and read by an
+	// operator that starts again in the middle.
+	//
+	// +optional
+	Operation *EtcdOperationStatus `json:"operation,omitempty"`
+}
+
+// EtcdMemberStatus is what is known of a member.
+type EtcdMemberStatus struct {
+	// Name of the member, which is that of its pod.
+	Name string `json:"name"`
+	// ID of the member, in hexadecimal.
+	//
+	// +optional
+	ID string `json:"id,omitempty"`
+	// IsLearner says whether the member only follows, and does not vote yet.
+	//
+	// +optional
+	IsLearner bool `json:"isLearner,omitempty"`
+	// IsLeader says whether the member leads.
+	//
+	// +optional
+	IsLeader bool `json:"isLeader,omitempty"`
+	// Version that the member runs.
+	//
+	// +optional
+	Version string `json:"version,omitempty"`
+	// DBSize is how many bytes the member's database takes.
+	//
+	// +optional
+	DBSize int64 `json:"dbSize,omitempty"`
+	// DBSizeInUse is how many of them are not free space.
+	//
+	// +optional
+	DBSizeInUse int64 `json:"dbSizeInUse,omitempty"`
+	// RaftIndexLag is how many changes the member is behind its leader.
+	//
+	// +optional
+	RaftIndexLag int64 `json:"raftIndexLag,omitempty"`
+	// Ready says whether the member answers requests.
+	//
+	// +optional
+	Ready bool `json:"ready,omitempty"`
+}
+
+// EtcdOperationType is a kind of change to the members.
+//
+// +kubebuilder:validation:Enum=Add;Remove;Replace;Upgrade;Defragment;GrowVolume;Restore
+type EtcdOperationType string
+
+// The kinds of changes.
+const (
+	EtcdAdd        EtcdOperationType = "Add"
+	EtcdRemove     EtcdOperationType = "Remove"
+	EtcdReplace    EtcdOperationType = "Replace"
+	EtcdUpgrade    EtcdOperationType = "Upgrade"
+	EtcdDefragment EtcdOperationType = "Defragment"
+	EtcdGrowVolume EtcdOperationType = "GrowVolume"
+	EtcdRestore    EtcdOperationType = "Restore"
+)
+
+// EtcdOperationStatus is a change to one member, or to all.
+type EtcdOperationStatus struct {
+	// Type of the change.
+	Type EtcdOperationType `json:"type"`
+	// Member that changes. Unset: all.
+	//
+	// +optional
+	Member string `json:"member,omitempty"`
+	// MemberID of the member when the change began, in hexadecimal.
+	//
+	// +optional
+	MemberID string `json:"memberID,omitempty"`
+	// StartedAt is when the change began.
+	StartedAt metav1.Time `json:"startedAt"`
+}

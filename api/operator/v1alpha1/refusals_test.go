@@ -1,0 +1,218 @@
+package v1alpha1_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The least that is accepted of each kind. Cases lay their changes over it.
+var least = map[string]string{
+	"RootShard": `
+metadata: {name: root}
+spec:
+  external: {hostname: kcp.example.com, port: 6443}
+  etcd: {endpoints: ["http://etcd:2379"]}`,
+	"Kubeconfig": `
+metadata: {name: admin}
+spec:
+  target: {rootShardRef: {name: root}}
+  username: admin
+  validity: 24h
+  secretRef: {name: admin}`,
+	"EtcdCluster": `
+metadata: {name: etcd}
+spec: {}`,
+}
+
+// refusals are changes that nobody should get away with. With from, an object that is so is changed.
+var refusals = []struct {
+	name, kind   string
+	from, change string
+	want         string
+}{
+	{"a name that is too long", "RootShard", "", "metadata: {name: a12345678901234567890123456789012345678901}", "at most 40 lower case letters"},
+	{"a name with a dot", "RootShard", "", "metadata: {name: root.kcp}", "at most 40 lower case letters"},
+	{"a name that no Service can have", "RootShard", "", "metadata: {name: 1st}", "beginning with a letter"},
+	{"a URL as hostname", "RootShard", "", "spec: {external: {hostname: 'https://kcp.example.com'}}", "a hostname has no scheme"},
+	{"a URL as private hostname", "RootShard", "", "spec: {external: {privateHostname: kcp/path}}", "a hostname has no scheme"},
+	{"no hostname", "RootShard", "", "spec: {external: {hostname: ''}}", "should be at least 1 chars long"},
+	{"a port that does not exist", "RootShard", "", "spec: {external: {port: 70000}}", "less than or equal to 65535"},
+	{"neither endpoints nor a managed etcd", "RootShard", "", "spec: {etcd: {endpoints: null}}", "set either endpoints"},
+	{"both endpoints and a managed etcd", "RootShard", "", "spec: {etcd: {managed: {}}}", "set either endpoints"},
+	{"no endpoint at all", "RootShard", "", "spec: {etcd: {endpoints: []}}", "should have at least 1 items"},
+	{"an endpoint without a scheme", "RootShard", "", "spec: {etcd: {endpoints: ['etcd:2379']}}", "an endpoint is a URL"},
+	{"the certificates of another etcd for a managed one", "RootShard", "",
+		"spec: {etcd: {endpoints: null, managed: {}, tlsConfig: {secretRef: {name: etcd}}}}", "tlsConfig is for endpoints"},
+	{"a move to a managed etcd", "RootShard", "spec: {}", "spec: {etcd: {endpoints: null, managed: {}}}", "cannot move between endpoints and a managed etcd"},
+	{"another prefix", "RootShard", "spec: {etcd: {prefix: /kcp}}", "spec: {etcd: {prefix: /other}}", "the prefix cannot change"},
+	{"an issuer and an authority", "RootShard", "", "spec: {certificates: {issuerRef: {name: a}, caSecretRef: {name: b}}}", "set issuerRef or caSecretRef, not both"},
+	{"a certificate that does not exist", "RootShard", "", "spec: {certificateTemplates: {sever: {}}}", "a RootShard has no such certificate"},
+	{"a certificate of the proxy that does not exist", "RootShard", "", "spec: {proxy: {certificateTemplates: {client: {}}}}", "a proxy has no such certificate"},
+	{"a certificate for less than an hour", "RootShard", "", "spec: {certificateTemplates: {server: {spec: {duration: 5m}}}}", "1h is the least"},
+	{"a base URL without TLS", "RootShard", "", "spec: {shardBaseURL: 'http://shard'}", "the base URL of a shard begins with https://"},
+	{"an issuer of tokens without TLS", "RootShard", "", "spec: {auth: {oidc: {issuerURL: 'http://dex', clientID: kcp}}}", "the URL of an issuer begins with https://"},
+	{"a duration in days", "RootShard", "", "spec: {auth: {webhook: {configSecretName: w, cacheAuthenticationTTL: 1d}}}", "a duration is written like 8760h"},
+	{"batches that are no number", "RootShard", "", "spec: {audit: {webhook: {batchThrottleQPS: many}}}", "batches a second are a number"},
+	{"an image by tag and digest", "RootShard", "",
+		"spec: {image: {tag: v1, digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}}", "a tag or a digest, not both"},
+	{"half a digest", "RootShard", "", "spec: {image: {digest: 'sha256:0123'}}", "a digest is sha256: and 64 hexadecimal digits"},
+	{"fewer pods than none", "RootShard", "", "spec: {replicas: -1}", "greater than or equal to 0"},
+	{"a field that does not exist", "RootShard", "", "spec: {replica: 1}", "unknown field"},
+	{"a volume with a typing error", "RootShard", "", "spec: {extraVolumes: [{name: a, secrte: {secretName: a}}]}", "unknown field"},
+	{"two volumes of one name", "RootShard", "", "spec: {extraVolumes: [{name: a}, {name: a}]}", "Duplicate value"},
+	{"an even number of managed members", "RootShard", "", "spec: {etcd: {endpoints: null, managed: {replicas: 2}}}", "an etcd has 1, 3 or 5 members"},
+
+	{"no target", "Kubeconfig", "", "spec: {target: {rootShardRef: null}}", "set exactly one of rootShardRef"},
+	{"two targets", "Kubeconfig", "", "spec: {target: {shardRef: {name: second}}}", "set exactly one of rootShardRef"},
+	{"a path with a slash", "Kubeconfig", "", "spec: {targetWorkspace: root/team}", "a workspace is a path of names with colons"},
+	{"two workspaces", "Kubeconfig", "",
+		"spec: {targetWorkspace: root, authorization: {clusterRoleBindings: {cluster: root, clusterRoles: [view]}}}", "is deprecated"},
+	{"a username that no certificate has room for", "Kubeconfig", "", "spec: {username: " + strings.Repeat("a", 65) + "}", "a username of 64 characters"},
+	{"a certificate for a moment", "Kubeconfig", "", "spec: {validity: 10m}", "1h is the least"},
+	{"a validity in days", "Kubeconfig", "", "spec: {validity: 1d}", "a duration is written like 8760h"},
+	{"the same group twice", "Kubeconfig", "", "spec: {groups: [team, team]}", "Duplicate value"},
+
+	{"a name that is too long", "EtcdCluster", "", "metadata: {name: a123456789012345678901234567890123456789012345}", "at most 45 lower case letters"},
+	{"no members", "EtcdCluster", "", "spec: {replicas: 0}", "an etcd has 1, 3 or 5 members"},
+	{"an even number of members", "EtcdCluster", "", "spec: {replicas: 4}", "an etcd has 1, 3 or 5 members"},
+	{"too many members", "EtcdCluster", "", "spec: {replicas: 7}", "an etcd has 1, 3 or 5 members"},
+	{"a version that is none", "EtcdCluster", "", "spec: {version: v3.7}", "should match"},
+	{"a skipped minor version", "EtcdCluster", "spec: {version: 3.5.21}", "spec: {version: 3.7.3}", "one minor version at a time"},
+	{"another major version", "EtcdCluster", "spec: {version: 3.7.3}", "spec: {version: 4.0.0}", "one minor version at a time"},
+	{"a minor version past the next one of what runs", "EtcdCluster", "{spec: {version: 3.6.0}, status: {currentVersion: 3.5.21}}",
+		"{spec: {version: 3.7.3}, status: {currentVersion: 3.5.21}}", "the cluster runs 3.5.21: etcd can be upgraded to the next minor version"},
+	{"a minor version before what runs", "EtcdCluster", "{spec: {version: 3.7.3}, status: {currentVersion: 3.7.3}}",
+		"{spec: {version: 3.6.9}, status: {currentVersion: 3.7.3}}", "the cluster runs 3.7.3: etcd can be upgraded to the next minor version"},
+	{"volumes that shrink", "EtcdCluster", "spec: {storage: {size: 10Gi}}", "spec: {storage: {size: 9Gi}}", "volumes can grow, and never shrink"},
+	{"a size that is taken back", "EtcdCluster", "spec: {storage: {size: 10Gi}}", "spec: {storage: {size: null}}", "volumes can grow, and never shrink"},
+	{"storage that is taken back", "EtcdCluster", "spec: {storage: {size: 10Gi}}", "spec: {storage: null}", "the storage cannot be taken away"},
+	{"another class of storage", "EtcdCluster", "spec: {storage: {storageClassName: fast}}", "spec: {storage: {storageClassName: slow}}", "volumes keep their class"},
+	{"another access mode", "EtcdCluster", "spec: {storage: {size: 1Gi}}", "spec: {storage: {accessMode: ReadWriteOncePod}}", "volumes keep their access mode"},
+	{"revisions where a time should be", "EtcdCluster", "", "spec: {compaction: {retention: '1000'}}", "retention is a time such as 5m"},
+	{"a time where revisions should be", "EtcdCluster", "", "spec: {compaction: {mode: Revision, retention: 5m}}", "retention is a time such as 5m"},
+	{"a schedule of three fields", "EtcdCluster", "", "spec: {defrag: {schedule: 0 3 *}}", "a schedule has five fields"},
+	{"a ratio above one", "EtcdCluster", "", "spec: {defrag: {thresholdRatio: '1.5'}}", "a ratio is a number from 0 to 1"},
+	{"a quota of nothing", "EtcdCluster", "", "spec: {quotaBackendBytes: 0}", "greater than or equal to 16777216"},
+}
+
+func TestBadInputIsRefusedWithASentence(t *testing.T) {
+	byKind := definitions(t)
+	for _, c := range refusals {
+		t.Run(c.kind+": "+c.name, func(t *testing.T) {
+			if errs := refuse(t, byKind, c.kind, c.from, c.change); !slices.ContainsFunc(errs, func(err *field.Error) bool {
+				return strings.Contains(err.ErrorBody(), c.want)
+			}) {
+				t.Errorf("want %q, got: %v", c.want, errs.ToAggregate())
+			}
+		})
+	}
+}
+
+func TestEveryRuleRefusesSomething(t *testing.T) {
+	byKind := definitions(t)
+	var said []string
+	for _, c := range refusals {
+		for _, err := range refuse(t, byKind, c.kind, c.from, c.change) {
+			said = append(said, err.ErrorBody())
+		}
+	}
+	rules := 0
+	for kind, definition := range byKind {
+		eachRule(definition.structural, func(rule, message string) {
+			rules++
+			if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, message) }) {
+				t.Errorf("%s: no case is refused with %q", kind, message)
+			}
+		})
+	}
+	if rules < 25 {
+		t.Errorf("only %d rules were looked at", rules)
+	}
+}
+
+// What looks like the refusals, and must be possible.
+func TestWhatIsAllowed(t *testing.T) {
+	byKind := definitions(t)
+	for _, c := range []struct {
+		name, kind, from, change string
+	}{
+		{"the longest name", "RootShard", "", "metadata: {name: a234567890123456789012345678901234567890}"},
+		{"more endpoints", "RootShard", "spec: {}", "spec: {etcd: {endpoints: ['http://etcd:2379', 'https://other:2379']}}"},
+		{"no certificates, which the operator then makes", "RootShard", "", "spec: {certificates: {}}"},
+		{"an unknown field in the pods, which the operator reports", "RootShard", "", "spec: {deploymentTemplate: {spec: {template: {spec: {priorityClassName: high, containers: [{name: kcp, env: [{name: A, value: b}]}]}}}}}"},
+		{"the next minor version", "EtcdCluster", "{spec: {version: 3.6.9}, status: {currentVersion: 3.6.9}}", "{spec: {version: 3.7.3}, status: {currentVersion: 3.6.9}}"},
+		{"back from an upgrade that did not begin", "EtcdCluster", "{spec: {version: 3.7.99}, status: {currentVersion: 3.6.9}}", "{spec: {version: 3.6.9}, status: {currentVersion: 3.6.9}}"},
+		{"an earlier patch version", "EtcdCluster", "{spec: {version: 3.7.3}, status: {currentVersion: 3.7.3}}", "{spec: {version: 3.7.2}, status: {currentVersion: 3.7.3}}"},
+		{"from one member to five", "EtcdCluster", "spec: {replicas: 1}", "spec: {replicas: 5}"},
+		{"larger volumes", "EtcdCluster", "spec: {storage: {size: 1000Mi}}", "spec: {storage: {size: 1Gi}}"},
+		{"an access mode that says what it was", "EtcdCluster", "spec: {storage: {size: 1Gi}}", "spec: {storage: {size: 1Gi, accessMode: ReadWriteOnce}}"},
+		{"revisions", "EtcdCluster", "", "spec: {compaction: {mode: Revision, retention: '1000'}}"},
+		{"every night", "EtcdCluster", "", "spec: {defrag: {schedule: '@daily'}}"},
+	} {
+		t.Run(c.kind+": "+c.name, func(t *testing.T) {
+			if errs := refuse(t, byKind, c.kind, c.from, c.change); len(errs) > 0 {
+				t.Error(errs.ToAggregate())
+			}
+		})
+	}
+}
+
+// refuse validates the least object with a change; with from, as an update of the least object with that.
+func refuse(t *testing.T, byKind map[string]definition, kind, from, change string) field.ErrorList {
+	t.Helper()
+	base := parse(t, []byte(least[kind]))
+	base["apiVersion"], base["kind"] = "operator.kcp.io/v1alpha1", kind
+	var old map[string]any
+	if from != "" {
+		old = overlay(runtime.DeepCopyJSON(base), parse(t, []byte(from)))
+		if errs := byKind[kind].validate(old, nil); len(errs) > 0 {
+			t.Fatalf("what is changed is itself refused: %v", errs.ToAggregate())
+		}
+		base = old
+	}
+	return byKind[kind].validate(overlay(runtime.DeepCopyJSON(base), parse(t, []byte(change))), old)
+}
+
+// overlay applies a JSON merge patch.
+func overlay(object, patch map[string]any) map[string]any {
+	for name, value := range patch {
+		inner, isMap := value.(map[string]any)
+		below, wasMap := object[name].(map[string]any)
+		switch {
+		case value == nil:
+			delete(object, name)
+		case isMap && wasMap:
+			object[name] = overlay(below, inner)
+		default:
+			object[name] = value
+		}
+	}
+	return object
+}
+
+// eachRule calls f with the rules of a schema, and what they say.
+func eachRule(s *schema.Structural, f func(rule, message string)) {
+	if s == nil {
+		return
+	}
+	for _, rule := range s.XValidations {
+		message := rule.Message
+		if rule.MessageExpression != "" { // the constant text of the expression, up to the first quote
+			parts := strings.Split(rule.MessageExpression, "'")
+			message = parts[len(parts)-2]
+		}
+		f(rule.Rule, message)
+	}
+	eachRule(s.Items, f)
+	for _, property := range s.Properties {
+		eachRule(&property, f)
+	}
+	if s.AdditionalProperties != nil {
+		eachRule(s.AdditionalProperties.Structural, f)
+	}
+}
