@@ -32,21 +32,55 @@ KUBE_MINOR   = $(word 2,$(subst ., ,$(KUBE_VERSION)))
 KUBE_FLAGS   = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 \
 	-X k8s.io/component-base/version.gitMinor=$(KUBE_MINOR) -X k8s.io/component-base/version.gitTreeState=clean
 
-.PHONY: test-tools
-test-tools: ## Build the real kubectl and Helm, and Kubernetes' own tests, that the end-to-end tests run.
+.PHONY: clients
+clients: ## Build the real kubectl and Helm.
 	cd test/tools && $(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
+
+.PHONY: test-tools
+test-tools: clients ## Build the clients, and Kubernetes' own tests, that the end-to-end tests run.
 	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
+
+HOST := $(BIN)/host
+# What it needs of Debian.
+HOST_PACKAGES = containerd runc containernetworking-plugins iptables conntrack iproute2 util-linux socat
+AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo )env KCP_HOST=$(KCP_HOST)
+CERT_MANAGER = github.com/cert-manager/cert-manager
+
+.PHONY: host-programs
+host-programs: clients ## Build what a host cluster consists of: a real Kubernetes, and the images of what runs in it.
+	mkdir -p $(HOST)
+	$(GO) build -o $(BIN)/kcp-host ./test/host
+	cd tools && $(GO) build -o $(BIN)/ ./image
+	cd test/host/node && $(GO) build -ldflags="-s -w $(KUBE_FLAGS)" -o $(HOST)/ ./kube
+	cd test/host/pods && CGO_ENABLED=0 $(GO) build -ldflags="-s -w" -o $(HOST)/ ./...
+	$(BIN)/image -o $(HOST)/pause.tar -image localhost/pause:host=/pause $(HOST)/pause=/pause
+	$(BIN)/image -o $(HOST)/dns.tar -image localhost/dns:host=/dns $(HOST)/dns=/dns
+	$(BIN)/image -o $(HOST)/cert-manager.tar -user 65532 \
+		$(foreach part,controller webhook cainjector,-image 'localhost/cert-manager-$(part):host=/certmanager $(part)') $(HOST)/certmanager=/certmanager
+	ln -sfn $$(cd test/host/pods && $(GO) list -m -f '{{.Dir}}' $(CERT_MANAGER))/deploy/charts/cert-manager $(HOST)/cert-manager-chart
+
+.PHONY: host-packages
+host-packages: ## Install what the host cluster needs of Debian.
+	apt-get install -qy --no-install-recommends $(HOST_PACKAGES)
+
+.PHONY: host-up
+host-up: host-programs ## Start a real Kubernetes of one node on this machine, with cert-manager.
+	$(AS_ROOT) $(BIN)/kcp-host up
+
+.PHONY: host-down
+host-down: ## Remove the host cluster.
+	$(AS_ROOT) $(BIN)/kcp-host down
 
 .PHONY: test
 test: unit e2e ## Run every test.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test ./api/... ./cli/... ./client/... ./server/...
+	$(GO) test ./api/... ./cli/... ./client/... ./server/... ./test/host/...
 	cd tools && $(GO) test ./...
 
 .PHONY: e2e
-e2e: build test-tools ## Run the end-to-end tests: a real server, kubectl and Helm.
+e2e: build test-tools host-programs ## Run the end-to-end tests: a real server, kubectl and Helm, and a real Kubernetes as the host.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/...
 
 .PHONY: conformance

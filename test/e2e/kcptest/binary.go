@@ -14,14 +14,16 @@ var sources = map[string]struct{ module, pkg string }{
 	"kubectl-ws":               {".", "github.com/kcplane/kcp/cli/cmd/kubectl-ws"},
 	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
 	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
+	"kcp-host":                 {".", "github.com/kcplane/kcp/test/host"},
+	"image":                    {"tools", "github.com/kcplane/kcp/tools/image"},
 	"kubectl":                  {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
 	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
 }
 
 var built sync.Map // name → func() (string, error)
 
-// Binary returns the path of a program: kcp, kubectl, one of its plugins, or helm. It is the one in the directory KCP_BIN if that is set;
-// otherwise it is built into bin/ first, which costs nothing when nothing changed.
+// Binary returns the path of a program: ours, kubectl or helm. It is the one in the directory KCP_BIN if that is set; otherwise it is
+// built into bin/ first, which costs nothing when nothing changed.
 func Binary(name string) (string, error) {
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {
 		if dir := os.Getenv("KCP_BIN"); dir != "" {

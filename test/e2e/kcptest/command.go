@@ -42,6 +42,14 @@ func (c *Cluster) Helm(t testing.TB, args ...string) string {
 // Command prepares kubectl or helm for user. Its caches are those of the test.
 func (c *Cluster) Command(t testing.TB, program string, user User) Command {
 	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	c.WriteKubeconfig(t, kubeconfig, user)
+	return CommandAt(t, program, kubeconfig)
+}
+
+// CommandAt prepares a program for the cluster and the user in a file. Its caches are those of the test.
+func CommandAt(t testing.TB, program, kubeconfig string) Command {
+	t.Helper()
 	path, err := Binary(program)
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +58,6 @@ func (c *Cluster) Command(t testing.TB, program string, user User) Command {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := filepath.Join(home, "kubeconfig")
-	c.WriteKubeconfig(t, kubeconfig, user)
 	return Command{program: path, env: append(environment(), "HOME="+home, "KUBECONFIG="+kubeconfig)}
 }
 

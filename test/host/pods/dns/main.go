@@ -1,0 +1,14 @@
+// Command dns is CoreDNS with the plugins that resolve the names of Services and pods, and no others.
+package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+
+	// Each import registers a plugin.
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+	_ "github.com/coredns/coredns/plugin/ready"
+)
+
+func main() { coremain.Run() }
