@@ -72,16 +72,20 @@ host-down: ## Remove the host cluster.
 	$(AS_ROOT) $(BIN)/kcp-host down
 
 .PHONY: test
-test: unit e2e ## Run every test.
+test: unit e2e-server ## Run every test but those that need a host cluster.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
 	$(GO) test ./api/... ./cli/... ./client/... ./server/... ./test/host/...
 	cd tools && $(GO) test ./...
 
+.PHONY: e2e-server
+e2e-server: build test-tools ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./test/e2e/... | grep -v /test/e2e/host)
+
 .PHONY: e2e
-e2e: build test-tools host-programs ## Run the end-to-end tests: a real server, kubectl and Helm, and a real Kubernetes as the host.
-	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/...
+e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which they start; as root.
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=30m ./test/e2e/host/...
 
 .PHONY: conformance
 conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kcplane/kcp/test/e2e/hosttest"
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
