@@ -145,6 +145,13 @@ func TestGoingThroughTheTree(t *testing.T) {
 	u.prints(current("root:org:team-b"), "workspace", "team-b", "-w", "..")
 	u.prints(current("root:org:team-a"), "kcp", "workspace", ":root:org:team-a")
 	u.prints(current("root:org"), "kcp", "ws", "use", "..")
+	u.prints("root:org:team-a", "ws", "team-a", "-o", "name")
+	u.prints("root:org", "ws", "use", "..", "-o", "name")
+	u.prints("root:org:team-a", "ws", "-", "-o", "name")
+	u.isAt("/clusters/root:org:team-a")
+	if stdout, _, err := u.run("ws", ".", "-o", "json"); err != nil || !strings.Contains(stdout, `"path": "root:org:team-a"`) {
+		t.Errorf("%s, %v", stdout, err)
+	}
 }
 
 func TestGoingNowhere(t *testing.T) {
@@ -290,6 +297,7 @@ func TestCompletion(t *testing.T) {
 	u.completes([]string{":root"}, "ws", ":")
 	u.completes([]string{":root:org"}, "ws", ":root:o")
 	u.completes([]string{"~:..:me"}, "ws", "~:..:")
+	at(t, server, "/clusters/root:org:team-a").completes([]string{"..:team-a", "..:team-b"}, "ws", "..")
 	u.completes([]string{"team-a", "team-b"}, "kcp", "workspace", "use", "-w", "org", "")
 	u.completes([]string{"homes"}, "ws", "tree", "-w", "ho")
 	u.completes([]string{"homes"}, "create-workspace", "new", "--workspace", "ho")

@@ -29,6 +29,9 @@ func (s *session) completeWorkspaces(cmd *cobra.Command, args []string, typed st
 // completePaths completes the path of a workspace, one name at a time.
 func (s *session) completePaths(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	if typed == "~" || typed == ".." {
+		typed += ":"
+	}
 	above, name := "", typed
 	if i := strings.LastIndexAny(typed, ":/"); i >= 0 {
 		above, name = typed[:i+1], typed[i+1:]

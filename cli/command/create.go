@@ -14,6 +14,7 @@ import (
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/cli/kubeconfig"
+	"github.com/kcplane/kcp/cli/location"
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
@@ -69,6 +70,9 @@ func (c creation) workspace() (*tenancyv1alpha1.Workspace, error) {
 	if i := strings.LastIndexAny(c.name, ":/"); i >= 0 {
 		return nil, fmt.Errorf("%q is a path, and a workspace is created by its name: give %q, and --workspace %q for where it is to be",
 			c.name, c.name[i+1:], c.name[:max(i, 1)])
+	}
+	if !location.ValidPath(c.name) || len(c.name) > 63 {
+		return nil, fmt.Errorf("%q cannot be the name of a workspace: want 1 to 63 lower case letters, digits and dashes, with a letter or digit first and last", c.name)
 	}
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
 	ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
@@ -192,7 +196,7 @@ func (s *session) follow(ctx context.Context, p *place, c creation, messages io.
 	}
 	entering := *s
 	entering.Out = messages
-	if err := entering.enter(ctx, p, child); err != nil {
+	if err := entering.enter(ctx, p, child, ""); err != nil {
 		return errors.Join(fmt.Errorf("workspace %q is ready, but cannot be entered", child), err)
 	}
 	return nil
@@ -220,5 +224,6 @@ func printWorkspace(w io.Writer, f format, ws *tenancyv1alpha1.Workspace) error 
 			[]string{ws.Name, typeName, string(ws.Status.Phase), ws.Spec.Cluster, ws.Spec.URL})
 	}
 	ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
+	ws.ManagedFields = nil // as kubectl does
 	return encode(w, f, ws)
 }

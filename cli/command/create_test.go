@@ -29,6 +29,9 @@ func TestCreatingAWorkspace(t *testing.T) {
 		"create-workspace", "new", "--ignore-existing", "--type", "root:team")
 	u.fails(`--ignore-existing needs to know which type "team" is`, "create-workspace", "new", "--ignore-existing", "--type", "team")
 	u.fails(`give "b", and --workspace "a" for where it is to be`, "create-workspace", "a:b")
+	for _, bad := range []string{"Bad", "a_b", "a-", "a.b", strings.Repeat("a", 64)} {
+		u.fails("cannot be the name of a workspace: want 1 to 63 lower case letters", "create-workspace", bad)
+	}
 	u.fails(`takes the name of the new workspace and nothing else`, "create-workspace")
 	u.fails(`--location-selector "a b" is no selector`, "create-workspace", "x", "--location-selector", "a b")
 	u.fails(`access to workspace "root:closed" denied`, "create-workspace", "x", "-w", ":root:closed", "--ignore-existing")

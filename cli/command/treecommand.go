@@ -34,7 +34,7 @@ func (s *session) tree(invocation string) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interactive {
-				return s.choose(cmd.Context(), ".")
+				return s.choose(cmd.Context(), ".", "")
 			}
 			return s.drawTree(cmd.Context(), style, output)
 		},

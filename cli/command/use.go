@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/cli/apis"
 	"github.com/kcplane/kcp/cli/kubeconfig"
 	"github.com/kcplane/kcp/cli/location"
@@ -56,6 +57,8 @@ const navigationExamples = `
 // navigates makes cmd go to the workspace that is its argument.
 func (s *session) navigates(cmd *cobra.Command) {
 	var interactive bool
+	var output format
+	output.addTo(cmd)
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Choose from the workspaces on the terminal")
 	cmd.Args = noMoreThan(1, "one workspace")
 	cmd.ValidArgsFunction = s.completeWorkspaces
@@ -68,32 +71,32 @@ func (s *session) navigates(cmd *cobra.Command) {
 			if len(args) == 0 {
 				name = "."
 			}
-			return s.choose(cmd.Context(), name)
+			return s.choose(cmd.Context(), name, output)
 		}
-		return s.goTo(cmd.Context(), name)
+		return s.goTo(cmd.Context(), name, output)
 	}
 }
 
-func (s *session) goTo(ctx context.Context, name string) error {
+func (s *session) goTo(ctx context.Context, name string, output format) error {
 	if name == "." {
-		return s.printCurrent(ctx, false, "")
+		return s.printCurrent(ctx, false, output)
 	}
 	p, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
 	if name == "-" {
-		return s.goBack(ctx, p)
+		return s.goBack(ctx, p, output)
 	}
 	to, err := s.resolve(ctx, p, name)
 	if err != nil {
 		return err
 	}
-	return s.enter(ctx, p, to)
+	return s.enter(ctx, p, to, output)
 }
 
 // enter makes to the current workspace, if the user may be there.
-func (s *session) enter(ctx context.Context, p *place, to location.Location) error {
+func (s *session) enter(ctx context.Context, p *place, to location.Location, output format) error {
 	if err := p.client.Verify(ctx, to); err != nil {
 		return err
 	}
@@ -101,11 +104,11 @@ func (s *session) enter(ctx context.Context, p *place, to location.Location) err
 	if err != nil {
 		return err
 	}
-	return s.arrive(ctx, p, to, func() error { return kubeconfig.Save(p.access, changed) })
+	return s.arrive(ctx, p, to, output, func() error { return kubeconfig.Save(p.access, changed) })
 }
 
 // goBack exchanges the current and the previous place. The user of the previous one may be another.
-func (s *session) goBack(ctx context.Context, p *place) error {
+func (s *session) goBack(ctx context.Context, p *place, output format) error {
 	if s.workspace != "" {
 		return errors.New("- is the previous workspace wherever one is; it does not go together with --workspace")
 	}
@@ -124,17 +127,20 @@ func (s *session) goBack(ctx context.Context, p *place) error {
 			return err
 		}
 	}
-	return s.arrive(ctx, before, before.Location, func() error { return kubeconfig.Save(p.access, changed) })
+	return s.arrive(ctx, before, before.Location, output, func() error { return kubeconfig.Save(p.access, changed) })
 }
 
 // arrive saves the change and says where the user is.
-func (s *session) arrive(ctx context.Context, p *place, to location.Location, save func() error) error {
+func (s *session) arrive(ctx context.Context, p *place, to location.Location, output format, save func() error) error {
 	if err := save(); err != nil {
 		return err
 	}
 	a, _ := p.about(ctx, to) // that it can be entered is known; its type is a courtesy
-	if err := a.announce(s.Out); err != nil {
+	if err := a.print(s.Out, output); err != nil {
 		return err
+	}
+	if a.Phase != "" && a.Phase != corev1alpha1.LogicalClusterPhaseReady {
+		_, _ = fmt.Fprintf(s.ErrOut, "Warning: it is not ready: its phase is %s.\n", a.Phase)
 	}
 	if to.IsWorkspace() {
 		bindings, _ := apis.New(p.client).Bindings(ctx, to) // so are its claims
@@ -146,7 +152,7 @@ func (s *session) arrive(ctx context.Context, p *place, to location.Location, sa
 }
 
 // choose lets the user choose a workspace on the terminal, starting at name.
-func (s *session) choose(ctx context.Context, name string) error {
+func (s *session) choose(ctx context.Context, name string, output format) error {
 	if !picker.IsTerminal(s.In, s.ErrOut) {
 		return errors.New("--interactive needs a terminal; name the workspace instead")
 	}
@@ -174,5 +180,5 @@ func (s *session) choose(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("the workspace stays the same: %w", err)
 	}
-	return s.enter(ctx, p, to)
+	return s.enter(ctx, p, to, output)
 }
