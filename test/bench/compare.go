@@ -35,11 +35,7 @@ type holder struct {
 // compareWorkspaces creates n workspaces and, in turn, as many namespaces of a vanilla server. It prints what both take, and fails
 // if what is idle adds something that runs.
 func compareWorkspaces(ctx context.Context, n int) error {
-	bin, err := programs()
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "kcp-bench-")
+	bin, dir, err := prepare()
 	if err != nil {
 		return err
 	}

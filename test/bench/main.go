@@ -98,11 +98,7 @@ func main() {
 
 // run measures everything.
 func run(ctx context.Context, s scale) ([]row, error) {
-	bin, err := programs()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "kcp-bench-")
+	bin, dir, err := prepare()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,14 @@ import (
 	"path/filepath"
 )
 
+// prepare returns the directory of the programs, and an empty one for what servers store.
+func prepare() (bin, dir string, err error) {
+	if bin, err = programs(); err == nil {
+		dir, err = os.MkdirTemp("", "kcp-bench-")
+	}
+	return bin, dir, err
+}
+
 // programs returns the directory of kcp, kube-apiserver and etcd: KCP_BIN, or bin/ of the repository. They are built from
 // the modules that this repository requires; those found in KCP_BIN are taken as they are.
 func programs() (string, error) {

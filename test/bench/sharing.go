@@ -33,11 +33,7 @@ func consumer(i int) string { return fmt.Sprintf("consumer-%d", i) }
 // runSharing measures what it costs to share one API with n logical clusters, and to follow their objects, beside a vanilla server
 // with as many namespaces.
 func runSharing(ctx context.Context, n int) error {
-	bin, err := programs()
-	if err != nil {
-		return err
-	}
-	dir, err := os.MkdirTemp("", "kcp-bench-")
+	bin, dir, err := prepare()
 	if err != nil {
 		return err
 	}
