@@ -50,6 +50,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	kcpadmission "github.com/kcplane/kcp/server/admission"
@@ -57,6 +58,7 @@ import (
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/body"
 	"github.com/kcplane/kcp/server/builtin"
+	"github.com/kcplane/kcp/server/cachedresources"
 	"github.com/kcplane/kcp/server/clients"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/customresources"
@@ -81,6 +83,7 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/apiexport"
 	"github.com/kcplane/kcp/server/virtual/lifecycle"
+	"github.com/kcplane/kcp/server/virtual/replication"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
@@ -108,14 +111,18 @@ type config struct {
 	tree      *tree.Tree
 	types     *workspacetypes.Types
 	exports   *exports.Exports
+	cached    *cachedresources.Resources
 	defaults  exports.Defaults
 	// documents describe what the views of exports offer.
 	documents http.Handler
-	stored    map[string]*storage.Typed // by resource: what the server writes without requests
-	scheduler *scheduling.Scheduler
-	limits    *objectlimit.Limits
-	entry     *entry.Entry
-	views     virtual.Views
+	// replicated are the views of slices, shown describes what they offer.
+	replicated replication.Config
+	shown      http.Handler
+	stored     map[string]*storage.Typed // by resource: what the server writes without requests
+	scheduler  *scheduling.Scheduler
+	limits     *objectlimit.Limits
+	entry      *entry.Entry
+	views      virtual.Views
 	// mounts passes requests on to mountHosts.
 	mounts     *mount.Proxy
 	mountHosts *mount.Hosts
@@ -241,7 +248,7 @@ func (c *config) buildClients() error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -283,6 +290,12 @@ func (c *config) buildAuthorization() error {
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
 	}.Find
+	c.replicated = replication.Config{
+		Cached: c.cached, Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
+		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.shown.ServeHTTP(w, r) }),
+	}
+	c.views[replication.Name] = c.replicated.Find
 	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(apiexport.Authorizer(c.generic.Authorization.Authorizer)))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
@@ -397,6 +410,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
+		Cached:     c.cached,
 		AllOptions: c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)
@@ -421,6 +435,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
+	c.shown = discovery.Of(c.replicated.Shown).WithDiscovery(c.openapi.Of(c.replicated.Shown).WithOpenAPI(openapi.NothingBuiltIn))
 	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
 	return nil
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/controllers/apiexportendpointslice"
 	"github.com/kcplane/kcp/server/controllers/certificates"
 	"github.com/kcplane/kcp/server/controllers/claimlabels"
+	"github.com/kcplane/kcp/server/controllers/clustercachedresource"
+	"github.com/kcplane/kcp/server/controllers/clustercachedresourceendpointslice"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
@@ -35,7 +37,10 @@ func (c *config) runControllers(ctx context.Context) {
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
 	mounts := mount.New(mount.Inputs{Set: set, Dynamic: c.dynamic, RESTMapper: c.restMapper, Hosts: c.mountHosts, Workspaces: c.stored["workspaces"]})
 	labels := claimlabels.New(c.exports, c.metadata)
-	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts, labels)
+	cached := clustercachedresource.New(clustercachedresource.Inputs{
+		Set: set, Cached: c.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.custom.List, Stored: c.stored["clustercachedresources"],
+	})
+	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
 	var running sync.WaitGroup
@@ -61,6 +66,10 @@ func (c *config) runControllers(ctx context.Context) {
 		apiexportendpointslice.New(apiexportendpointslice.Inputs{
 			Set: set, Exports: c.exports, Slices: c.stored["apiexportendpointslices"], ShardName: c.opts.ShardName,
 		}),
+		clustercachedresourceendpointslice.New(clustercachedresourceendpointslice.Inputs{
+			Set: set, Cached: c.cached, Exports: c.exports, Slices: c.stored["clustercachedresourceendpointslices"], ShardName: c.opts.ShardName,
+		}),
+		cached,
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
 		}),

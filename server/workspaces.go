@@ -6,8 +6,10 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/cachedresources"
 	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
@@ -37,6 +39,8 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", "APIResourceSchema", informers.Source{}},
 		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", "APIExportEndpointSlice", informers.Source{}},
 		{apisv1alpha1.SchemeGroupVersion, "apiconversions", "APIConversion", informers.Source{}},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", "ClusterCachedResource", informers.Source{}},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", "ClusterCachedResourceEndpointSlice", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")
@@ -54,6 +58,9 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
 	if c.exports, err = exports.New(c.set, c.tree); err != nil {
+		return err
+	}
+	if c.cached, err = cachedresources.New(c.set, c.exports); err != nil {
 		return err
 	}
 	c.scheduler = &scheduling.Scheduler{

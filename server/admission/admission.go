@@ -73,6 +73,7 @@ func New(config Config) (admission.Interface, error) {
 		{"apis.kcp.io/APIConversion", conversionRules{config}},
 		{"apis.kcp.io/APIBinding", bindingRules{}},
 		{"apis.kcp.io/APIBindingPermission", bindPermission{config}},
+		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{config}},
 		{"kcp.io/PathAnnotation", pathAnnotation{config}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},

@@ -35,7 +35,8 @@ func isAPIBinding(a admission.Attributes) bool {
 }
 
 func isEndpointSlice(a admission.Attributes) bool {
-	return a.GetResource().GroupResource() == apisv1alpha1.Resource("apiexportendpointslices") && a.GetSubresource() == ""
+	resource := a.GetResource().GroupResource()
+	return (resource == apisv1alpha1.Resource("apiexportendpointslices") || resource == cachedSlice) && a.GetSubresource() == ""
 }
 
 // reference is what both versions of both kinds have in the same place.
@@ -98,10 +99,9 @@ func (p bindPermission) Admit(ctx context.Context, a admission.Attributes, _ adm
 
 // Validate implements admission.ValidationInterface.
 func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	what, verb := "APIBinding", "create"
+	verb := "create"
 	switch {
 	case isEndpointSlice(a) && a.GetOperation() == admission.Create:
-		what = "APIExportEndpointSlice"
 	case isAPIBinding(a) && a.GetOperation() == admission.Create:
 	case isAPIBinding(a):
 		verb = "update"
@@ -111,7 +111,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	default:
 		return nil
 	}
-	if slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) }) {
+	if isExempt(a) {
 		return nil
 	}
 	export, err := exportOf(a)
@@ -126,7 +126,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	if path == "" {
 		path = p.config.Tree.Path(from)
 	}
-	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, what, path, export.Name)
+	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
 	cluster, ok := p.config.Exports.Cluster(from, export.Path)
 	if !ok {
 		return refused

@@ -103,7 +103,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	case wt.Name == string(logicalcluster.Root) && cluster != logicalcluster.Root:
 		return forbidden(a, "the workspace type root exists in the workspace root only")
 	}
-	if slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) }) {
+	if isExempt(a) {
 		return nil
 	}
 	if _, err := w.config.Types.Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {
@@ -136,7 +136,7 @@ func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attribute
 }
 
 // pathResources always carry their path: other workspaces refer to them by it.
-var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings")}
+var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings"), cachedResource}
 
 // pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
 type pathAnnotation struct{ config Config }

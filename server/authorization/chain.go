@@ -273,7 +273,8 @@ func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer
 
 // systemCRDs keeps the status that the server itself maintains from being written.
 func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
-	if a.GetAPIGroup() == "apis.kcp.io" && a.GetSubresource() == "status" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports") {
+	ofServer := a.GetAPIGroup() == "cache.kcp.io" || (a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
+	if ofServer && a.GetSubresource() == "status" {
 		return deny, "the status is written by the server", false, nil
 	}
 	return noOpinion, "", true, nil

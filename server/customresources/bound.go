@@ -43,6 +43,7 @@ type use struct {
 type binding struct {
 	name             string
 	schema, identity string
+	shownBy          informers.Key // the export, if its provider shows objects of his own
 	deleting         bool
 }
 
@@ -118,8 +119,12 @@ func usesOf(obj runtime.Object) map[use]binding {
 	}
 	uses := make(map[use]binding, len(b.Status.BoundResources))
 	for _, resource := range b.Status.BoundResources {
+		var shownBy informers.Key
+		if len(resource.StorageVersions) == 0 && b.Spec.Reference.Export != nil { // of what is stored there is one at least
+			shownBy = informers.Key{Cluster: logicalcluster.Name(b.Status.APIExportClusterName), Name: b.Spec.Reference.Export.Name}
+		}
 		uses[use{logicalcluster.Of(b), ResourceName(resource.Resource, resource.Group)}] = binding{
-			name: b.Name, schema: resource.Schema.UID, identity: resource.Schema.IdentityHash, deleting: b.DeletionTimestamp != nil,
+			name: b.Name, schema: resource.Schema.UID, identity: resource.Schema.IdentityHash, shownBy: shownBy, deleting: b.DeletionTimestamp != nil,
 		}
 	}
 	return uses
@@ -167,7 +172,7 @@ func (r *registry) bind(u use, b binding) {
 	if !arrived || (own.Definition != nil && own.Binding == "") {
 		return
 	}
-	d, err := r.definition(schema.crd, sharing{b.identity, schema.rules})
+	d, err := r.definition(schema.crd, sharing{b.identity, schema.rules, b.shownBy})
 	if err != nil {
 		utilruntime.HandleError(err)
 		return
@@ -201,7 +206,9 @@ func (r *registry) unavailable(cluster logicalcluster.Name, key string) bool {
 func (r *registry) identified(key, identity, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	found := slices.DeleteFunc(slices.Collect(maps.Keys(r.byKey[key])), func(d *Definition) bool { return d.Identity != identity || !d.Serves(version) })
+	found := slices.DeleteFunc(slices.Collect(maps.Keys(r.byKey[key])), func(d *Definition) bool {
+		return d.Identity != identity || d.IsVirtual() || !d.Serves(version)
+	})
 	if len(found) == 0 {
 		return nil, false
 	}

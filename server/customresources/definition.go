@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	"github.com/kcplane/kcp/server/informers"
 )
 
 // Definition is a distinct API: all that two CustomResourceDefinitions that behave alike have in common. It is shared by
@@ -27,6 +28,7 @@ type Definition struct {
 
 	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
 	references int                                       // guarded by the registry
+	system     bool
 	compiled   func() (http.Handler, error)
 	informer   *capturingInformer
 }
@@ -37,7 +39,12 @@ type sharing struct {
 	Identity string
 	// rules convert between the versions; nil without an APIConversion.
 	rules *apisv1alpha1.APIConversionSpec
+	// shownBy is the export that shows objects of its provider; nothing for resources whose objects are stored.
+	shownBy informers.Key
 }
+
+// IsVirtual tells whether the objects are those of a provider, which can only be read.
+func (s sharing) IsVirtual() bool { return s.shownBy != informers.Key{} }
 
 // hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
 // names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.
@@ -47,7 +54,8 @@ func hashOf(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (stri
 		Names    *apiextensionsv1.CustomResourceDefinitionNames
 		Identity string
 		Rules    *apisv1alpha1.APIConversionSpec
-	}{&crd.Spec, &crd.Status.AcceptedNames, shared.Identity, shared.rules})
+		ShownBy  informers.Key
+	}{&crd.Spec, &crd.Status.AcceptedNames, shared.Identity, shared.rules, shared.shownBy})
 	if err != nil {
 		return "", err
 	}
@@ -83,6 +91,19 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 func (d *Definition) Serves(version string) bool {
 	return apiextensionshelpers.HasServedCRDVersion(d.CRD, version)
 }
+
+// VersionOf returns version, or the one that is stored if it is empty; empty if that is not served.
+func (d *Definition) VersionOf(version string) string {
+	for _, v := range d.CRD.Spec.Versions {
+		if v.Served && (v.Name == version || (version == "" && v.Storage)) {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// IsSystem tells whether the definition is one that the server itself makes.
+func (d *Definition) IsSystem() bool { return d.system }
 
 // Key returns the resource and group, in the form of ResourceName.
 func (d *Definition) Key() string { return d.CRD.Name }

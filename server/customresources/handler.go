@@ -22,6 +22,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/cachedresources"
 	"github.com/kcplane/kcp/server/conversion"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -38,6 +39,8 @@ type Config struct {
 	Schemas     informers.Lister[*apisv1alpha1.APIResourceSchema]
 	Conversions informers.Lister[*apisv1alpha1.APIConversion]
 	Bindings    informers.Lister[*apisv1alpha2.APIBinding]
+	// Cached tells where the objects of virtual resources come from; nil: there are none.
+	Cached *cachedresources.Resources
 	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
 	// the objects of a resource wherever they are.
 	Options, AllOptions generic.RESTOptionsGetter
@@ -69,9 +72,10 @@ func New(config Config) (*Handler, error) {
 		if d.Identity != "" {
 			c.Options = config.BoundOptions(d.Identity)
 		}
-		if d.rules != nil {
-			c.AuthResolver = byRules(d.CRD, d.rules).resolver
+		if d.IsVirtual() {
+			c.Options = virtualOptions{c.Options, h, d}
 		}
+		c.AuthResolver = h.authResolver(d)
 		return h.compile(d, c)
 	})
 	h.metadata = newMetadataDefinitions(func(d *Definition) (http.Handler, error) {
@@ -101,11 +105,22 @@ func New(config Config) (*Handler, error) {
 			return nil, err
 		}
 	}
+	if config.Cached != nil {
+		config.Cached.OnChange(func(p cachedresources.Part) { h.watches.end(watchedPart(p)) })
+	}
 	h.registry.watch(config.Definitions.Informer)
 	h.registry.conversions = config.Conversions
 	h.registry.followExports(config.Exports, config.Schemas)
 	h.registry.followBindings(config.Bindings.Informer, config.Schemas)
 	return h, nil
+}
+
+// authResolver returns what authenticates to the conversion webhook of a definition, or stands in for it.
+func (h *Handler) authResolver(d *Definition) webhook.AuthenticationInfoResolverWrapper {
+	if d.rules != nil {
+		return byRules(d.CRD, d.rules).resolver
+	}
+	return h.config.AuthResolver
 }
 
 // List returns what a cluster serves, in the order of names. Without a cluster it is what every cluster serves.
@@ -190,6 +205,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if installed.Definition == nil || installed.CRD.Spec.Group != info.APIGroup {
 		notServed(w, r)
+		return
+	}
+	if installed.IsVirtual() && !isRead(info.Verb) {
+		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}
 	if installed.Terminating {

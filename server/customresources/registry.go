@@ -65,6 +65,7 @@ func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, comp
 		return err
 	}
 	d := newDefinition(hash, sharing{}, crd, compile)
+	d.system = true
 	r.system[d.Key()] = d
 	return nil
 }
@@ -224,14 +225,14 @@ func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool
 	return i, ok
 }
 
-// anywhere returns a definition of a resource that serves version in some cluster: the same one for as long as the
+// anywhere returns a definition of a resource that stores objects and serves version in some cluster: the same one for as long as the
 // definitions are the same.
 func (r *registry) anywhere(key, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var found *Definition
 	for d := range r.byKey[key] {
-		if d.Serves(version) && (found == nil || d.Hash < found.Hash) {
+		if d.Serves(version) && !d.IsVirtual() && (found == nil || d.Hash < found.Hash) {
 			found = d
 		}
 	}

@@ -97,7 +97,11 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 			utilruntime.HandleError(fmt.Errorf("APIExport %s|%s: %w", cluster, export.Name, err))
 			continue
 		}
-		d, err := r.definition(crd, sharing{export.Status.IdentityHash, rules})
+		shared := sharing{Identity: export.Status.IdentityHash, rules: rules}
+		if resource.Storage.Virtual != nil {
+			shared.shownBy = informers.Key{Cluster: cluster, Name: export.Name}
+		}
+		d, err := r.definition(crd, shared)
 		if err != nil {
 			utilruntime.HandleError(err)
 			continue

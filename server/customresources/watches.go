@@ -45,6 +45,21 @@ func (w *watches) begin(ctx context.Context, target watched) (context.Context, f
 	}
 }
 
+// beginAll is begin for a watch that several things can end.
+func (w *watches) beginAll(ctx context.Context, targets []watched) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ends := []func(){cancel}
+	for _, target := range targets {
+		next, end := w.begin(ctx, target)
+		ctx, ends = next, append(ends, end)
+	}
+	return ctx, func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
 // end ends the watches of a resource.
 func (w *watches) end(target watched) {
 	w.mu.Lock()

@@ -56,6 +56,12 @@ func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource sch
 	return &Discovery{claimable: d.builtin, claimed: claimed, custom: d.custom, all: d.all, sets: lru.New(maxSets)}
 }
 
+// Of returns discovery of views that have nothing but the custom resources that list says.
+func Of(list func(view logicalcluster.Name) []customresources.Installed) *Discovery {
+	none := func(logicalcluster.Name, schema.GroupResource) bool { return false }
+	return &Discovery{claimed: none, custom: list, sets: lru.New(maxSets)}
+}
+
 // claimedBy returns what a view has of the built-in resources.
 func (d *Discovery) claimedBy(view logicalcluster.Name) []builtinResource {
 	var found []builtinResource
@@ -143,11 +149,14 @@ func (d *Discovery) RESTMapper(ctx context.Context) (meta.RESTMapper, error) {
 	return d.documents(logicalcluster.Cluster{Name: cluster}).mapper(), nil
 }
 
-// AllResources returns every resource that some cluster of the shard serves, each in one version: the most stable and
+// AllResources returns every resource of which some cluster of the shard stores objects, each in one version: the most stable and
 // highest that any of them serves. Where definitions differ, kind and scope are those of one of them.
 func (d *Discovery) AllResources() []Resource {
 	best := map[schema.GroupResource]Resource{}
 	for _, definition := range d.all() {
+		if definition.IsVirtual() {
+			continue
+		}
 		crd := definition.CRD
 		for _, v := range crd.Spec.Versions {
 			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Status.AcceptedNames.Plural}

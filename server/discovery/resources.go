@@ -27,6 +27,10 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 	if i.Terminating {
 		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 	}
+	verbs := []string{"get", "patch", "update"}
+	if i.IsVirtual() {
+		resource.Verbs, verbs = []string{"get", "list", "watch"}, []string{"get"}
+	}
 	if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 		resource.Scope = apidiscoveryv2.ScopeNamespace
 	}
@@ -34,7 +38,6 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 	if err != nil || subresources == nil {
 		return resource
 	}
-	verbs := []string{"get", "patch", "update"}
 	if subresources.Status != nil {
 		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs})
 	}

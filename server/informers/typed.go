@@ -11,6 +11,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
@@ -46,6 +47,9 @@ type Set struct {
 	APIResourceSchemas      Lister[*apisv1alpha1.APIResourceSchema]
 	APIExportEndpointSlices Lister[*apisv1alpha1.APIExportEndpointSlice]
 	APIConversions          Lister[*apisv1alpha1.APIConversion]
+
+	ClusterCachedResources              Lister[*cachev1alpha1.ClusterCachedResource]
+	ClusterCachedResourceEndpointSlices Lister[*cachev1alpha1.ClusterCachedResourceEndpointSlice]
 }
 
 // NewSet takes every informer of the set from f.
@@ -86,6 +90,8 @@ func NewSet(f *Factory) (*Set, error) {
 		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", &apisv1alpha1.APIResourceSchema{}, &s.APIResourceSchemas.Informer},
 		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", &apisv1alpha1.APIExportEndpointSlice{}, &s.APIExportEndpointSlices.Informer},
 		{apisv1alpha1.SchemeGroupVersion, "apiconversions", &apisv1alpha1.APIConversion{}, &s.APIConversions.Informer},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", &cachev1alpha1.ClusterCachedResource{}, &s.ClusterCachedResources.Informer},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, &s.ClusterCachedResourceEndpointSlices.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

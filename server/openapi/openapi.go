@@ -59,6 +59,13 @@ func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, st
 	}
 }
 
+// Of returns OpenAPI of what list says, with the documents of o.
+func (o *OpenAPI) Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
+	of := *o
+	of.custom = list
+	return &of
+}
+
 // WithOpenAPI serves /openapi/v2 and /openapi/v3 of the cluster in the context. next serves those of built-in types.
 func (o *OpenAPI) WithOpenAPI(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -44,6 +44,12 @@ func buildV2(static *spec.Swagger, installed []customresources.Installed) (http.
 				}
 				document.Paths = &spec.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
 			}
+			if i.IsVirtual() {
+				for path, item := range document.Paths.Paths {
+					item.Post, item.Put, item.Patch, item.Delete = nil, nil, nil, nil
+					document.Paths.Paths[path] = item
+				}
+			}
 			documents = append(documents, document)
 		}
 	}

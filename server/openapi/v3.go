@@ -90,6 +90,9 @@ func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handl
 	if err := fetch(next, pathV3, &root); err != nil {
 		return nil, err
 	}
+	if root.Paths == nil {
+		root.Paths = map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}
+	}
 	set := &setV3{groups: map[string]*groupV3{}}
 	for path, list := range members {
 		base := http.Handler(nil)
@@ -162,6 +165,11 @@ func (o *OpenAPI) version(d *customresources.Definition, version string) (*spec3
 				paths[corePath(path)] = item
 			}
 			document.Paths = &spec3.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
+		}
+		if d.IsVirtual() {
+			for _, path := range document.Paths.Paths {
+				path.Post, path.Put, path.Patch, path.Delete = nil, nil, nil, nil
+			}
 		}
 		return document, nil
 	})

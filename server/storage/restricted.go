@@ -15,14 +15,26 @@ import (
 type restrictionKey struct{}
 
 // WithRestriction returns a context in which no object can be read or written whose labels selector does not match: such
-// objects do not exist for its requests.
+// objects do not exist for its requests. It adds to the restriction of ctx.
 func WithRestriction(ctx context.Context, selector labels.Selector) context.Context {
+	if already, ok := restriction(ctx); ok {
+		selector = both(already, selector)
+	}
 	return context.WithValue(ctx, restrictionKey{}, selector)
 }
 
 func restriction(ctx context.Context) (labels.Selector, bool) {
 	s, ok := ctx.Value(restrictionKey{}).(labels.Selector)
 	return s, ok
+}
+
+// both selects what a and b select.
+func both(a, b labels.Selector) labels.Selector {
+	requirements, ok := b.Requirements()
+	if !ok {
+		return b // nothing
+	}
+	return a.Add(requirements...)
 }
 
 // restricted keeps the requests of a restricted context to the objects that it may reach.
@@ -102,8 +114,8 @@ func narrow(ctx context.Context, opts storage.ListOptions) storage.ListOptions {
 	if !ok {
 		return opts
 	}
-	if requirements, ok := selector.Requirements(); ok && opts.Predicate.Label != nil {
-		selector = opts.Predicate.Label.Add(requirements...)
+	if opts.Predicate.Label != nil {
+		selector = both(opts.Predicate.Label, selector)
 	}
 	opts.Predicate.Label = selector
 	return opts

@@ -246,10 +246,11 @@ func (r *reconciler) pathOf(reference *apisv1alpha2.ExportBindingReference, clus
 	return string(cluster)
 }
 
-// offer is a resource of an export, and the definition that its schema stands for.
+// offer is a resource of an export, and the definition that its schema stands for. The objects of a virtual one are the provider's.
 type offer struct {
 	resource schema.GroupResource
 	schema   *apisv1alpha1.APIResourceSchema
+	virtual  bool
 }
 
 func (o offer) key() string {
@@ -269,7 +270,7 @@ func (r *reconciler) wanted(from logicalcluster.Name, export *apisv1alpha2.APIEx
 		if err != nil {
 			return nil, err
 		}
-		offers = append(offers, offer{schema.GroupResource{Group: resource.Group, Resource: resource.Name}, s})
+		offers = append(offers, offer{schema.GroupResource{Group: resource.Group, Resource: resource.Name}, s, resource.Storage.Virtual != nil})
 	}
 	return offers, nil
 }
@@ -289,6 +290,11 @@ func (r *reconciler) resolve(
 			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
+		if o.virtual && stored(status, o.resource) {
+			completed(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the binding, and bind again", o.key()),
+				apisv1alpha2.ReasonNamingConflicts)
+			return nil
+		}
 		if err := r.keep(ctx, o.schema); err != nil {
 			if apierrors.IsInvalid(err) {
 				completed(status, err, apisv1alpha2.ReasonAPIResourceSchemaInvalid)
@@ -299,7 +305,7 @@ func (r *reconciler) resolve(
 		upsert(status, apisv1alpha2.BoundAPIResource{
 			Group: o.resource.Group, Resource: o.resource.Resource,
 			Schema:          apisv1alpha2.BoundAPIResourceSchema{Name: o.schema.Name, UID: string(o.schema.UID), IdentityHash: export.Status.IdentityHash},
-			StorageVersions: storageVersions(o.schema),
+			StorageVersions: storageVersions(o),
 		})
 	}
 	if len(skipped) > 0 {
@@ -317,9 +323,17 @@ func (e skippedError) Error() string {
 	return "Unable to bind APIs because they are bound by other APIBindings or CRDs: " + strings.Join(e, ", ")
 }
 
-func storageVersions(s *apisv1alpha1.APIResourceSchema) []string {
-	for _, v := range s.Spec.Versions {
-		if v.Storage {
+// stored tells whether the workspace may have objects of a resource that it has bound.
+func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource) bool {
+	return slices.ContainsFunc(status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
+		return r.Group == resource.Group && r.Resource == resource.Resource && len(r.StorageVersions) > 0
+	})
+}
+
+// storageVersions returns in what objects are stored: nothing for virtual ones.
+func storageVersions(o offer) []string {
+	for _, v := range o.schema.Spec.Versions {
+		if v.Storage && !o.virtual {
 			return []string{v.Name}
 		}
 	}

@@ -28,7 +28,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	}
 	var remaining []string
 	for _, resource := range binding.Status.BoundResources {
-		if r.succeeded(key, binding, resource) {
+		if len(resource.StorageVersions) == 0 || r.succeeded(key, binding, resource) {
 			continue
 		}
 		left, err := r.deleteInstances(ctx, key, resource)
@@ -73,7 +73,7 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 		}
 		offers, err := r.wanted(logicalcluster.Of(export), export)
 		if err == nil && slices.ContainsFunc(offers, func(o offer) bool {
-			return o.resource.Group == resource.Group && o.resource.Resource == resource.Resource && string(o.schema.UID) == resource.Schema.UID
+			return !o.virtual && o.resource.Group == resource.Group && o.resource.Resource == resource.Resource && string(o.schema.UID) == resource.Schema.UID
 		}) {
 			return true
 		}

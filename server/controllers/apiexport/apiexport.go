@@ -4,11 +4,6 @@ package apiexport
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +17,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/controller"
+	"github.com/kcplane/kcp/server/controllers/identity"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
@@ -64,12 +60,8 @@ func New(in Inputs) *controller.Controller {
 	return c
 }
 
-// reference returns where the key of an export is.
 func reference(export *apisv1alpha2.APIExport) corev1.SecretReference {
-	if i := export.Spec.Identity; i != nil && i.SecretRef != nil {
-		return *i.SecretRef
-	}
-	return corev1.SecretReference{Namespace: apisv1alpha2.IdentitySecretNamespace, Name: export.Name}
+	return identity.Reference(export.Spec.Identity, export.Name)
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -81,7 +73,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return err
 	}
 	ref := reference(export)
-	secret, err := r.secret(ctx, export, ref)
+	secret, err := identity.Secret(ctx, r.Kube, ref, export.Name, export.Status.IdentityHash)
 	if err != nil {
 		return err
 	}
@@ -92,7 +84,9 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 			live.Generation++
 		}
 		if reference(live) == ref {
-			identify(live, secret)
+			hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
+			live.Status.IdentityHash = hash
+			scheduling.SetCondition(&live.Status.Conditions, condition)
 		}
 		return nil
 	})
@@ -103,57 +97,6 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return err
 	}
 	return r.ensureSlice(ctx, export)
-}
-
-// secret returns the secret with the key, which it makes if nobody has named another; nil if there is none.
-func (r *reconciler) secret(ctx context.Context, export *apisv1alpha2.APIExport, ref corev1.SecretReference) (*corev1.Secret, error) {
-	secrets := r.Kube.CoreV1().Secrets(ref.Namespace)
-	secret, err := secrets.Get(ctx, ref.Name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		return secret, err
-	}
-	if export.Status.IdentityHash != "" || (ref != corev1.SecretReference{Namespace: apisv1alpha2.IdentitySecretNamespace, Name: export.Name}) {
-		return nil, nil // another key would be another identity
-	}
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: apisv1alpha2.IdentitySecretNamespace}}
-	if _, err := r.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return nil, err
-	}
-	var key [32]byte
-	if _, err := rand.Read(key[:]); err != nil {
-		return nil, err
-	}
-	return secrets.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
-		StringData: map[string]string{apisv1alpha2.IdentitySecretKey: base64.RawURLEncoding.EncodeToString(key[:])},
-	}, metav1.CreateOptions{})
-}
-
-// identify sets the identity of an export, once, and the condition that tells whether the secret agrees.
-func identify(export *apisv1alpha2.APIExport, secret *corev1.Secret) {
-	condition := corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: apisv1alpha2.ReasonIdentityVerificationFailed}
-	ref := reference(export)
-	switch hash := hashOf(secret); {
-	case secret == nil:
-		condition.Message = fmt.Sprintf("there is no secret %s/%s with the key of the identity", ref.Namespace, ref.Name)
-	case hash == "":
-		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, apisv1alpha2.IdentitySecretKey)
-	case export.Status.IdentityHash != "" && export.Status.IdentityHash != hash:
-		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s", ref.Namespace, ref.Name, hash)
-	default:
-		export.Status.IdentityHash = hash
-		condition = corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionTrue}
-	}
-	scheduling.SetCondition(&export.Status.Conditions, condition)
-}
-
-// hashOf returns the identity hash of the key in a secret, empty without a key.
-func hashOf(secret *corev1.Secret) string {
-	if secret == nil || len(secret.Data[apisv1alpha2.IdentitySecretKey]) == 0 {
-		return ""
-	}
-	sum := sha256.Sum256(secret.Data[apisv1alpha2.IdentitySecretKey])
-	return hex.EncodeToString(sum[:])
 }
 
 // ensureSlice makes the endpoint slice of an export, unless its provider does.

@@ -193,7 +193,7 @@ func (c *Controller) count(ctx context.Context, quota *corev1.ResourceQuota) (co
 	}
 	byResource := map[schema.GroupResource]discovery.Resource{}
 	for _, r := range served {
-		if r.Verbs.Has("list") {
+		if r.Verbs.HasAll("list", "create") {
 			byResource[r.GroupResource()] = r
 		}
 	}

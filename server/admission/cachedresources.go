@@ -1,0 +1,148 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+var (
+	cachedResource = cachev1alpha1.Resource("clustercachedresources")
+	cachedSlice    = cachev1alpha1.Resource("clustercachedresourceendpointslices")
+)
+
+// cachedResourceRules let those show objects to others who may read them all, and those take them into an export whom the
+// workspace that shows them allows it.
+type cachedResourceRules struct{ config Config }
+
+var _ admission.ValidationInterface = cachedResourceRules{}
+
+// Handles implements admission.Interface.
+func (cachedResourceRules) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// Validate implements admission.ValidationInterface.
+func (r cachedResourceRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	switch resource := a.GetResource().GroupResource(); {
+	case a.GetSubresource() != "":
+		return nil
+	case resource == cachedResource:
+		return r.validateResource(ctx, a)
+	case resource == cachedSlice && a.GetOperation() == admission.Create && !isExempt(a):
+		return r.validateSlice(ctx, a)
+	}
+	return nil
+}
+
+func isExempt(a admission.Attributes) bool {
+	return slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) })
+}
+
+func (r cachedResourceRules) validateResource(ctx context.Context, a admission.Attributes) error {
+	cached := &cachev1alpha1.ClusterCachedResource{}
+	if err := decode(a.GetObject(), cached); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if a.GetOperation() == admission.Update {
+		old := &cachev1alpha1.ClusterCachedResource{}
+		if err := decode(a.GetOldObject(), old); err != nil {
+			return fmt.Errorf("%w: %w", errUnexpected, err)
+		}
+		if cached.DeletionTimestamp != nil || reflect.DeepEqual(old.Spec, cached.Spec) {
+			return nil
+		}
+	}
+	if _, err := metav1.LabelSelectorAsSelector(cached.Spec.LabelSelector); err != nil {
+		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("spec", "labelSelector"), cached.Spec.LabelSelector, err.Error())})
+	}
+	resource := schema.GroupVersionResource{Group: cached.Spec.Group, Version: cached.Spec.Version, Resource: cached.Spec.Resource}
+	if err := r.mayRead(ctx, a, resource); err != nil {
+		return err
+	}
+	if mapper, err := r.config.RESTMapper(ctx); err == nil {
+		if kind, err := mapper.KindFor(resource); err == nil {
+			mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+			if err == nil && mapping.Resource.GroupResource() == resource.GroupResource() && mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+				return forbidden(a, "%s is namespaced: only objects of cluster scoped resources can be shown to others", resource.GroupResource())
+			}
+		}
+	}
+	return r.isOnly(ctx, a, resource)
+}
+
+// mayRead refuses to show anybody what the user cannot read.
+func (r cachedResourceRules) mayRead(ctx context.Context, a admission.Attributes, resource schema.GroupVersionResource) error {
+	if isExempt(a) {
+		return nil
+	}
+	for _, verb := range []string{"get", "list", "watch"} {
+		decision, _, err := r.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+			User: a.GetUserInfo(), Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, ResourceRequest: true,
+		})
+		if err != nil || decision != authorizer.DecisionAllow {
+			return forbidden(a, "missing verb='%s' permission on %s: who shows objects to others has to be able to read all of them", verb, resource.GroupResource())
+		}
+	}
+	return nil
+}
+
+// isOnly refuses a second object for a resource.
+func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes, resource schema.GroupVersionResource) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := r.config.Set.ClusterCachedResources.List(cluster)
+	if err != nil {
+		return err
+	}
+	for _, other := range all {
+		if other.Name != a.GetName() && (schema.GroupVersionResource{Group: other.Spec.Group, Version: other.Spec.Version, Resource: other.Spec.Resource}) == resource {
+			return forbidden(a, "there is a ClusterCachedResource of %s already: %s", resource.GroupResource(), other.Name)
+		}
+	}
+	return nil
+}
+
+// validateSlice lets those in whom the workspace of the ClusterCachedResource allows it. Everybody else learns nothing of it.
+func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attributes) error {
+	slice := &cachev1alpha1.ClusterCachedResourceEndpointSlice{}
+	if err := decode(a.GetObject(), slice); err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	from, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	reference := slice.Spec.ClusterCachedResource
+	path := reference.Path
+	if path == "" {
+		path = r.config.Tree.Path(from)
+	}
+	refused := forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
+	cluster, ok := r.config.Exports.Cluster(from, reference.Path)
+	if !ok {
+		return refused
+	}
+	decision, _, err := r.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, cluster)), authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: "bind", APIGroup: cachev1alpha1.SchemeGroupVersion.Group, APIVersion: "*",
+		Resource: "clustercachedresources", Name: reference.Name, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return refused
+	}
+	return nil
+}

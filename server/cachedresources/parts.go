@@ -1,0 +1,55 @@
+package cachedresources
+
+import (
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Part is one of the objects that say where a virtual resource comes from.
+type Part struct {
+	resource string
+	cluster  logicalcluster.Name
+	name     string
+}
+
+// String returns what no logical cluster can be called.
+func (p Part) String() string { return p.resource + "/" + string(p.cluster) + "/" + p.name }
+
+// Parts returns the objects that a source depends on.
+func (s Source) Parts() []Part {
+	return []Part{
+		{byExport, logicalcluster.Of(s.Slice), s.Slice.Spec.Export.Name},
+		{"slice", logicalcluster.Of(s.Slice), s.Slice.Name},
+		{byResource, logicalcluster.Of(s.Resource), s.Resource.Name},
+	}
+}
+
+// OnChange calls f whenever sources that depend on a part may not be any more what they were. f must not block.
+func (r *Resources) OnChange(f func(Part)) {
+	r.set.APIExports.AddHandler(func(old, obj runtime.Object) {
+		before, _ := old.(*apisv1alpha2.APIExport)
+		now, _ := obj.(*apisv1alpha2.APIExport)
+		if before != nil && (now == nil || !reflect.DeepEqual(before.Spec.Resources, now.Spec.Resources)) {
+			f(Part{byExport, logicalcluster.Of(before), before.Name})
+		}
+	})
+	r.slices.AddHandler(func(old, obj runtime.Object) {
+		if obj == nil {
+			gone := old.(*cachev1alpha1.ClusterCachedResourceEndpointSlice)
+			f(Part{"slice", logicalcluster.Of(gone), gone.Name})
+		}
+	})
+	r.resources.AddHandler(func(old, obj runtime.Object) {
+		before, _ := old.(*cachev1alpha1.ClusterCachedResource)
+		now, _ := obj.(*cachev1alpha1.ClusterCachedResource)
+		if before != nil && (now == nil || now.DeletionTimestamp != nil ||
+			now.Status.IdentityHash != before.Status.IdentityHash || !reflect.DeepEqual(before.Spec, now.Spec)) {
+			f(Part{byResource, logicalcluster.Of(before), before.Name})
+		}
+	})
+}

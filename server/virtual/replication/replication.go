@@ -1,0 +1,151 @@
+// Package replication is the virtual workspace of a ClusterCachedResourceEndpointSlice: the objects of a provider as each
+// logical cluster sees them that has bound the export of the slice. They can only be read.
+package replication
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	"github.com/kcplane/kcp/server/cachedresources"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Name of the virtual workspace, as in paths.
+const Name = "replication"
+
+// Path returns where the virtual workspace of a slice is, below the URL of a shard.
+func Path(cluster logicalcluster.Name, slice string) string {
+	return virtual.Prefix + Name + "/" + string(cluster) + "/" + slice
+}
+
+// Config of the virtual workspace.
+type Config struct {
+	Cached     *cachedresources.Resources
+	Exports    *exports.Exports
+	Authorizer authorizer.UnconditionalAuthorizer
+	// Offers returns what the view of an export has.
+	Offers func(view logicalcluster.Name) []customresources.Installed
+	// Documents serves discovery and OpenAPI of what Shown returns, for the slice that is the cluster of a context.
+	Documents  http.Handler
+	Serializer runtime.NegotiatedSerializer
+}
+
+// Find returns the view at <cluster>/<slice>/clusters/<cluster>/…, for virtual.Views.
+func (c Config) Find(path string) (virtual.View, string, error) {
+	cluster, rest, _ := strings.Cut(path, "/")
+	slice, target, below, err := virtual.Target(rest)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case !logicalcluster.ValidPath(cluster) || strings.Contains(cluster, ":"):
+		return nil, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+	case target.Wildcard:
+		return nil, "", apierrors.NewBadRequest("name one logical cluster: all of them are shown the same objects")
+	}
+	return &view{Config: c, cluster: logicalcluster.Name(cluster), slice: slice, target: target.Name}, below, nil
+}
+
+// sliceView returns the name under which Documents knows a slice; no logical cluster can be called so.
+func sliceView(cluster logicalcluster.Name, slice string) logicalcluster.Name {
+	return logicalcluster.Name(Name + "/" + string(cluster) + "/" + slice)
+}
+
+// Shown returns what a slice shows, by the name that Documents knows it under.
+func (c Config) Shown(name logicalcluster.Name) []customresources.Installed {
+	cluster, slice, _ := strings.Cut(strings.TrimPrefix(string(name), Name+"/"), "/")
+	found, err := c.Cached.Slice(logicalcluster.Name(cluster), slice)
+	if err != nil {
+		return nil
+	}
+	export, err := c.Cached.Export(found)
+	if err != nil {
+		return nil
+	}
+	shown := cachedresources.Shown(export, slice)
+	return slices.DeleteFunc(c.Offers(customresources.ViewOf(logicalcluster.Of(export), export.Name)), func(i customresources.Installed) bool {
+		return !i.IsVirtual() || !slices.ContainsFunc(shown, func(r schema.GroupResource) bool {
+			return i.Key() == customresources.ResourceName(r.Resource, r.Group)
+		})
+	})
+}
+
+// view is that of one slice on one logical cluster.
+type view struct {
+	Config
+	cluster logicalcluster.Name
+	slice   string
+	target  logicalcluster.Name
+}
+
+// Authorize lets those in who may do to the content of the slice's export what they want to do, where it is bound.
+func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	refused := fmt.Sprintf("missing verb='%s' permission on apiexports/content of the export of ClusterCachedResourceEndpointSlice %s", a.GetVerb(), v.slice)
+	found, err := v.Cached.Slice(v.cluster, v.slice)
+	if err != nil {
+		return authorizer.DecisionDeny, refused, nil
+	}
+	export, err := v.Cached.Export(found)
+	if err != nil {
+		return authorizer.DecisionDeny, refused, nil
+	}
+	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.cluster), authorizer.AttributesRecord{
+		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
+		Resource: "apiexports", Subresource: "content", Name: export.Name, ResourceRequest: true,
+	})
+	if err != nil || decision != authorizer.DecisionAllow {
+		return authorizer.DecisionDeny, refused, err
+	}
+	if a.IsResourceRequest() && !v.isBound(found, export, schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+		return authorizer.DecisionDeny, "could not find suitable APIBinding in target logical cluster", nil
+	}
+	return authorizer.DecisionAllow, "", nil
+}
+
+// isBound tells whether the target has bound a resource that the slice shows.
+func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, resource schema.GroupResource) bool {
+	if !slices.Contains(cachedresources.Shown(export, slice.Name), resource) {
+		return false
+	}
+	binding, bound := v.Exports.Bound(v.target, resource)
+	return binding != nil && binding.Status.APIExportClusterName == string(v.cluster) && binding.Spec.Reference.Export != nil &&
+		binding.Spec.Reference.Export.Name == export.Name && bound.Schema.IdentityHash == export.Status.IdentityHash && len(bound.StorageVersions) == 0
+}
+
+// Serve shows what the slice shows, in the target.
+func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		v.fail(w, r, schema.GroupVersion{Version: "v1"}, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		return
+	}
+	if !info.IsResourceRequest {
+		v.Documents.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), sliceView(v.cluster, v.slice))))
+		return
+	}
+	found, err := v.Cached.Slice(v.cluster, v.slice)
+	if err != nil {
+		v.fail(w, r, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, err)
+		return
+	}
+	ctx := logicalcluster.WithName(r.Context(), v.target)
+	next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, customresources.ViewOf(v.cluster, found.Spec.Export.Name))))
+}
+
+func (v *view) fail(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, err error) {
+	responsewriters.ErrorNegotiated(err, v.Serializer, gv, w, r)
+}
