@@ -1,0 +1,281 @@
+package cachedresources
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// grant makes a user able to do something in a cluster, and to enter it.
+func grant(t *testing.T, c *kcptest.Cluster, user kcptest.User, rules string) {
+	t.Helper()
+	name := "granted-" + kcptest.Suffix()
+	c.Apply(t, fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: %s}\nrules:\n%s\n", name, rules))
+	c.Kubectl(t, "create", "clusterrolebinding", name, "--clusterrole="+name, "--user="+user.Name)
+	c.Kubectl(t, "create", "clusterrolebinding", name+"-entry", "--clusterrole="+kcptest.EntryRole, "--user="+user.Name)
+}
+
+func list(t *testing.T, client dynamic.Interface) error {
+	t.Helper()
+	_, err := client.Resource(regions).List(kcptest.Context(t), metav1.ListOptions{})
+	return err
+}
+
+func TestNobodyReadsWithoutPermission(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	c := consumer(t, p)
+	stranger := server.Cluster(t)
+	for _, path := range []string{
+		"/clusters/" + c.Name + "/apis/example.org/v1/regions", "/clusters/" + c.Name + "/apis/example.org/v1/regions/north",
+		"/services/replication/" + p.Name + "/regions/clusters/" + c.Name + "/apis/example.org/v1/regions",
+		"/services/replication/" + p.Name + "/regions/clusters/" + c.Name + "/apis/example.org/v1/regions?watch=true",
+		"/services/replication/" + p.Name + "/regions/clusters/" + c.Name + "/apis",
+		"/clusters/" + p.Name + "/apis/cache.kcp.io/v1alpha1/clustercachedresources",
+	} {
+		for _, user := range []kcptest.User{kcptest.Anonymous, kcptest.Alice} {
+			code, body := c.Raw(t, user, http.MethodGet, path, nil, "")
+			if code != http.StatusForbidden && code != http.StatusUnauthorized || strings.Contains(string(body), "Oslo") {
+				t.Errorf("%s reads %s: %d %s", user.Name, path, code, body)
+			}
+		}
+	}
+	code, body := c.Raw(t, kcptest.Anonymous, http.MethodGet, "/services/replication/"+p.Name+"/regions/clusters/"+c.Name+"/apis/example.org/v1/regions",
+		http.Header{"X-Remote-User": {"root-of-trust"}, "X-Remote-Group": {"system:masters"}, "X-Kcp-Virtual-Resource-Hops": {"1"}}, "")
+	if code != http.StatusForbidden && code != http.StatusUnauthorized {
+		t.Errorf("headers carry an identity: %d %s", code, body)
+	}
+	// What a slice is called makes no difference for those who may not read it.
+	unknown := strings.ReplaceAll(list(t, view(t, kcptest.Alice, p, c.Name)).Error(), "regions", "")
+	config := server.Config(kcptest.Alice)
+	config.Host = server.URL + "/services/replication/" + p.Name + "/nothing/clusters/" + c.Name
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.ReplaceAll(strings.ReplaceAll(list(t, client).Error(), "regions", ""), "nothing", ""); got != unknown {
+		t.Errorf("of a slice that there is not, the server says %q, and of others %q", got, unknown)
+	}
+	grant(t, p, kcptest.Alice, "- {apiGroups: [apis.kcp.io], resources: [apiexports/content], resourceNames: [regions], verbs: [list]}")
+	kcptest.Eventually(t, "the content can be listed", func(context.Context) error { return list(t, view(t, kcptest.Alice, p, c.Name)) })
+	_, err = view(t, kcptest.Alice, p, c.Name).Resource(regions).Get(kcptest.Context(t), "north", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	kcptest.WantReason(t, list(t, c.Dynamic(t, kcptest.Alice)), metav1.StatusReasonForbidden)
+	// Where the export is not bound, there is nothing, whoever asks; also in the provider's own workspace.
+	for _, where := range []*kcptest.Cluster{stranger, p, server.Named("nowhere")} {
+		kcptest.WantReason(t, list(t, view(t, kcptest.Masters, p, where.Name)), metav1.StatusReasonForbidden)
+	}
+	kcptest.WantReason(t, list(t, view(t, kcptest.Masters, p, "*")), metav1.StatusReasonBadRequest)
+	other := view(t, kcptest.Masters, p, c.Name).Resource(regions.GroupVersion().WithResource("secrets"))
+	_, err = other.List(kcptest.Context(t), metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = view(t, kcptest.Masters, p, c.Name).Resource(bindings).List(kcptest.Context(t), metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
+func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	c := consumer(t, p)
+	before, err := masters(t, p, regions).Get(ctx, "north", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := server.Config(kcptest.Masters)
+	config.Host = server.URL + "/services/apiexport/" + p.Name + "/regions/clusters/" + c.Name
+	ofExport, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := list(t, ofExport); err != nil {
+		t.Errorf("the provider of the export cannot list: %v", err)
+	}
+	for what, client := range map[string]dynamic.ResourceInterface{
+		"the consumer": masters(t, c, regions), "the slice": view(t, kcptest.Masters, p, c.Name).Resource(regions), "the export": ofExport.Resource(regions),
+	} {
+		patch := []byte(`{"apiVersion":"example.org/v1","kind":"Region","metadata":{"name":"north"},"spec":{"city":"Gotham"}}`)
+		attempts := map[string]func() error{
+			"create": func() error {
+				_, err := client.Create(ctx, region("new", "x", "yes"), metav1.CreateOptions{})
+				return err
+			},
+			"update": func() error { _, err := client.Update(ctx, before, metav1.UpdateOptions{}); return err },
+			"status": func() error { _, err := client.UpdateStatus(ctx, before, metav1.UpdateOptions{}); return err },
+			"patch": func() error {
+				_, err := client.Patch(ctx, "north", types.MergePatchType, patch, metav1.PatchOptions{})
+				return err
+			},
+			"apply": func() error {
+				_, err := client.Patch(ctx, "north", types.ApplyPatchType, patch, metav1.PatchOptions{FieldManager: "x"})
+				return err
+			},
+			"delete": func() error { return client.Delete(ctx, "north", metav1.DeleteOptions{}) },
+			"deletecollection": func() error {
+				return client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+			},
+		}
+		for verb, attempt := range attempts {
+			t.Run(what+" "+verb, func(t *testing.T) { kcptest.WantReason(t, attempt(), metav1.StatusReasonMethodNotAllowed) })
+		}
+	}
+	// Whoever leaves takes nothing along.
+	if err := masters(t, c, bindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+		_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	kcptest.Eventually(t, "nothing is shown any more", func(ctx context.Context) error {
+		_, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+		return kcptest.Gone(err)
+	})
+	after, err := masters(t, p, regions).Get(ctx, "north", metav1.GetOptions{})
+	if err != nil || after.GetResourceVersion() != before.GetResourceVersion() {
+		t.Errorf("the provider's object was changed: %v (%v)", after, err)
+	}
+}
+
+func TestObjectsShowNothingElseOfTheProvider(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	if _, err := masters(t, p, regions).Patch(ctx, "north", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"kcp.io/path":"x","kcp.io/shard":"x","kcp.io/cluster":"x","cache.kcp.io/original-resource-UID":"x","note":"kept"}}}`),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c := consumer(t, p)
+	got, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if annotations := got.GetAnnotations(); len(annotations) != 2 || annotations["note"] != "kept" || annotations["kcp.io/cluster"] != c.Name {
+		t.Errorf("the annotations are %v", annotations)
+	}
+}
+
+// takeOver makes the attacker's workspace export whatever ClusterCachedResource a slice names, under an identity.
+func takeOver(t *testing.T, attacker *kcptest.Cluster, user kcptest.User, path, identity string) error {
+	t.Helper()
+	attacker.Apply(t, shownSchema+"---"+exportOfRegions(identity))
+	slice := parse(t, sliceOfRegions)
+	if err := unstructured.SetNestedField(slice.Object, path, "spec", "clusterCachedResource", "path"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := attacker.Dynamic(t, user).Resource(slices).Create(kcptest.Context(t), slice, metav1.CreateOptions{})
+	return err
+}
+
+func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	victim, attacker := provider(t), server.Cluster(t)
+	attacker.Grant(t, kcptest.Alice, "cluster-admin")
+	identity := eventually(t, masters(t, victim, cached), "regions", "", "identityHash")
+	err := takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if err != nil && !strings.Contains(err.Error(), "no permission to bind to ClusterCachedResource "+victim.Name+":regions") {
+		t.Errorf("the refusal is %v", err)
+	}
+	refusal := strings.ReplaceAll(err.Error(), victim.Name, "")
+	if err := takeOver(t, attacker, kcptest.Alice, "nowhere", identity); strings.ReplaceAll(err.Error(), "nowhere", "") != refusal {
+		t.Errorf("of a workspace that there is not, the server says %q, and of others %q", err, refusal)
+	}
+	// Objects of the attacker's own under the copied identity are not shown, either.
+	attacker.Apply(t, definition)
+	attacker.WaitForDefinition(t, "regions.example.org")
+	attacker.Apply(t, cachedRegions+"---"+sliceOfRegions)
+	eventually(t, masters(t, attacker, cached), "regions", "Ready", "phase")
+	c := server.Cluster(t)
+	if _, err := masters(t, c, bindings).Create(ctx, binding(attacker), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, masters(t, c, bindings), "regions", "Bound", "phase")
+	kcptest.Eventually(t, "the resource is there, and its objects are not", func(context.Context) error {
+		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
+		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another identity") {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	// The status, where identities are, is the server's.
+	for _, resource := range []string{"clustercachedresources", "clustercachedresourceendpointslices"} {
+		_, err := attacker.Dynamic(t, kcptest.Alice).Resource(cached.GroupVersion().WithResource(resource)).Patch(ctx, "regions", types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"status":{"identityHash":%q}}`, identity)), metav1.PatchOptions{}, "status")
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	}
+	// Who is allowed to show them, does.
+	grant(t, victim, kcptest.Alice, "- {apiGroups: [cache.kcp.io], resources: [clustercachedresources], resourceNames: [regions], verbs: [bind]}")
+	attacker.Kubectl(t, "delete", "clustercachedresourceendpointslice", "regions")
+	kcptest.Eventually(t, "the slice can be made", func(context.Context) error {
+		return takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
+	})
+	kcptest.Eventually(t, "the objects are there", func(ctx context.Context) error {
+		_, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+		return err
+	})
+}
+
+func TestNobodyShowsWhatTheyCannotRead(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	p.Kubectl(t, "delete", "clustercachedresource", "regions")
+	grant(t, p, kcptest.Alice, "- {apiGroups: [cache.kcp.io], resources: ['*'], verbs: ['*']}\n- {apiGroups: [example.org], resources: [regions], resourceNames: [north], verbs: [get, list, watch]}")
+	try := func() error {
+		_, err := p.Dynamic(t, kcptest.Alice).Resource(cached).Create(ctx, parse(t, cachedRegions), metav1.CreateOptions{})
+		return err
+	}
+	kcptest.Eventually(t, "it is the regions that are refused", func(context.Context) error {
+		if err := try(); err == nil || !strings.Contains(err.Error(), "missing verb='get' permission on regions.example.org") {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+	grant(t, p, kcptest.Alice, "- {apiGroups: [example.org], resources: [regions], verbs: [get, list, watch]}")
+	kcptest.Eventually(t, "it can be made", func(context.Context) error { return try() })
+	// A slice needs the permission on the export as well.
+	slice := parse(t, sliceOfRegions)
+	slice.SetName("second")
+	_, err := p.Dynamic(t, kcptest.Alice).Resource(slices).Create(ctx, slice, metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	if err != nil && !strings.Contains(err.Error(), "no permission to bind to export") {
+		t.Errorf("the refusal is %v", err)
+	}
+}
+
+func TestASliceServesItsOwnExportOnly(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	p.Apply(t, strings.Replace(exportOfRegions(identity), "metadata: {name: regions}", "metadata: {name: other}", 1))
+	c := server.Cluster(t)
+	b := binding(p)
+	if err := unstructured.SetNestedField(b.Object, "other", "spec", "reference", "export", "name"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := masters(t, c, bindings).Create(ctx, b, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, masters(t, c, bindings), "regions", "Bound", "phase")
+	kcptest.Eventually(t, "the objects are not shown", func(context.Context) error {
+		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
+		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another export") {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	kcptest.WantReason(t, list(t, view(t, kcptest.Masters, p, c.Name)), metav1.StatusReasonForbidden)
+}

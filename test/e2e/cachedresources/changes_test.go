@@ -1,0 +1,226 @@
+package cachedresources
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	c := consumer(t, p)
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Dynamic(t, kcptest.Masters), 0)
+	store := factory.ForResource(regions).Informer().GetStore()
+	factory.Start(ctx.Done())
+	holds := func(want string) {
+		t.Helper()
+		kcptest.Eventually(t, "the informer holds "+want, func(context.Context) error {
+			held := &unstructured.UnstructuredList{}
+			for _, obj := range store.List() {
+				held.Items = append(held.Items, *obj.(*unstructured.Unstructured))
+			}
+			if got := names(t, held, c); got != want {
+				return fmt.Errorf("it holds %q", got)
+			}
+			return nil
+		})
+	}
+	holds("north")
+	relabel := func(value string) {
+		t.Helper()
+		if _, err := masters(t, p, cached).Patch(ctx, "regions", types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"spec":{"labelSelector":{"matchLabels":{"public":%q}}}}`, value)), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	relabel("no")
+	holds("secret")
+	relabel("yes")
+	holds("north")
+	// What the schema of the export shows is what there is.
+	p.Apply(t, strings.Replace(strings.Replace(shownSchema, "v1.regions", "v2.regions", 1), "{type: string, description", "{type: string, default: Nowhere, description", 1))
+	if _, err := masters(t, p, exports).Patch(ctx, "regions", types.JSONPatchType,
+		[]byte(`[{"op":"replace","path":"/spec/resources/0/schema","value":"v2.regions.example.org"}]`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := masters(t, p, regions).Patch(ctx, "north", types.MergePatchType, []byte(`{"spec":{"city":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the informer has the default of the new schema", func(context.Context) error {
+		obj, _, _ := store.GetByKey("north")
+		if city, _, _ := unstructured.NestedString(obj.(*unstructured.Unstructured).Object, "spec", "city"); city != "Nowhere" {
+			return fmt.Errorf("the city is %q", city)
+		}
+		return nil
+	})
+}
+
+// unavailable waits until a consumer is told that the objects are not there, and why.
+func unavailable(t *testing.T, c *kcptest.Cluster, why string) {
+	t.Helper()
+	kcptest.Eventually(t, "the regions are unavailable: "+why, func(context.Context) error {
+		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
+		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), why) {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+}
+
+func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
+	t.Parallel()
+	for what, take := range map[string]struct{ resource, name, why string }{
+		"the slice":      {"clustercachedresourceendpointslice", "regions", "ClusterCachedResourceEndpointSlice that its export names is missing"},
+		"the resource":   {"clustercachedresource", "regions", "ClusterCachedResource that its export shows is missing"},
+		"the definition": {"crd", "regions.example.org", "its provider has no objects of this resource"},
+		"the export":     {"apiexport", "regions", "its provider has deleted the export"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			p := provider(t)
+			c := consumer(t, p)
+			w, err := masters(t, c, regions).Watch(kcptest.Context(t), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			p.Kubectl(t, "delete", take.resource, take.name)
+			for range w.ResultChan() { // until the watch ends
+			}
+			unavailable(t, c, take.why)
+			if err := masters(t, c, bindings).Delete(kcptest.Context(t), "regions", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+				_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+				return kcptest.Gone(err)
+			})
+		})
+	}
+}
+
+func TestObjectsAreShownInTheVersionThatIsCached(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := server.Cluster(t)
+	two := strings.Replace(definition, "  - name: v1\n", `  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+  - name: v1
+`, 1)
+	at := strings.LastIndex(two, "storage: true")
+	p.Apply(t, two[:at]+"storage: false"+two[at+len("storage: true"):])
+	p.WaitForDefinition(t, "regions.example.org")
+	if _, err := masters(t, p, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.Apply(t, cachedRegions)
+	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	p.Apply(t, shownSchema+"---"+sliceOfRegions+"---"+exportOfRegions(identity))
+	c := consumer(t, p)
+	list, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, list, c); got != "north" || list.Items[0].GetAPIVersion() != "example.org/v1" {
+		t.Errorf("the regions are %v", list.Items)
+	}
+}
+
+func TestABoundResourceCanBeShownToOthers(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	origin, p := server.Cluster(t), server.Cluster(t)
+	origin.Apply(t, shownSchema+`---
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIExport
+metadata: {name: regions}
+spec:
+  resources: [{group: example.org, name: regions, schema: v1.regions.example.org}]
+`)
+	eventually(t, masters(t, origin, exports), "regions", "", "identityHash")
+	if _, err := masters(t, p, bindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, masters(t, p, bindings), "regions", "Bound", "phase")
+	kcptest.Eventually(t, "regions can be made", func(ctx context.Context) error {
+		_, err := masters(t, p, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{})
+		return err
+	})
+	p.Apply(t, cachedRegions)
+	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	eventually(t, masters(t, p, cached), "regions", "Ready", "phase")
+	p.Apply(t, shownSchema+"---"+sliceOfRegions+"---"+exportOfRegions(identity))
+	c := consumer(t, p)
+	got, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shownIn(t, got, c)
+	// What others show is not the consumer's to show.
+	c.Apply(t, cachedRegions)
+	condition(t, masters(t, c, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
+	// Nor is it mixed up with what is stored under the same names elsewhere.
+	stored := server.Cluster(t)
+	if _, err := masters(t, stored, bindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the other consumer has no regions", func(ctx context.Context) error {
+		list, err := masters(t, stored, regions).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			t.Fatalf("it has %v", list.Items)
+		}
+		return err
+	})
+}
+
+func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	storage := func(value string) {
+		t.Helper()
+		if _, err := masters(t, p, exports).Patch(ctx, "regions", types.JSONPatchType,
+			[]byte(`[{"op":"replace","path":"/spec/resources/0/storage","value":`+value+`}]`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	storage(`{"crd":{}}`)
+	c := consumer(t, p)
+	if _, err := masters(t, c, regions).Create(ctx, region("own", "Here", "yes"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	storage(fmt.Sprintf(`{"virtual":{"reference":{"apiGroup":"cache.kcp.io","kind":"ClusterCachedResourceEndpointSlice","name":"regions"},"identityHash":%q}}`, identity))
+	condition(t, masters(t, c, bindings), "regions", "BindingUpToDate", "False", "NamingConflicts")
+	list, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+	if err != nil || names(t, list, c) != "own" {
+		t.Errorf("the regions are %v (%v)", list, err)
+	}
+	if err := masters(t, c, bindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+		_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	if _, err := masters(t, c, bindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the provider's objects are shown", func(ctx context.Context) error {
+		_, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+		return err
+	})
+}
