@@ -55,7 +55,11 @@ func TestNobodyReadsWithoutPermission(t *testing.T) {
 		t.Errorf("headers carry an identity: %d %s", code, body)
 	}
 	// What a slice is called makes no difference for those who may not read it.
-	unknown := strings.ReplaceAll(list(t, view(t, kcptest.Alice, p, c.Name)).Error(), "regions", "")
+	refusal := list(t, view(t, kcptest.Alice, p, c.Name))
+	if refusal == nil {
+		t.Fatal("alice reads without permission")
+	}
+	unknown := strings.ReplaceAll(refusal.Error(), "regions", "")
 	config := server.Config(kcptest.Alice)
 	config.Host = server.URL + "/services/replication/" + p.Name + "/nothing/clusters/" + c.Name
 	client, err := dynamic.NewForConfig(config)
@@ -185,11 +189,11 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 	identity := eventually(t, masters(t, victim, cached), "regions", "", "identityHash")
 	err := takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	if err != nil && !strings.Contains(err.Error(), "no permission to bind to ClusterCachedResource "+victim.Name+":regions") {
-		t.Errorf("the refusal is %v", err)
+	if err == nil || !strings.Contains(err.Error(), "no permission to bind to ClusterCachedResource "+victim.Name+":regions") {
+		t.Fatalf("the refusal is %v", err)
 	}
 	refusal := strings.ReplaceAll(err.Error(), victim.Name, "")
-	if err := takeOver(t, attacker, kcptest.Alice, "nowhere", identity); strings.ReplaceAll(err.Error(), "nowhere", "") != refusal {
+	if err := takeOver(t, attacker, kcptest.Alice, "nowhere", identity); err == nil || strings.ReplaceAll(err.Error(), "nowhere", "") != refusal {
 		t.Errorf("of a workspace that there is not, the server says %q, and of others %q", err, refusal)
 	}
 	// Objects of the attacker's own under the copied identity are not shown, either.
