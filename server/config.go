@@ -436,7 +436,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
 	c.shown = discovery.Of(c.replicated.Shown).WithDiscovery(c.openapi.Of(c.replicated.Shown).WithOpenAPI(openapi.NothingBuiltIn))
-	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(http.NotFoundHandler()))
+	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(openapi.NothingBuiltIn))
 	return nil
 }
 

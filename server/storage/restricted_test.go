@@ -28,6 +28,10 @@ func TestOnlySelectedObjectsExistForARestrictedContext(t *testing.T) {
 	if got := listIn(t, ctx, s, ""); len(got) != 1 || got[0] != "ours|default/open" {
 		t.Errorf("listed %v", got)
 	}
+	twice := WithRestriction(ctx, labels.SelectorFromSet(labels.Set{"shown": "yes"}))
+	if err := s.Get(twice, prefix+"/default/open", storage.GetOptions{}, &core.ConfigMap{}); !storage.IsNotFound(err) || len(listIn(t, twice, s, "")) != 0 {
+		t.Errorf("one of two restrictions is forgotten: %v", err)
+	}
 	if err := s.Get(ctx, prefix+"/default/open", storage.GetOptions{}, &core.ConfigMap{}); err != nil {
 		t.Errorf("what is selected cannot be read: %v", err)
 	}

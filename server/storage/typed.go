@@ -2,15 +2,19 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -100,6 +104,42 @@ func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, ch
 func (t *Typed) Delete(ctx context.Context, name string, into runtime.Object, allowed func(obj runtime.Object) error) error {
 	validate := func(_ context.Context, obj runtime.Object) error { return allowed(obj) }
 	return t.api(t.storage.Delete(ctx, t.key(name), into, nil, validate, nil, storage.DeleteOptions{}), name)
+}
+
+// Release removes a finalizer from an object of the cluster of ctx that is being deleted, and with its last finalizer the object.
+// empty returns an empty object of the type.
+func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finalizer string, empty func() runtime.Object) error {
+	left := 0
+	err := t.Update(ctx, name, empty(), func(obj runtime.Object) error {
+		live, err := t.going(obj, name, uid)
+		if err == nil {
+			live.SetFinalizers(slices.DeleteFunc(live.GetFinalizers(), func(f string) bool { return f == finalizer }))
+			left = len(live.GetFinalizers())
+		}
+		return err
+	})
+	if err == nil && left == 0 {
+		err = t.Delete(ctx, name, empty(), func(obj runtime.Object) error {
+			live, err := t.going(obj, name, uid)
+			if err == nil && len(live.GetFinalizers()) > 0 {
+				err = apierrors.NewConflict(t.resource, name, errors.New("somebody else holds it"))
+			}
+			return err
+		})
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// going returns the object if it is the one that is being deleted.
+func (t *Typed) going(obj runtime.Object, name string, uid types.UID) (metav1.Object, error) {
+	live, err := meta.Accessor(obj)
+	if err == nil && (live.GetUID() != uid || live.GetDeletionTimestamp() == nil) {
+		err = apierrors.NewNotFound(t.resource, name) // another one has its name
+	}
+	return live, err
 }
 
 // api turns the errors of storage into those of the API.

@@ -65,7 +65,7 @@ func New(in Inputs) *controller.Controller {
 	r.controller.Watch(in.Set.APIBindings.Informer)
 	r.controller.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		export := obj.(*apisv1alpha2.APIExport)
-		return keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
+		return controller.KeysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
 	})
 	in.Set.APIExports.AddHandler(func(_, _ runtime.Object) { r.waiting.Retry() })
 	for _, named := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
@@ -76,7 +76,7 @@ func New(in Inputs) *controller.Controller {
 			}
 			var keys []informers.Key
 			for _, export := range in.Exports.WithSchema(schema.Cluster, schema.Name) {
-				keys = append(keys, keysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))...)
+				keys = append(keys, controller.KeysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))...)
 			}
 			return keys
 		})
@@ -87,7 +87,7 @@ func New(in Inputs) *controller.Controller {
 			return
 		}
 		if key, err := informers.KeyOf(old); err == nil {
-			for _, other := range keysOf(in.Exports.BindingsIn(key.Cluster)) {
+			for _, other := range controller.KeysOf(in.Exports.BindingsIn(key.Cluster)) {
 				r.controller.Enqueue(other)
 			}
 		}
@@ -95,14 +95,6 @@ func New(in Inputs) *controller.Controller {
 	in.Set.APIBindings.AddHandler(freed)
 	in.Set.CustomResourceDefinitions.AddHandler(freed)
 	return r.controller
-}
-
-func keysOf(bindings []*apisv1alpha2.APIBinding) []informers.Key {
-	keys := make([]informers.Key, 0, len(bindings))
-	for _, b := range bindings {
-		keys = append(keys, informers.Key{Cluster: logicalcluster.Of(b), Name: b.Name})
-	}
-	return keys
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -321,41 +313,6 @@ type skippedError []string
 
 func (e skippedError) Error() string {
 	return "Unable to bind APIs because they are bound by other APIBindings or CRDs: " + strings.Join(e, ", ")
-}
-
-// stored tells whether the workspace may have objects of a resource that it has bound.
-func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource) bool {
-	return slices.ContainsFunc(status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
-		return r.Group == resource.Group && r.Resource == resource.Resource && len(r.StorageVersions) > 0
-	})
-}
-
-// storageVersions returns in what objects are stored: nothing for virtual ones.
-func storageVersions(o offer) []string {
-	for _, v := range o.schema.Spec.Versions {
-		if v.Storage && !o.virtual {
-			return []string{v.Name}
-		}
-	}
-	return nil
-}
-
-// upsert lists a resource in the status; versions in which objects have been stored once are kept.
-func upsert(status *apisv1alpha2.APIBindingStatus, resource apisv1alpha2.BoundAPIResource) {
-	for i, r := range status.BoundResources {
-		if r.Group != resource.Group || r.Resource != resource.Resource {
-			continue
-		}
-		for _, version := range r.StorageVersions {
-			if !slices.Contains(resource.StorageVersions, version) {
-				resource.StorageVersions = append(resource.StorageVersions, version)
-			}
-		}
-		slices.Sort(resource.StorageVersions)
-		status.BoundResources[i] = resource
-		return
-	}
-	status.BoundResources = append(status.BoundResources, resource)
 }
 
 // keep makes copies of a schema and its conversion that outlive their provider, under the UID of the schema.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,7 +57,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			return err
 		}
 	}
-	return r.release(ctx, binding)
+	return r.Bindings.Release(ctx, binding.Name, binding.UID, apisv1alpha2.APIBindingFinalizer, func() runtime.Object { return &apisv1alpha2.APIBinding{} })
 }
 
 // succeeded tells whether another binding of the cluster goes on with a resource: the same schema, under the same identity.
@@ -98,26 +97,4 @@ func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, res
 		return 0, nil // it was never served
 	}
 	return instances.Delete(ctx, r.Metadata, schema.GroupVersionResource{Group: resource.Group, Version: version, Resource: resource.Resource}, metav1.DeleteOptions{})
-}
-
-// release removes the finalizer of a binding, and with the last one the binding.
-func (r *reconciler) release(ctx context.Context, binding *apisv1alpha2.APIBinding) error {
-	released := &apisv1alpha2.APIBinding{}
-	err := r.Bindings.Update(ctx, binding.Name, released, func(obj runtime.Object) error {
-		live := obj.(*apisv1alpha2.APIBinding)
-		live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == apisv1alpha2.APIBindingFinalizer })
-		return nil
-	})
-	if err == nil && len(released.Finalizers) == 0 {
-		err = r.Bindings.Delete(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
-			if live := obj.(*apisv1alpha2.APIBinding); live.UID != binding.UID || len(live.Finalizers) > 0 || live.DeletionTimestamp == nil {
-				return apierrors.NewConflict(apisv1alpha2.Resource("apibindings"), binding.Name, fmt.Errorf("it has changed"))
-			}
-			return nil
-		})
-	}
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

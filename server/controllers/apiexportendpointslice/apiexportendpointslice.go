@@ -55,27 +55,12 @@ func New(in Inputs) *controller.Controller {
 			}
 		}
 	})
-	c.WatchMapped(in.Set.Shards.Informer, func(runtime.Object) []informers.Key {
-		var keys []informers.Key
-		for _, obj := range in.Set.APIExportEndpointSlices.Indexer().List() {
-			if key, err := informers.KeyOf(obj); err == nil {
-				keys = append(keys, key)
-			}
-		}
-		return keys
-	})
+	c.WatchMapped(in.Set.Shards.Informer, controller.Every(in.Set.APIExportEndpointSlices.Informer))
 	return c
 }
 
 func (r *reconciler) slicesOf(export string) []informers.Key {
-	found := r.Exports.SlicesNaming(export)
-	keys := make([]informers.Key, 0, len(found))
-	for _, s := range found {
-		if key, err := informers.KeyOf(s); err == nil {
-			keys = append(keys, key)
-		}
-	}
-	return keys
+	return controller.KeysOf(r.Exports.SlicesNaming(export))
 }
 
 // outdated tells whether a slice may have to change because of a binding.

@@ -224,29 +224,23 @@ func (c *Controller) count(ctx context.Context, resource *cachev1alpha1.ClusterC
 
 // release lets a ClusterCachedResource go: from its deletion on, nobody is shown its objects.
 func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
-	released := &cachev1alpha1.ClusterCachedResource{}
-	err := c.in.Stored.Update(ctx, resource.Name, released, func(obj runtime.Object) error {
+	err := c.in.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
 		if live.UID != resource.UID {
 			return nil
 		}
-		live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == cachev1alpha1.ClusterCachedResourceFinalizer })
 		live.Status.Phase = cachev1alpha1.PhaseDeleting
 		scheduling.SetCondition(&live.Status.Conditions, corev1alpha1.Condition{
 			Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonDeleting, Message: "it is being deleted",
 		})
 		return nil
 	})
-	if err == nil && released.UID == resource.UID && len(released.Finalizers) == 0 {
-		err = c.in.Stored.Delete(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
-			if live := obj.(*cachev1alpha1.ClusterCachedResource); live.UID != resource.UID || len(live.Finalizers) > 0 || live.DeletionTimestamp == nil {
-				return apierrors.NewConflict(cachev1alpha1.Resource("clustercachedresources"), resource.Name, fmt.Errorf("it has changed"))
-			}
-			return nil
-		})
-	}
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return c.in.Stored.Release(ctx, resource.Name, resource.UID, cachev1alpha1.ClusterCachedResourceFinalizer,
+		func() runtime.Object { return &cachev1alpha1.ClusterCachedResource{} })
 }

@@ -42,10 +42,10 @@ func New(in Inputs) *controller.Controller {
 	c := controller.New("clustercachedresourceendpointslice", 2, r.reconcile)
 	c.Watch(in.Set.ClusterCachedResourceEndpointSlices.Informer)
 	c.WatchMapped(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
-		return keysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
+		return controller.KeysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
 	})
 	c.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
-		return keysOf(in.Cached.NamingExport(obj.(*apisv1alpha2.APIExport).Name))
+		return controller.KeysOf(in.Cached.NamingExport(obj.(*apisv1alpha2.APIExport).Name))
 	})
 	// One of very many bindings changes nothing: the first one and the last one do.
 	in.Set.APIBindings.AddHandler(func(old, obj runtime.Object) {
@@ -62,24 +62,8 @@ func New(in Inputs) *controller.Controller {
 			}
 		}
 	})
-	c.WatchMapped(in.Set.Shards.Informer, func(runtime.Object) []informers.Key {
-		var keys []informers.Key
-		for _, obj := range in.Set.ClusterCachedResourceEndpointSlices.Indexer().List() {
-			if key, err := informers.KeyOf(obj); err == nil {
-				keys = append(keys, key)
-			}
-		}
-		return keys
-	})
+	c.WatchMapped(in.Set.Shards.Informer, controller.Every(in.Set.ClusterCachedResourceEndpointSlices.Informer))
 	return c
-}
-
-func keysOf(slices []*cachev1alpha1.ClusterCachedResourceEndpointSlice) []informers.Key {
-	keys := make([]informers.Key, 0, len(slices))
-	for _, s := range slices {
-		keys = append(keys, informers.Key{Cluster: logicalcluster.Of(s), Name: s.Name})
-	}
-	return keys
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {

@@ -5,9 +5,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // NamespaceOfNamed maps objects of one name to the namespace that they are in, and all others to nothing.
@@ -27,6 +29,28 @@ func IgnoreGoing(err error) error {
 		return nil
 	}
 	return err
+}
+
+// KeysOf returns the keys of objects.
+func KeysOf[T metav1.Object](objects []T) []informers.Key {
+	keys := make([]informers.Key, 0, len(objects))
+	for _, obj := range objects {
+		keys = append(keys, informers.Key{Cluster: logicalcluster.Of(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()})
+	}
+	return keys
+}
+
+// Every maps whatever there is to all objects of i.
+func Every(i *informers.Informer) func(runtime.Object) []informers.Key {
+	return func(runtime.Object) []informers.Key {
+		var keys []informers.Key
+		for _, obj := range i.Indexer().List() {
+			if key, err := informers.KeyOf(obj); err == nil {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
 }
 
 // Seconds returns n seconds.

@@ -132,7 +132,9 @@ func TestVirtualResourcesAreDescribedAsWhatTheyAre(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	c := consumer(t, p)
-	for _, url := range []string{"/clusters/" + c.Name, "/services/replication/" + p.Name + "/regions/clusters/" + c.Name} {
+	for _, url := range []string{
+		"/clusters/" + c.Name, "/services/replication/" + p.Name + "/regions/clusters/" + c.Name, "/services/apiexport/" + p.Name + "/regions/clusters/" + c.Name,
+	} {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, url+"/apis/example.org/v1", nil, "")
 		var list metav1.APIResourceList
 		if err := json.Unmarshal(body, &list); err != nil || code != http.StatusOK {
