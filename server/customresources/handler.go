@@ -153,6 +153,7 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	if core {
 		admit, az, options = coreAdmission{createGuard{c.Admission}}, coreAuthorizer{az}, coreOptions{options}
 	}
+	options = readOrdinary(options, d.CRD)
 	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
 		c.ServiceResolver, c.AuthResolver, 1, az, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
 	if err != nil {
