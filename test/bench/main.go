@@ -39,7 +39,7 @@ func main() {
 	definitions := flag.Int("definitions", 0, "number of logical clusters that install the same ten definitions")
 	tenants := flag.Int("tenants", 0, "number of logical clusters and namespaces whose memory is measured")
 	only := flag.String("only", "", "measure only the request loads whose name matches this regular expression")
-	profiles := flag.String("profiles", "", "directory to write CPU profiles of both servers to, one for each load")
+	profiles := flag.String("profiles", "", "directory to write profiles of both servers to")
 	output := flag.String("o", "table", "form of the result: table or json")
 	workspaces := flag.Int("workspaces", 0, "measure with up to so many workspaces, and nothing else")
 	compare := flag.Int("compare", 0, "compare so many workspaces with as many namespaces of a vanilla server, and nothing else")
@@ -76,7 +76,7 @@ func main() {
 		return
 	}
 	if *sharing > 0 {
-		if err := runSharing(ctx, *sharing); err != nil {
+		if err := runSharing(ctx, *sharing, *profiles); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,48 @@ func (p *process) settled(ctx context.Context) (float64, error) {
 func (p *process) collectGarbage(ctx context.Context) error {
 	_, err := p.download(ctx, "/debug/pprof/heap?gc=1")
 	return err
+}
+
+// memory is what a server takes, in bytes: what is alive of the heap of the server, and what the processes have.
+type memory struct{ heap, resident float64 }
+
+var alive = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+
+func (p *process) memory(ctx context.Context) (memory, error) {
+	var m memory
+	var err error
+	if m.resident, err = p.settled(ctx); err != nil {
+		return m, err
+	}
+	profile, err := p.download(ctx, "/debug/pprof/heap?gc=1&debug=1")
+	if err != nil {
+		return m, err
+	}
+	found := alive.FindSubmatch(profile)
+	if found == nil {
+		return m, fmt.Errorf("%s: the profile of the heap does not tell its size", p.name)
+	}
+	m.heap, err = strconv.ParseFloat(string(found[1]), 64)
+	return m, err
+}
+
+// heapProfile writes a profile of the heap, unless directory is empty.
+func (p *process) heapProfile(ctx context.Context, directory, name string) error {
+	if directory == "" {
+		return nil
+	}
+	content, err := p.download(ctx, "/debug/pprof/heap?gc=1")
+	if err != nil {
+		return err
+	}
+	return write(directory, name+"."+p.name+".heap.pb.gz", content)
+}
+
+func write(directory, name string, content []byte) error {
+	if err := os.MkdirAll(directory, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(directory, name), content, 0o644)
 }
 
 func (p *process) download(ctx context.Context, path string) ([]byte, error) {
@@ -106,8 +149,5 @@ func (p *process) profile(ctx context.Context, directory, name string, duration 
 	if a.err != nil {
 		return a.err
 	}
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(directory, strings.NewReplacer(" ", "-", ",", "").Replace(name)+"."+p.name+".pb.gz"), a.content, 0o644)
+	return write(directory, strings.NewReplacer(" ", "-", ",", "").Replace(name)+"."+p.name+".pb.gz", a.content)
 }

@@ -372,6 +372,9 @@ func (p *process) do(ctx context.Context, connection int, method, path, body str
 	if body != "" {
 		request.Header.Set("Content-Type", "application/json")
 	}
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/merge-patch+json")
+	}
 	response, err := p.connections[connection%connections].Do(request)
 	if err != nil {
 		return 0, nil, err
