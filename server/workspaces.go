@@ -10,6 +10,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/cachedresources"
+	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
@@ -55,6 +56,8 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	if c.set, err = informers.NewSet(c.informers); err != nil {
 		return err
 	}
+	c.set.APIBindings.SetTransform(trim.New().APIBinding)
+	c.set.ConfigMaps.SetTransform(trim.New().ConfigMap(rootca.Name))
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
 	if c.exports, err = exports.New(c.set, c.tree); err != nil {

@@ -27,7 +27,13 @@ import (
 // ordinaryOptions make the storage of a definition's objects read the ordinary ones itself.
 type ordinaryOptions struct {
 	generic.RESTOptionsGetter
-	schemas func() (map[string]*structuralschema.Structural, error) // by version, with their defaults pruned
+	schemas func() (map[string]ordinarySchema, error) // by version
+}
+
+// ordinarySchema says how to read the ordinary objects of a version.
+type ordinarySchema struct {
+	*structuralschema.Structural // its defaults are pruned
+	defaults                     bool
 }
 
 // readOrdinary returns getter with ordinaryOptions, if the definition's objects can be ordinary.
@@ -35,32 +41,36 @@ func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomR
 	if crd.Spec.PreserveUnknownFields {
 		return getter
 	}
-	return ordinaryOptions{getter, sync.OnceValues(func() (map[string]*structuralschema.Structural, error) {
-		schemas, err := StructuralSchemas(crd)
-		for version, s := range schemas {
-			if saysOfMetadata(s) {
-				delete(schemas, version)
-				continue
-			}
-			schemas[version] = s.DeepCopy() // a part of it is the definition's
-			if err := defaulting.PruneDefaults(schemas[version]); err != nil {
+	return ordinaryOptions{getter, sync.OnceValues(func() (map[string]ordinarySchema, error) {
+		all, err := StructuralSchemas(crd)
+		schemas := map[string]ordinarySchema{}
+		for version, s := range all {
+			s = s.DeepCopy() // a part of it is the definition's
+			if err := defaulting.PruneDefaults(s); err != nil {
 				return nil, fmt.Errorf("defaults of version %s: %w", version, err)
 			}
+			metadata := s.Properties["metadata"]
+			restricted := len(metadata.Properties) > 0 || metadata.AdditionalProperties != nil || metadata.Default.Object != nil
+			embeds := func(s *structuralschema.Structural) bool { return s.XEmbeddedResource }
+			if restricted || anywhere(s, embeds) { // then metadata are not what they are elsewhere, or objects within have some
+				continue
+			}
+			hasDefault := func(s *structuralschema.Structural) bool { return s.Default.Object != nil }
+			schemas[version] = ordinarySchema{s, anywhere(s, hasDefault)}
 		}
 		return schemas, err
 	})}
 }
 
-// saysOfMetadata tells whether a schema says anything of metadata: of those of objects within objects, or which fields they have.
-func saysOfMetadata(s *structuralschema.Structural) bool {
-	metadata := s.Properties["metadata"]
-	says := len(metadata.Properties) > 0 || metadata.AdditionalProperties != nil || metadata.Default.Object != nil
+// anywhere tells whether is is true for a schema or one within.
+func anywhere(s *structuralschema.Structural, is func(*structuralschema.Structural) bool) bool {
+	found := false
 	visitor := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
-		says = says || s.XEmbeddedResource
+		found = found || is(s)
 		return false
 	}}
 	visitor.Visit(s)
-	return says
+	return found
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec that it gets here before it calls the decorator.
@@ -89,7 +99,7 @@ type ordinaryCodec struct {
 	runtime.Codec
 	parsed  runtime.Decoder // does no more than parse
 	kind    schema.GroupVersionKind
-	schemas func() (map[string]*structuralschema.Structural, error)
+	schemas func() (map[string]ordinarySchema, error)
 	prefix  []byte // of objects that are stored in the version of kind
 }
 
@@ -104,11 +114,13 @@ func (c *ordinaryCodec) Decode(data []byte, defaults *schema.GroupVersionKind, i
 	return c.Codec.Decode(data, defaults, into)
 }
 
+var null = []byte("null")
+
 // ordinary returns the content of an ordinary object as it is served.
 func (c *ordinaryCodec) ordinary(data []byte) (map[string]any, bool) {
 	schemas, err := c.schemas()
-	s := schemas[c.kind.Version]
-	if err != nil || s == nil {
+	s, ok := schemas[c.kind.Version]
+	if err != nil || !ok {
 		return nil, false
 	}
 	u := &unstructured.Unstructured{}
@@ -120,8 +132,12 @@ func (c *ordinaryCodec) ordinary(data []byte) (map[string]any, bool) {
 	if !ok || !ordinaryMetadata(metadata) {
 		return nil, false
 	}
-	pruning.PruneWithOptions(u.Object, s, true, structuralschema.UnknownFieldPathOptions{})
-	defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s)
-	defaulting.Default(u.Object, s)
+	pruning.PruneWithOptions(u.Object, s.Structural, true, structuralschema.UnknownFieldPathOptions{})
+	if bytes.Contains(data, null) {
+		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, s.Structural)
+	}
+	if s.defaults {
+		defaulting.Default(u.Object, s.Structural)
+	}
 	return u.Object, true
 }

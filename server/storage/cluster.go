@@ -193,7 +193,7 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 	if err != nil {
 		return err
 	}
-	return s.Interface.GetList(ctx, absolute, opts, list)
+	return listed(ctx, opts, list, func(ctx context.Context) error { return s.Interface.GetList(ctx, absolute, opts, list) })
 }
 
 func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/etcd3"
@@ -119,6 +120,10 @@ type cachingDecoder struct {
 
 // DecodeListItem implements etcd3.Decoder. Lists over all clusters are read once, by informers, and not kept.
 func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
+	if l, ok := ctx.Value(laterKey{}).(*later); ok {
+		l.items = append(l.items, undecoded{c, data, revision, newItem})
+		return &unstructured.Unstructured{}, nil
+	}
 	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard {
 		return c.Decoder.DecodeListItem(ctx, data, revision, newItem)
 	}

@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Transaction creates objects of several resources and clusters at once: all of them or, if one exists already, none. It
@@ -86,7 +88,16 @@ func join(ctx context.Context, resource schema.GroupResource) error {
 // transactions is how storages reach etcd.
 type transactions struct {
 	etcdkubernetes.Interface
-	kv clientv3.KV
+	kv    clientv3.KV
+	ahead *ahead
+}
+
+// List implements etcdkubernetes.Interface.
+func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
+	if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
+		return t.ahead.list(ctx, t.Interface, prefix, opts)
+	}
+	return t.Interface.List(ctx, prefix, opts)
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.

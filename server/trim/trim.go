@@ -1,4 +1,5 @@
-// Package trim makes what informers keep of the objects that every workspace has small: it drops what nobody reads.
+// Package trim makes what informers keep of the objects that every workspace has small: it drops what nobody reads, and lets objects
+// share what they have in common.
 package trim
 
 import (

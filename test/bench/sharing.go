@@ -154,7 +154,7 @@ func (s *sharing) bindOne(ctx context.Context) error {
 	marks := slices.Compact([]int{0, s.n / 10, s.n / 5, s.n / 2, s.n})
 	progress("creating %d logical clusters", s.n)
 	_, err := count(ctx, makers, s.n+sampled*len(marks), func(ctx context.Context, c, i int) error {
-		return ignoreExists(s.kcp.logicalCluster(ctx, consumer(i), c))
+		return s.kcp.tenant(ctx, consumer(i), c)
 	})
 	if err != nil {
 		return err

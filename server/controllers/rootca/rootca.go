@@ -14,9 +14,11 @@ import (
 	"github.com/kcplane/kcp/server/informers"
 )
 
+// Name of the ConfigMaps.
+const Name = "kube-root-ca.crt"
+
 const (
-	name = "kube-root-ca.crt"
-	key  = "ca.crt"
+	key = "ca.crt"
 	// descriptionAnnotation and its text are those that people know from Kubernetes.
 	descriptionAnnotation = "kubernetes.io/description"
 	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service " +
@@ -26,7 +28,7 @@ const (
 // ConfigMap returns what a namespace gets; ca is in PEM.
 func ConfigMap(namespace string, ca []byte) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{descriptionAnnotation: description}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name, Annotations: map[string]string{descriptionAnnotation: description}},
 		Data:       map[string]string{key: string(ca)},
 	}
 }
@@ -42,7 +44,7 @@ func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.C
 			return err
 		}
 		configMaps := kube.CoreV1().ConfigMaps(k.Name)
-		current, err := set.ConfigMaps.Get(k.Cluster, k.Name, name)
+		current, err := set.ConfigMaps.Get(k.Cluster, k.Name, Name)
 		if apierrors.IsNotFound(err) {
 			_, err := configMaps.Create(ctx, ConfigMap(k.Name, ca), metav1.CreateOptions{})
 			return controller.IgnoreGoing(err)
@@ -60,6 +62,6 @@ func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.C
 		return controller.IgnoreGoing(err)
 	})
 	c.Watch(set.Namespaces.Informer)
-	c.WatchMapped(set.ConfigMaps.Informer, controller.NamespaceOfNamed(name))
+	c.WatchMapped(set.ConfigMaps.Informer, controller.NamespaceOfNamed(Name))
 	return c
 }

@@ -1,0 +1,75 @@
+package storage
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// few objects are decoded by one goroutine as fast as by several.
+const few = 64
+
+// later are the items of a list of custom resources, which are decoded when all of them have been read: by all processors at once,
+// where upstream decodes one after the other.
+type later struct{ items []undecoded }
+
+type undecoded struct {
+	decoder  *cachingDecoder
+	data     []byte
+	revision uint64
+	newItem  func() kruntime.Object
+}
+
+type laterKey struct{}
+
+// listed reads a list by getList, and decodes it later if it may: nothing is selected by what an object is.
+func listed(ctx context.Context, opts storage.ListOptions, list kruntime.Object, getList func(ctx context.Context) error) error {
+	custom, ok := list.(*unstructured.UnstructuredList)
+	if !ok || !opts.Predicate.Empty() {
+		return getList(ctx)
+	}
+	l := &later{}
+	if err := getList(context.WithValue(ctx, laterKey{}, l)); err != nil {
+		return err
+	}
+	if l.decode(ctx, custom.Items) {
+		return nil
+	}
+	custom.Items = nil
+	return getList(ctx) // upstream knows what to do with an object that cannot be decoded
+}
+
+// decode makes each of into what was read in its place, and returns whether all could be decoded.
+func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bool {
+	var next atomic.Int64
+	var failed atomic.Bool
+	work := func() {
+		for !failed.Load() {
+			i := int(next.Add(1)) - 1
+			if i >= len(l.items) {
+				return
+			}
+			item := &l.items[i]
+			object, err := item.decoder.DecodeListItem(ctx, item.data, item.revision, item.newItem)
+			custom, ok := object.(*unstructured.Unstructured)
+			if err != nil || !ok {
+				failed.Store(true)
+				return
+			}
+			into[i] = *custom
+			item.data = nil
+		}
+	}
+	var workers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(l.items)/few) {
+		workers.Go(work)
+	}
+	work()
+	workers.Wait()
+	return !failed.Load()
+}
