@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,6 +29,7 @@ type clusterStorage struct {
 	namespaced bool
 	// streams are what the watches of the same keys share; nil if nobody may get shared objects.
 	streams *streams
+	next    *nextPages
 	limit   Limit
 }
 
@@ -193,7 +195,14 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 	if err != nil {
 		return err
 	}
-	return listed(ctx, opts, list, func(ctx context.Context) error { return s.Interface.GetList(ctx, absolute, opts, list) })
+	custom, ok := list.(*unstructured.UnstructuredList)
+	if !ok || !opts.Predicate.Empty() {
+		return s.Interface.GetList(ctx, absolute, opts, list)
+	}
+	if c, _ := logicalcluster.From(ctx); c.Wildcard {
+		return s.next.list(ctx, s, absolute, opts, custom)
+	}
+	return readList(ctx, s, absolute, opts, custom)
 }
 
 func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {

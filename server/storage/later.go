@@ -27,21 +27,17 @@ type undecoded struct {
 
 type laterKey struct{}
 
-// listed reads a list by getList, and decodes it later if it may: nothing is selected by what an object is.
-func listed(ctx context.Context, opts storage.ListOptions, list kruntime.Object, getList func(ctx context.Context) error) error {
-	custom, ok := list.(*unstructured.UnstructuredList)
-	if !ok || !opts.Predicate.Empty() {
-		return getList(ctx)
-	}
+// readList reads a list that selects nothing by what an object is.
+func readList(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) error {
 	l := &later{}
-	if err := getList(context.WithValue(ctx, laterKey{}, l)); err != nil {
+	if err := s.Interface.GetList(context.WithValue(ctx, laterKey{}, l), key, opts, list); err != nil {
 		return err
 	}
-	if l.decode(ctx, custom.Items) {
-		return nil
+	if len(l.items) != len(list.Items) || !l.decode(ctx, list.Items) {
+		list.Items = nil
+		return s.Interface.GetList(ctx, key, opts, list) // upstream knows what to do with an object that cannot be decoded
 	}
-	custom.Items = nil
-	return getList(ctx) // upstream knows what to do with an object that cannot be decoded
+	return nil
 }
 
 // decode makes each of into what was read in its place, and returns whether all could be decoded.
@@ -66,7 +62,7 @@ func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bo
 		}
 	}
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(l.items)/few) {
+	for range min(runtime.GOMAXPROCS(0)-1, len(l.items)/few) {
 		workers.Go(work)
 	}
 	work()

@@ -19,7 +19,7 @@ const (
 	// page is the limit of one list.
 	page = 500
 	// listings are how often each server lists everything.
-	listings = 3
+	listings = 5
 	// changes are how many events are measured.
 	changes = 4000
 )
