@@ -18,8 +18,8 @@ const (
 	objectsEach = 10
 	// page is the limit of one list.
 	page = 500
-	// listings are how often each server lists everything.
-	listings = 5
+	// listings are how often each server lists everything at the least, and listTime how long.
+	listings, listTime = 5, 10 * time.Second
 	// changes are how many events are measured.
 	changes = 4000
 )
@@ -60,12 +60,17 @@ func (s *sharing) follow(ctx context.Context) error {
 			return err
 		}
 	}
-	for range listings {
+	progress("listing")
+	for begin, rounds := time.Now(), 0; rounds < listings || time.Since(begin) < listTime*2; rounds++ {
 		for _, f := range both {
-			progress("listing on %s", f.name)
 			if err := s.list(ctx, f); err != nil {
 				return err
 			}
+		}
+	}
+	for _, f := range both {
+		if err := s.profileList(ctx, f); err != nil {
+			return err
 		}
 	}
 	for _, f := range both {
@@ -122,7 +127,7 @@ func (p *process) widgetsOf(consumer string) string {
 
 // list lists all objects in pages.
 func (s *sharing) list(ctx context.Context, f *followed) error {
-	once := func() (load, error) {
+	l, err := measured(f.process, func() (load, error) {
 		begin, listed, options := time.Now(), 0, metav1.ListOptions{Limit: page}
 		var took []time.Duration
 		for {
@@ -144,14 +149,25 @@ func (s *sharing) list(ctx context.Context, f *followed) error {
 		l := summarize(took, time.Since(begin))
 		l.perSecond = float64(listed) / time.Since(begin).Seconds()
 		return l, nil
-	}
-	l, err := measured(f.process, once)
+	})
 	f.lists = append(f.lists, l)
-	if err != nil || s.profiles == "" || len(f.lists) < listings {
-		return err
+	return err
+}
+
+// profileList profiles lists, if profiles are wanted.
+func (s *sharing) profileList(ctx context.Context, f *followed) error {
+	if s.profiles == "" {
+		return nil
 	}
-	expected := time.Duration(float64(s.n*objectsEach)/l.perSecond) * time.Second
-	return f.profile(ctx, s.profiles, "list", expected, func() error { _, err := once(); return err })
+	unmeasured := *f
+	return f.profile(ctx, s.profiles, "list", listTime, func() error {
+		for begin := time.Now(); time.Since(begin) < listTime; {
+			if err := s.list(ctx, &unmeasured); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // changeAndHear changes objects of one consumer after the other, and measures when the provider hears of it.
