@@ -67,3 +67,7 @@ func TestOnlyTheConfigMapsOfOneNameKeepTheirData(t *testing.T) {
 		t.Errorf("of another ConfigMap %+v is kept", users)
 	}
 }
+
+func same(a, b map[string]string) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
