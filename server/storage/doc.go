@@ -9,4 +9,7 @@
 // keys costs less than keeping every object of every cluster in memory a second time, and etcd finds the watchers of an
 // event by its key, so that an event costs the watchers of its own cluster only. What decoding costs when the same list is
 // read again is saved by a small cache of decoded objects, for the whole process.
+//
+// Lists over all clusters are long, and read in pages. While a client reads one, the next is made: what it takes of etcd is read with
+// several pages at a time, and decoded by all processors. Both are bounded by the lists that are being read just now.
 package storage
