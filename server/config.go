@@ -201,6 +201,7 @@ func (c *config) buildGeneric() error {
 		return err
 	}
 	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
+	g.RequestInfoResolver = customresources.RequestInfo{RequestInfoResolver: genericapiserver.NewRequestInfoResolver(g)}
 	c.generic = g
 	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
 	etcd := *c.opts.Generic.Etcd

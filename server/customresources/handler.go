@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -183,11 +182,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, apierrors.NewInternalError(logicalcluster.ErrMissing))
 		return
 	}
-	if resource, identity, ok := strings.Cut(info.Resource, ":"); ok {
-		trimmed := *info
-		trimmed.Resource = resource
-		info = &trimmed
-		r = r.WithContext(request.WithRequestInfo(WithIdentity(r.Context(), identity), info))
+	r, ok = withNamedIdentity(r, info)
+	if !ok {
+		notServed(w, r)
+		return
 	}
 	key := ResourceName(info.Resource, info.APIGroup)
 	if info.Verb == "watch" {

@@ -125,15 +125,3 @@ func (r *registry) offer(view logicalcluster.Name, offered map[string]*Definitio
 		}
 	}
 }
-
-type identityKey struct{}
-
-// WithIdentity narrows a request to what is stored under an identity.
-func WithIdentity(ctx context.Context, identity string) context.Context {
-	return context.WithValue(ctx, identityKey{}, identity)
-}
-
-func identityFrom(ctx context.Context) (string, bool) {
-	identity, ok := ctx.Value(identityKey{}).(string)
-	return identity, ok
-}

@@ -39,6 +39,12 @@ func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
+	for _, identity := range []string{identityOf(t, ctx, p), ""} {
+		named := widgets.GroupVersion().WithResource("widgets:" + identity)
+		if list, err := consumer.Dynamic(t, kcptest.Alice).Resource(named).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
+			t.Errorf("the policy is got around by naming the identity %q: %v", identity, list.Items)
+		}
+	}
 	// Who is called like that in the provider's cluster is somebody else.
 	grant := func(role, user string) {
 		p.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user="+user)
@@ -69,6 +75,22 @@ rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
+}
+
+func TestNoNameOfAResourceLeadsAroundWhoMayChangeIt(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	forged := []byte(`{"status":{"phase":"Bound","boundResources":[]}}`)
+	for _, suffix := range []string{"", ":", ":" + identityOf(t, ctx, p)} {
+		named := bindings.GroupVersion().WithResource("apibindings" + suffix)
+		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(named).Patch(ctx, "widgets", types.MergePatchType, forged, metav1.PatchOptions{}, "status")
+		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			t.Errorf("a status was forged by the name %q: %v", named.Resource, err)
+		}
+	}
 }
 
 func TestRulesOfTheProviderHoldForWhatIsBound(t *testing.T) {

@@ -1,0 +1,53 @@
+package customresources
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// This file reads <resource>:<identity> in paths.
+
+type identityKey struct{}
+
+// WithIdentity narrows a request to what is stored under an identity.
+func WithIdentity(ctx context.Context, identity string) context.Context {
+	return context.WithValue(ctx, identityKey{}, identity)
+}
+
+func identityFrom(ctx context.Context) (string, bool) {
+	identity, ok := ctx.Value(identityKey{}).(string)
+	return identity, ok
+}
+
+// RequestInfo resolves what a request is about without the identity, for everybody who decides by resources: under whichever
+// name somebody asks for it, it is the same resource. The identity stays in the parts.
+type RequestInfo struct{ request.RequestInfoResolver }
+
+// NewRequestInfo implements request.RequestInfoResolver.
+func (r RequestInfo) NewRequestInfo(req *http.Request) (*request.RequestInfo, error) {
+	info, err := r.RequestInfoResolver.NewRequestInfo(req)
+	if err == nil {
+		info.Resource, _, _ = strings.Cut(info.Resource, ":")
+	}
+	return info, err
+}
+
+// withNamedIdentity narrows a request to the identity that it names; false if it must not name that.
+func withNamedIdentity(r *http.Request, info *request.RequestInfo) (*http.Request, bool) {
+	if len(info.Parts) == 0 {
+		return r, true
+	}
+	_, identity, named := strings.Cut(info.Parts[0], ":")
+	if !named {
+		return r, true
+	}
+	_, narrowed := identityFrom(r.Context())
+	_, viewed := viewFrom(r.Context())
+	if identity == "" || narrowed || viewed {
+		return r, false
+	}
+	return r.WithContext(WithIdentity(r.Context(), identity)), true
+}
