@@ -2,7 +2,7 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./api/... ./cli/... ./client/... ./server/... ./test/...
+PKGS   := ./api/... ./cli/... ./docs/... ./client/... ./server/... ./test/...
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help

@@ -82,6 +82,7 @@ import (
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/virtual"
 	"github.com/kcplane/kcp/server/virtual/apiexport"
+	"github.com/kcplane/kcp/server/virtual/apiresourceschema"
 	"github.com/kcplane/kcp/server/virtual/lifecycle"
 	"github.com/kcplane/kcp/server/virtual/replication"
 	"github.com/kcplane/kcp/server/workspacetypes"
@@ -113,8 +114,10 @@ type config struct {
 	exports   *exports.Exports
 	cached    *cachedresources.Resources
 	defaults  exports.Defaults
-	// documents describe what the views of exports offer.
-	documents http.Handler
+	// documents describe what the views of exports offer; they are made of the two behind them.
+	documents     http.Handler
+	viewDiscovery *discovery.Discovery
+	viewOpenAPI   *openapi.OpenAPI
 	// replicated are the views of slices, shown describes what they offer.
 	replicated replication.Config
 	shown      http.Handler
@@ -270,8 +273,9 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 	upstream := authentication.Wrap(authn.Authenticator)
 	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers)
 	upstream = union.New(upstream, bearertoken.New(ofTypes))
-	c.reviews = authentication.Reviews(upstream)
-	authn.Authenticator = authentication.RememberOriginalUser(union.New(bearertoken.New(tokens), upstream))
+	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
+	c.reviews = authentication.Reviews(all)
+	authn.Authenticator = authentication.RememberOriginalUser(all)
 }
 
 func (c *config) buildAuthorization() error {
@@ -285,19 +289,25 @@ func (c *config) buildAuthorization() error {
 		}
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
-	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer})
+	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer})
+	if err != nil {
+		return err
+	}
 	c.views[apiexport.Name] = apiexport.Config{
-		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules, Serializer: c.generic.Serializer,
+		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules,
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
 	}.Find
 	c.replicated = replication.Config{
-		Cached: c.cached, Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Serializer: c.generic.Serializer,
+		Cached: c.cached, Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer,
 		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.shown.ServeHTTP(w, r) }),
 	}
 	c.views[replication.Name] = c.replicated.Find
-	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(apiexport.Authorizer(c.generic.Authorization.Authorizer)))
+	c.views[apiresourceschema.Name], err = apiresourceschema.Config{
+		Stored: c.stored["apibindings"], Schemas: c.set.APIResourceSchemas, Kept: c.stored["apiresourceschemas"], Authorizer: c.generic.Authorization.Authorizer,
+	}.Find()
+	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
 	}
@@ -308,6 +318,7 @@ func (c *config) buildAuthorization() error {
 // chain is the way of a request, innermost first.
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
 	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
+	c.documents = c.viewDiscovery.WithDiscovery(c.viewOpenAPI.WithOpenAPI(api))
 	h = c.withCustomResources(h)
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
@@ -368,6 +379,7 @@ func (c *config) withCustomResources(next http.Handler) http.Handler {
 func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	// The chain is built with the server, before it knows what it serves.
 	c.discovery, c.openapi = &discovery.Discovery{}, &openapi.OpenAPI{}
+	c.viewDiscovery, c.viewOpenAPI = &discovery.Discovery{}, &openapi.OpenAPI{}
 	completed := c.controlPlane.Complete()
 	s, err := completed.New("kcp", genericapiserver.NewEmptyDelegate())
 	if err != nil {
@@ -411,8 +423,9 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
-		Cached:     c.cached,
-		AllOptions: c.backend.All(c.definitionOptions),
+		Cached:       c.cached,
+		LiveBindings: c.exports.StoredBindingsIn,
+		AllOptions:   c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)
 		},
@@ -436,8 +449,10 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
-	c.shown = discovery.Of(c.replicated.Shown).WithDiscovery(c.openapi.Of(c.replicated.Shown).WithOpenAPI(openapi.NothingBuiltIn))
-	c.documents = d.ForViews(apiexport.Claimed(c.exports)).WithDiscovery(c.openapi.WithOpenAPI(openapi.NothingBuiltIn))
+	c.shown = discovery.Of(c.replicated.Shown).WithDiscovery(openapi.Of(c.replicated.Shown).WithOpenAPI(openapi.NothingBuiltIn))
+	inViews := apiexport.Shown(c.exports, c.custom.List)
+	views := d.ForViews(apiexport.Claimed(c.exports), inViews)
+	*c.viewDiscovery, *c.viewOpenAPI = *views, *openapi.ForViews(inViews, views.BuiltinVersions)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.set.ConfigMaps.SetTransform(trim.New().ConfigMap(rootca.Name))
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
-	if c.exports, err = exports.New(c.set, c.tree); err != nil {
+	if c.exports, err = exports.New(c.set, c.tree, c.stored["apibindings"]); err != nil {
 		return err
 	}
 	if c.cached, err = cachedresources.New(c.set, c.exports); err != nil {

@@ -56,9 +56,9 @@ func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privat
 	return g.TokenGenerator.GenerateToken(ctx, claims, private)
 }
 
-// claimedCluster returns the logical cluster that a token claims to be of, empty if it claims none. The signature is not
+// ClaimedCluster returns the logical cluster that a token claims to be of, empty if it claims none. The signature is not
 // checked: the result says only where to look for the account.
-func claimedCluster(token string) logicalcluster.Name {
+func ClaimedCluster(token string) logicalcluster.Name {
 	if len(token) > maxTokenLength {
 		return ""
 	}

@@ -33,7 +33,7 @@ func TestTheClusterThatATokenClaims(t *testing.T) {
 		"a.b":   "",
 		"a.%.b": "",
 	} {
-		if got := claimedCluster(token); got != want {
+		if got := ClaimedCluster(token); got != want {
 			t.Errorf("%.80s: got %q, want %q", token, got, want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestTokensOfBothFormsSayTheirCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := claimedCluster(unsigned(string(encoded))); got != "a" {
+		if got := ClaimedCluster(unsigned(string(encoded))); got != "a" {
 			t.Errorf("%s: %s claims %q", name, encoded, got)
 		}
 	}
@@ -97,10 +97,10 @@ func FuzzClaimedClusters(f *testing.F) {
 	f.Add(unsigned(`{"kubernetes.io":{"clusterName":"a"}}`), "Bearer x", "v1")
 	f.Add("..", "bearer", protocolPrefix+"YQ")
 	f.Fuzz(func(t *testing.T, token, header, protocol string) {
-		if name := claimedCluster(token); name != "" && !logicalcluster.ValidPath(string(name)) {
+		if name := ClaimedCluster(token); name != "" && !logicalcluster.ValidPath(string(name)) {
 			t.Errorf("claims %q", name)
 		}
-		if name := claimedCluster(unsigned(token)); name != "" && !strings.Contains(strings.ToLower(token), "clustername") {
+		if name := ClaimedCluster(unsigned(token)); name != "" && !strings.Contains(strings.ToLower(token), "clustername") {
 			t.Errorf("%q claims %q", token, name)
 		}
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

@@ -43,7 +43,7 @@ func bearerTokens(r *http.Request) []string {
 func commonCluster(tokens []string) (logicalcluster.Name, error) {
 	var common logicalcluster.Name
 	for i, token := range tokens {
-		claimed := claimedCluster(token)
+		claimed := ClaimedCluster(token)
 		if i > 0 && claimed != common {
 			return "", errTwoClusters
 		}

@@ -193,14 +193,6 @@ func (r *registry) unbind(u use, b binding) {
 	}
 }
 
-// unavailable tells whether a cluster has bound a resource whose schema is not here.
-func (r *registry) unavailable(cluster logicalcluster.Name, key string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	_, missing := r.bound.missing[use{cluster, key}]
-	return missing
-}
-
 // identified returns the definition of a bound resource of all clusters: of several that have the identity, the one that
 // serves the version.
 func (r *registry) identified(key, identity, version string) (*Definition, bool) {

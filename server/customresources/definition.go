@@ -23,7 +23,8 @@ type Definition struct {
 	// Hash identifies the definition by its content.
 	Hash string
 	// CRD has the spec, the accepted names and the condition Established; no metadata but the name.
-	CRD *apiextensionsv1.CustomResourceDefinition
+	CRD      *apiextensionsv1.CustomResourceDefinition
+	readOnly bool
 	sharing
 
 	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
@@ -45,6 +46,9 @@ type sharing struct {
 
 // IsVirtual tells whether the objects are those of a provider, which can only be read.
 func (s sharing) IsVirtual() bool { return s.shownBy != informers.Key{} }
+
+// CanOnlyBeRead tells whether objects can be got, listed and watched, and nothing else.
+func (d *Definition) CanOnlyBeRead() bool { return d.readOnly || d.IsVirtual() }
 
 // hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
 // names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.

@@ -10,7 +10,6 @@ import (
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
@@ -33,6 +32,8 @@ type Config struct {
 	Definitions informers.Lister[*apiextensionsv1.CustomResourceDefinition]
 	// Live reads one definition of the context's cluster consistently.
 	Live func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
+	// LiveBindings reads the APIBindings of a cluster consistently.
+	LiveBindings func(ctx context.Context, cluster logicalcluster.Name) ([]*apisv1alpha2.APIBinding, error)
 	// Exports, Schemas, Conversions and Bindings are those of all clusters; their informers must not run yet.
 	Exports     informers.Lister[*apisv1alpha2.APIExport]
 	Schemas     informers.Lister[*apisv1alpha1.APIResourceSchema]
@@ -164,12 +165,6 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	return handler, nil
 }
 
-// How often and how long a request looks for the event of a definition that is stored already.
-const (
-	eventPoll    = 5 * time.Millisecond
-	eventTimeout = 5 * time.Second
-)
-
 // ServeHTTP serves the resource of the request's RequestInfo in the cluster of its context.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
@@ -206,7 +201,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notServed(w, r)
 		return
 	}
-	if installed.IsVirtual() && !isRead(info.Verb) {
+	if installed.CanOnlyBeRead() && !isRead(info.Verb) {
 		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}
@@ -236,41 +231,22 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 		d, err := h.wildcard(r, key, info)
 		return Installed{Definition: d}, err
 	}
-	if identified {
-		installed, _ := h.registry.get(cluster.Name, key)
-		if installed.Definition == nil || installed.Identity != identity {
-			return Installed{}, nil
+	installed, ok := h.registry.get(cluster.Name, key)
+	if !ok {
+		var err error
+		if installed, err = h.live(r.Context(), cluster.Name, key); err != nil {
+			return Installed{}, err
 		}
-		return installed, nil
+		if installed.Binding != "" && !identified { // who names an identity has been authorized by the view
+			if err := h.authorizeAgain(r.Context()); err != nil {
+				return Installed{}, err
+			}
+		}
 	}
-	if installed, ok := h.registry.get(cluster.Name, key); ok {
-		return installed, nil
-	}
-	if h.registry.unavailable(cluster.Name, key) {
-		return Installed{}, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable", key))
-	}
-	return h.live(r.Context(), cluster.Name, key)
-}
-
-// live finds a definition that was established a moment ago: it waits for its event, which is on its way.
-func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key string) (Installed, error) {
-	crd, err := h.config.Live(ctx, key)
-	if apierrors.IsNotFound(err) || (err == nil && !served(crd)) {
+	if identified && (installed.Definition == nil || installed.Identity != identity) {
 		return Installed{}, nil
 	}
-	if err != nil {
-		return Installed{}, err
-	}
-	var installed Installed
-	var ok bool
-	err = wait.PollUntilContextTimeout(ctx, eventPoll, eventTimeout, true, func(context.Context) (bool, error) {
-		installed, ok = h.registry.get(cluster, key)
-		return ok, nil
-	})
-	if wait.Interrupted(err) {
-		return Installed{}, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable", key))
-	}
-	return installed, err
+	return installed, nil
 }
 
 // wildcard finds what serves a resource of all clusters: a definition that every cluster has, or for clients that ask

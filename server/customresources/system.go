@@ -3,10 +3,8 @@ package customresources
 import (
 	"embed"
 	"fmt"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -32,14 +30,23 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 			return nil, fmt.Errorf("system definition %s: %w", file.Name(), err)
 		}
 		convertHere(crd)
-		apiextensionsapiserver.Scheme.Default(crd)
-		crd.Status.AcceptedNames = crd.Spec.Names
-		if crd.Status.AcceptedNames.Singular == "" {
-			crd.Status.AcceptedNames.Singular = strings.ToLower(crd.Spec.Names.Kind)
-		}
-		definitions = append(definitions, crd)
+		definitions = append(definitions, Establish(crd))
 	}
 	return definitions, nil
+}
+
+// System returns the definition of one of the server's own resources, given as <resource>.<group>.
+func System(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	definitions, err := systemDefinitions()
+	if err != nil {
+		return nil, err
+	}
+	for _, crd := range definitions {
+		if crd.Name == name {
+			return crd, nil
+		}
+	}
+	return nil, fmt.Errorf("the server has no resource %s", name)
 }
 
 // servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters. The view of an export

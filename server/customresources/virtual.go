@@ -51,7 +51,7 @@ func isRead(verb string) bool { return verb == "get" || verb == "list" || verb =
 
 func readOnly(resource schema.GroupResource, verb string) error {
 	err := apierrors.NewMethodNotSupported(resource, verb)
-	err.ErrStatus.Message = fmt.Sprintf("%s can only be read: its objects are its provider's", resource)
+	err.ErrStatus.Message = fmt.Sprintf("%s can only be read here", resource)
 	return err
 }
 

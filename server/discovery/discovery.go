@@ -51,9 +51,19 @@ func New(core, named http.Handler, custom *customresources.Handler) (*Discovery,
 	return d, nil
 }
 
-// ForViews returns discovery of the views of exports, which have those built-in resources that claimed says.
-func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool) *Discovery {
-	return &Discovery{claimable: d.builtin, claimed: claimed, custom: d.custom, all: d.all, sets: lru.New(maxSets)}
+// ForViews returns discovery of the views of exports, which have those built-in resources that claimed says, and custom
+// resources as shown says.
+func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool, shown func(view logicalcluster.Name) []customresources.Installed) *Discovery {
+	return &Discovery{claimable: d.builtin, claimed: claimed, custom: shown, all: d.all, sets: lru.New(maxSets)}
+}
+
+// BuiltinVersions returns the versions of which a view has built-in resources.
+func (d *Discovery) BuiltinVersions(view logicalcluster.Name) sets.Set[schema.GroupVersion] {
+	versions := sets.New[schema.GroupVersion]()
+	for _, r := range d.claimedBy(view) {
+		versions.Insert(r.version)
+	}
+	return versions
 }
 
 // Of returns discovery of views that have nothing but the custom resources that list says.

@@ -79,7 +79,7 @@ func (f *filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveCoreVersions answers /api for clients that do not ask for aggregated discovery.
 func (f *filter) serveCoreVersions(d *documents, w http.ResponseWriter, r *http.Request) {
 	versions := d.versions("")
-	if len(versions) == 1 && f.claimed == nil {
+	if len(versions) == 1 && f.isBuiltin(schema.GroupVersion{Version: versions[0]}) {
 		f.next.ServeHTTP(w, r)
 		return
 	}

@@ -24,12 +24,12 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 		Verbs:      []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		ShortNames: names.ShortNames, Categories: names.Categories,
 	}
-	if i.Terminating {
-		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
-	}
 	verbs := []string{"get", "patch", "update"}
-	if i.IsVirtual() {
+	switch {
+	case i.CanOnlyBeRead():
 		resource.Verbs, verbs = []string{"get", "list", "watch"}, []string{"get"}
+	case i.Terminating:
+		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 	}
 	if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
 		resource.Scope = apidiscoveryv2.ScopeNamespace

@@ -3,14 +3,18 @@ package exports
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"math/big"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -35,14 +39,21 @@ type Exports struct {
 	bindings informers.Lister[*apisv1alpha2.APIBinding]
 	slices   informers.Lister[*apisv1alpha1.APIExportEndpointSlice]
 	tree     *tree.Tree
+	stored   Stored
 
 	mu    sync.RWMutex
 	bound map[string]int // how many bindings have found each export, by what Key returns
 }
 
+// Stored reads the APIBindings of a cluster as they are stored.
+type Stored interface {
+	ListIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (runtime.Object, error)
+	WatchIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (watch.Interface, error)
+}
+
 // New returns Exports over set, whose informers must not run yet.
-func New(set *informers.Set, t *tree.Tree) (*Exports, error) {
-	e := &Exports{exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices, tree: t, bound: map[string]int{}}
+func New(set *informers.Set, t *tree.Tree, bindings Stored) (*Exports, error) {
+	e := &Exports{stored: bindings, exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices, tree: t, bound: map[string]int{}}
 	err := set.APIExportEndpointSlices.Informer.Indexer().AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
 		return []string{obj.(*apisv1alpha1.APIExportEndpointSlice).Spec.Export.Name}, nil
 	}})
@@ -174,6 +185,21 @@ func (e *Exports) SlicesNaming(export string) []*apisv1alpha1.APIExportEndpointS
 func (e *Exports) BindingsIn(cluster logicalcluster.Name) []*apisv1alpha2.APIBinding {
 	found, _ := e.bindings.List(cluster) // the index exists
 	return found
+}
+
+// StoredBindingsIn returns the bindings of a cluster as they are stored now. What BindingsIn returns may be a moment behind: who
+// has just been told that something is bound, can ask for it before that.
+func (e *Exports) StoredBindingsIn(ctx context.Context, cluster logicalcluster.Name) ([]*apisv1alpha2.APIBinding, error) {
+	list, err := e.stored.ListIn(ctx, cluster, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the APIBindings of %s: %w", cluster, err)
+	}
+	var bindings []*apisv1alpha2.APIBinding
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		bindings = append(bindings, obj.(*apisv1alpha2.APIBinding))
+		return nil
+	})
+	return bindings, err
 }
 
 // Bound returns the binding through which a cluster has a resource, and what it says of the resource.

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/lru"
@@ -38,11 +39,12 @@ const (
 type OpenAPI struct {
 	custom     func(logicalcluster.Name) []customresources.Installed
 	static     func() *spec.Swagger
-	versions   *lru.Cache // of *spec3.OpenAPI, by definition and version
-	converters *lru.Cache // of managedfields.TypeConverter, by definition and version
-	groups     *lru.Cache // of *groupV3, by path and definitions
-	v3         *lru.Cache // of *setV3, by set
-	v2         *lru.Cache // of http.Handler, by set
+	builtin    func(logicalcluster.Name) sets.Set[schema.GroupVersion] // which are described; nil: all
+	versions   *lru.Cache                                              // of *spec3.OpenAPI, by definition and version
+	converters *lru.Cache                                              // of managedfields.TypeConverter, by definition and version
+	groups     *lru.Cache                                              // of *groupV3, by path and definitions
+	v3         *lru.Cache                                              // of *setV3, by set
+	v2         *lru.Cache                                              // of http.Handler, by set
 	flight     *singleflight.Group
 }
 
@@ -52,18 +54,29 @@ func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI 
 	return newOpenAPI(custom.List, static)
 }
 
+// Of returns OpenAPI of the custom resources that list says, and of nothing else: its WithOpenAPI is given NothingBuiltIn.
+func Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
+	return newOpenAPI(list, empty)
+}
+
+// ForViews returns OpenAPI over custom resources, and those versions of built-in types that builtin says. Version 2, which
+// is one document for all, has the custom resources only.
+func ForViews(custom func(logicalcluster.Name) []customresources.Installed, builtin func(logicalcluster.Name) sets.Set[schema.GroupVersion]) *OpenAPI {
+	o := newOpenAPI(custom, empty)
+	o.builtin = builtin
+	return o
+}
+
+func empty() *spec.Swagger {
+	info := &spec.Info{InfoProps: spec.InfoProps{Title: "kcp", Version: "v1"}}
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{Swagger: "2.0", Info: info, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}}, Definitions: spec.Definitions{}}}
+}
+
 func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, static func() *spec.Swagger) *OpenAPI {
 	return &OpenAPI{
 		custom: custom, static: static, flight: &singleflight.Group{},
 		versions: lru.New(maxVersions), converters: lru.New(maxConverters), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2),
 	}
-}
-
-// Of returns OpenAPI of what list says, with the documents of o.
-func (o *OpenAPI) Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
-	of := *o
-	of.custom = list
-	return &of
 }
 
 // WithOpenAPI serves /openapi/v2 and /openapi/v3 of the cluster in the context. next serves those of built-in types.

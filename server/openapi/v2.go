@@ -44,7 +44,7 @@ func buildV2(static *spec.Swagger, installed []customresources.Installed) (http.
 				}
 				document.Paths = &spec.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
 			}
-			if i.IsVirtual() {
+			if i.CanOnlyBeRead() {
 				for path, item := range document.Paths.Paths {
 					item.Post, item.Put, item.Patch, item.Delete = nil, nil, nil, nil
 					document.Paths.Paths[path] = item

@@ -5,7 +5,9 @@ import (
 	"crypto/sha512"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,8 +40,8 @@ type groupV3 struct {
 }
 
 func (o *OpenAPI) documentV3(cluster logicalcluster.Name, path string, next http.Handler) (http.Handler, error) {
-	installed := o.custom(cluster)
-	set, err := cached(o, o.v3, setKey(installed), func() (*setV3, error) { return o.buildV3(installed, next) })
+	installed, builtin := o.custom(cluster), o.described(cluster)
+	set, err := cached(o, o.v3, setKey(installed)+strings.Join(builtin, " "), func() (*setV3, error) { return o.buildV3(installed, builtin, next) })
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +78,20 @@ type member struct {
 	version    string
 }
 
-func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handler) (*setV3, error) {
+// described returns the paths of the built-in types that are described; nil stands for all.
+func (o *OpenAPI) described(cluster logicalcluster.Name) []string {
+	if o.builtin == nil {
+		return nil
+	}
+	paths := []string{}
+	for gv := range o.builtin(cluster) {
+		paths = append(paths, pathOf(gv))
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+func (o *OpenAPI) buildV3(installed []customresources.Installed, described []string, next http.Handler) (*setV3, error) {
 	members := map[string][]member{}
 	for _, i := range installed {
 		for _, v := range i.CRD.Spec.Versions {
@@ -92,6 +107,11 @@ func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handl
 	}
 	if root.Paths == nil {
 		root.Paths = map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}
+	}
+	if described != nil {
+		maps.DeleteFunc(root.Paths, func(path string, _ handler3.OpenAPIV3DiscoveryGroupVersion) bool {
+			return !slices.Contains(described, path)
+		})
 	}
 	set := &setV3{groups: map[string]*groupV3{}}
 	for path, list := range members {
@@ -117,7 +137,7 @@ func (o *OpenAPI) buildV3(installed []customresources.Installed, next http.Handl
 
 // group returns the document of one path; base serves the built-in types of it, if there are any.
 func (o *OpenAPI) group(path string, members []member, base http.Handler) (*groupV3, error) {
-	key := path
+	key := fmt.Sprint(path, base != nil)
 	for _, m := range members {
 		key += " " + m.definition.Hash
 	}
@@ -166,7 +186,7 @@ func (o *OpenAPI) version(d *customresources.Definition, version string) (*spec3
 			}
 			document.Paths = &spec3.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
 		}
-		if d.IsVirtual() {
+		if d.CanOnlyBeRead() {
 			for _, path := range document.Paths.Paths {
 				path.Post, path.Put, path.Patch, path.Delete = nil, nil, nil, nil
 			}

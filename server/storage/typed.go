@@ -164,6 +164,18 @@ func (t *Typed) ListWithContext(ctx context.Context, options metav1.ListOptions)
 	return list, err
 }
 
+// ListIn reads the objects of one cluster.
+func (t *Typed) ListIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (runtime.Object, error) {
+	list := t.newList()
+	err := t.storage.GetList(logicalcluster.WithName(ctx, cluster), t.prefix, t.options(options), list)
+	return list, err
+}
+
+// WatchIn follows the objects of one cluster.
+func (t *Typed) WatchIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (watch.Interface, error) {
+	return t.storage.Watch(logicalcluster.WithName(ctx, cluster), t.prefix, t.options(options))
+}
+
 // WatchWithContext follows the objects of all clusters.
 func (t *Typed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	return t.storage.Watch(logicalcluster.WithWildcard(ctx), t.prefix, t.options(options))

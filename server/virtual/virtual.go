@@ -1,5 +1,3 @@
-// Package virtual serves virtual workspaces: views of the shard's logical clusters at /services/<name>/…, each with rules
-// of its own for who may see what. A view decides, and passes what it allows on to the API of the logical clusters.
 package virtual
 
 import (
@@ -7,12 +5,14 @@ import (
 	"net/http"
 	"strings"
 
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -20,23 +20,27 @@ import (
 // Prefix of the paths of virtual workspaces.
 const Prefix = "/services/"
 
-// View is one virtual workspace.
+// View is one virtual workspace, as one request addresses it.
 type View interface {
 	// Authorize decides about a request for this view. No logical cluster is in ctx.
 	Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
 	// Serve answers a request that Authorize has allowed; its path is that of the Kubernetes API. next serves what the
-	// context addresses, as the user in the context, and does not ask for permission any more.
+	// context addresses in kcp, as the user in the context, and does not ask for permission any more.
 	Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 }
 
 // Views finds a view by the part of the path behind its name: what names the view, and what is below it.
 type Views map[string]func(path string) (view View, rest string, err error)
 
-type contextKey struct{}
+// The view that a request is for, until it serves it, and from then on.
+type (
+	addressedKey struct{}
+	servingKey   struct{}
+	appliedKey   struct{}
+)
 
-// from returns the view that a request is for, nil if none.
-func from(ctx context.Context) View {
-	v, _ := ctx.Value(contextKey{}).(View)
+func view(ctx context.Context, key any) View {
+	v, _ := ctx.Value(key).(View)
 	return v
 }
 
@@ -73,7 +77,7 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 			refuse(err)
 			return
 		}
-		viewed := r.WithContext(context.WithValue(r.Context(), contextKey{}, view))
+		viewed := r.WithContext(context.WithValue(r.Context(), addressedKey{}, view))
 		u := *r.URL
 		u.Path, u.RawPath = "/"+strings.TrimPrefix(below, "/"), ""
 		viewed.URL, viewed.RequestURI = &u, u.RequestURI()
@@ -84,41 +88,83 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 // Authorizer asks the view of a request, and next about all requests without one.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if view := from(ctx); view != nil {
-			return view.Authorize(ctx, a)
+		if v := view(ctx, addressedKey{}); v != nil {
+			return v.Authorize(ctx, a)
+		}
+		applied, ok := ctx.Value(appliedKey{}).(schema.GroupResource)
+		if ok && a.GetVerb() == "create" && a.GetSubresource() == "" && applied == (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+			return Serving.Authorize(ctx, a)
 		}
 		return next.Authorize(ctx, a)
 	})
 }
 
+// WithApply makes the view that serves a request decide whether it may create what it applies, and not what the authorizer
+// of next says: that is asked for once next has found nothing.
+func WithApply(ctx context.Context) context.Context {
+	info, ok := request.RequestInfoFrom(ctx)
+	if !ok || info.Verb != "patch" || info.Subresource != "" {
+		return ctx
+	}
+	return context.WithValue(ctx, appliedKey{}, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
+}
+
+// Serving asks the view that serves the request of a context.
+var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if v := view(ctx, servingKey{}); v != nil {
+		return v.Authorize(ctx, a)
+	}
+	return authorizer.DecisionDeny, "no view serves this request", nil
+})
+
 // Serve answers requests for views by next, and passes on all others. It stands behind authorization.
 func Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		view := from(r.Context())
-		if view == nil {
+		v := view(r.Context(), addressedKey{})
+		if v == nil {
 			next.ServeHTTP(w, r)
 			return
 		}
-		view.Serve(next, w, r.WithContext(context.WithValue(r.Context(), contextKey{}, nil)))
+		v.Serve(next, w, r.WithContext(context.WithValue(context.WithValue(r.Context(), addressedKey{}, nil), servingKey{}, v)))
 	})
+}
+
+// Fail answers a request with an error.
+func Fail(w http.ResponseWriter, r *http.Request, err error) {
+	gv := schema.GroupVersion{Version: "v1"}
+	if info, ok := request.RequestInfoFrom(r.Context()); ok {
+		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
+	}
+	responsewriters.ErrorNegotiated(err, apiextensionsapiserver.Codecs, gv, w, r)
 }
 
 // Target splits <argument>/clusters/<cluster>/<path>, as most virtual workspaces are addressed.
 func Target(path string) (argument string, cluster logicalcluster.Cluster, rest string, err error) {
 	argument, rest, _ = strings.Cut(path, "/")
-	below, ok := strings.CutPrefix(rest, "clusters/")
+	if argument == "" {
+		return "", cluster, "", missingTarget
+	}
+	cluster, rest, err = Cluster(rest)
+	return argument, cluster, rest, err
+}
+
+var missingTarget = notFound("the path has to go on with clusters/<name>/ or clusters/*/")
+
+// Cluster splits clusters/<cluster>/<path>, for virtual workspaces without an argument.
+func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err error) {
+	below, ok := strings.CutPrefix(path, "clusters/")
 	name, rest, _ := strings.Cut(below, "/")
 	switch {
-	case !ok || argument == "":
-		return "", cluster, "", notFound("the path has to go on with clusters/<name>/ or clusters/*/")
+	case !ok:
+		return cluster, "", missingTarget
 	case name == "*":
 		cluster.Wildcard = true
 	case !logicalcluster.ValidPath(name) || strings.Contains(name, ":"):
-		return "", cluster, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+		return cluster, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
 	default:
 		cluster.Name = logicalcluster.Name(name)
 	}
-	return argument, cluster, rest, nil
+	return cluster, rest, nil
 }
 
 func status(code int32, reason metav1.StatusReason, message string) error {

@@ -5,6 +5,7 @@ package apibinding
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -123,9 +124,9 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return r.commit(ctx, binding, status)
 }
 
-// commit writes a status that has changed.
+// commit writes a status, and annotations of the export, that have changed.
 func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) error {
-	if reflect.DeepEqual(&binding.Status, status) {
+	if reflect.DeepEqual(&binding.Status, status) && maps.Equal(binding.Annotations, r.annotated(binding)) {
 		return nil
 	}
 	err := r.Bindings.Update(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
@@ -133,7 +134,7 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 		if live.UID != binding.UID {
 			return apierrors.NewNotFound(apisv1alpha2.Resource("apibindings"), binding.Name)
 		}
-		live.Status = *status
+		live.Status, live.Annotations = *status, r.annotated(live)
 		return nil
 	})
 	if apierrors.IsNotFound(err) {

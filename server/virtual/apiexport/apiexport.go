@@ -11,10 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -42,8 +40,7 @@ type Config struct {
 	// Offers returns what an export offers, with the APIBindings that are part of every view.
 	Offers func(view logicalcluster.Name) []customresources.Installed
 	// Documents serves discovery and OpenAPI of what Offers returns, for the view that is the cluster of a context.
-	Documents  http.Handler
-	Serializer runtime.NegotiatedSerializer
+	Documents http.Handler
 }
 
 // Find returns the view at <cluster>/<export>/clusters/<cluster or *>/…, for virtual.Views.
@@ -93,9 +90,9 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	return v.authorizeInTarget(ctx, a, export)
 }
 
-// binding returns the APIBinding of the target cluster to the export.
-func (v *view) binding() *apisv1alpha2.APIBinding {
-	for _, b := range v.Exports.BindingsIn(v.target.Name) {
+// bindingAmong returns the APIBinding to the export.
+func (v *view) bindingAmong(all []*apisv1alpha2.APIBinding) *apisv1alpha2.APIBinding {
+	for _, b := range all {
 		if b.Status.APIExportClusterName == string(v.cluster) && b.Spec.Reference.Export != nil && b.Spec.Reference.Export.Name == v.export {
 			return b
 		}
@@ -103,15 +100,35 @@ func (v *view) binding() *apisv1alpha2.APIBinding {
 	return nil
 }
 
+// binding returns the APIBinding of the target cluster to the export.
+func (v *view) binding() *apisv1alpha2.APIBinding {
+	return v.bindingAmong(v.Exports.BindingsIn(v.target.Name))
+}
+
 // authorizeInTarget lets a provider do everything to the objects of its export, read bindings to it, and do to others what
 // is claimed.
 func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
-	var binding *apisv1alpha2.APIBinding
-	if !v.target.Wildcard {
-		if binding = v.binding(); binding == nil {
-			return authorizer.DecisionDeny, notBound, nil
+	if v.target.Wildcard {
+		return v.authorizeBy(ctx, a, export, nil)
+	}
+	if binding := v.binding(); binding != nil {
+		if decision, reason, err := v.authorizeBy(ctx, a, export, binding); err != nil || decision == authorizer.DecisionAllow {
+			return decision, reason, err
 		}
 	}
+	// A provider that has been told of a binding, or of a claim that is accepted, may come before that is known here.
+	stored, err := v.Exports.StoredBindingsIn(ctx, v.target.Name)
+	if err != nil {
+		return authorizer.DecisionDeny, notBound, err
+	}
+	if binding := v.bindingAmong(stored); binding != nil {
+		return v.authorizeBy(ctx, a, export, binding)
+	}
+	return authorizer.DecisionDeny, notBound, nil
+}
+
+// authorizeBy decides what one binding lets the provider do; nil stands for all of them.
+func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
 	if v.offers(resource) {
 		if binding == nil || isBound(binding, resource, export.Status.IdentityHash) {
@@ -154,7 +171,7 @@ func isRead(verb string) bool { return verb == "get" || verb == "list" || verb =
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		v.fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		virtual.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
 		return
 	}
 	name := customresources.ViewOf(v.cluster, v.export)
@@ -163,10 +180,10 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		return
 	}
 	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
-	ctx := v.withApply(logicalcluster.WithCluster(r.Context(), v.target), info)
+	ctx := virtual.WithApply(logicalcluster.WithCluster(r.Context(), v.target))
 	export, err := v.Exports.Get(v.cluster, v.export)
 	if err != nil {
-		v.fail(w, r, err)
+		virtual.Fail(w, r, err)
 		return
 	}
 	claim := claimed(export, resource)
@@ -179,14 +196,6 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	case claim != nil:
 		v.serveClaimed(next, w, r.WithContext(ctx), claim)
 	default:
-		v.fail(w, r, apierrors.NewNotFound(resource, info.Name))
+		virtual.Fail(w, r, apierrors.NewNotFound(resource, info.Name))
 	}
-}
-
-func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
-	gv := schema.GroupVersion{Version: "v1"}
-	if info, ok := request.RequestInfoFrom(r.Context()); ok {
-		gv = schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}
-	}
-	responsewriters.ErrorNegotiated(err, v.Serializer, gv, w, r)
 }

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/request"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/admission"
@@ -41,6 +41,37 @@ func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schem
 		}
 		export, err := all.Get(cluster, name)
 		return err == nil && claimed(export, resource) != nil
+	}
+}
+
+// Shown returns what tells which custom resources a view has: those that its export offers, and those of other exports that it
+// claims by their identity. list returns what an export offers.
+func Shown(all *exports.Exports, list func(view logicalcluster.Name) []customresources.Installed) func(view logicalcluster.Name) []customresources.Installed {
+	return func(view logicalcluster.Name) []customresources.Installed {
+		shown := list(view)
+		cluster, name, ok := customresources.ExportOf(view)
+		if !ok {
+			return shown
+		}
+		export, err := all.Get(cluster, name)
+		if err != nil {
+			return shown
+		}
+		for _, claim := range export.Spec.PermissionClaims {
+			key := customresources.ResourceName(claim.Resource, claim.Group)
+			if claim.IdentityHash == "" || slices.ContainsFunc(shown, func(i customresources.Installed) bool { return i.Key() == key }) {
+				continue
+			}
+			for _, provider := range all.WithIdentity(claim.IdentityHash) {
+				offered := list(customresources.ViewOf(logicalcluster.Of(provider), provider.Name))
+				if at := slices.IndexFunc(offered, func(i customresources.Installed) bool { return i.Key() == key && i.Identity == claim.IdentityHash }); at >= 0 {
+					shown = append(shown, offered[at])
+					break
+				}
+			}
+		}
+		slices.SortFunc(shown, func(a, b customresources.Installed) int { return strings.Compare(a.Key(), b.Key()) })
+		return shown
 	}
 }
 
@@ -98,31 +129,4 @@ func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Re
 	}
 	key, value := claims.Export{Cluster: v.cluster, Name: v.export}.Label(claim)
 	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
-}
-
-type applyKey struct{}
-
-// apply is a request that may create what it applies to.
-type apply struct {
-	view     *view
-	resource schema.GroupResource
-}
-
-// withApply lets the view decide whether a server-side apply may create, which is asked for once it has found nothing.
-func (v *view) withApply(ctx context.Context, info *request.RequestInfo) context.Context {
-	if info.Verb != "patch" || info.Subresource != "" {
-		return ctx
-	}
-	return context.WithValue(ctx, applyKey{}, apply{v, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}})
-}
-
-// Authorizer asks the view of a request whether it may create what it applies, and next about everything else.
-func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
-	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		applied, ok := ctx.Value(applyKey{}).(apply)
-		if ok && a.GetVerb() == "create" && a.GetSubresource() == "" && applied.resource == (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
-			return applied.view.Authorize(ctx, a)
-		}
-		return next.Authorize(ctx, a)
-	})
 }

@@ -10,13 +10,10 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac"
 
@@ -42,7 +39,6 @@ const (
 type Config struct {
 	Set        *informers.Set
 	Authorizer authorizer.UnconditionalAuthorizer
-	Serializer runtime.NegotiatedSerializer
 }
 
 // Views returns both.
@@ -127,7 +123,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		v.fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		virtual.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
 		return
 	}
 	isLogicalCluster := info.IsResourceRequest && info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters"
@@ -136,7 +132,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		// Discovery for a client that follows all of them: what every cluster serves.
 		next.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), logicalcluster.Root)))
 	case v.cluster.Wildcard && (!isLogicalCluster || info.Name != "" || (info.Verb != "list" && info.Verb != "watch")):
-		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("of all logical clusters only the logicalclusters that wait for the %s can be listed and watched", v.stage.noun)))
 	case v.cluster.Wildcard:
 		v.serveWaiting(next, w, r)
@@ -167,7 +163,7 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 	ctx := logicalcluster.WithName(r.Context(), v.cluster.Name)
 	lc, err := v.Set.LogicalClusters.Get(v.cluster.Name, "", corev1alpha1.LogicalClusterName)
 	if err != nil || !v.stage.waits(lc, v.id) {
-		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("%s %q cannot access this workspace", v.stage.noun, v.id)))
 		return
 	}
@@ -180,7 +176,7 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 		ctx = request.WithUser(v.stage.own(ctx, v.id), system(authorization.ExternalAdminGroup))
 		next.ServeHTTP(w, r.WithContext(ctx))
 	case isLogicalCluster:
-		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
+		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("only its own entry in the status can be changed by a controller of a workspace type")))
 	default:
 		v.serveContent(next, w, r.WithContext(ctx), lc)
@@ -193,11 +189,11 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 	caller, _ := request.UserFrom(ctx)
 	attributes, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
-		v.fail(w, r, apierrors.NewInternalError(err))
+		virtual.Fail(w, r, apierrors.NewInternalError(err))
 		return
 	}
 	refused := func(why string) {
-		v.fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, attributes.GetName(),
+		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, attributes.GetName(),
 			fmt.Errorf("%s %q denied by %sPermissions: %s", v.stage.noun, v.id, v.stage.noun, why)))
 	}
 	wt, err := v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
@@ -259,11 +255,4 @@ func (a asUser) GetUser() user.Info { return a.user }
 // system is the server, as it acts for the controllers of types.
 func system(group string) user.Info {
 	return &user.DefaultInfo{Name: "system:kcp:virtual-workspace", Groups: []string{group, user.AllAuthenticated}}
-}
-
-func (v *view) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if e, ok := err.(*apierrors.StatusError); ok && e.ErrStatus.Status == "" {
-		e.ErrStatus.Status = metav1.StatusFailure
-	}
-	responsewriters.ErrorNegotiated(err, v.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 }

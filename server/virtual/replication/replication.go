@@ -10,10 +10,8 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -41,8 +39,7 @@ type Config struct {
 	// Offers returns what the view of an export has.
 	Offers func(view logicalcluster.Name) []customresources.Installed
 	// Documents serves discovery and OpenAPI of what Shown returns, for the slice that is the cluster of a context.
-	Documents  http.Handler
-	Serializer runtime.NegotiatedSerializer
+	Documents http.Handler
 }
 
 // Find returns the view at <cluster>/<slice>/clusters/<cluster>/…, for virtual.Views.
@@ -130,7 +127,7 @@ func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, 
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
-		v.fail(w, r, schema.GroupVersion{Version: "v1"}, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		virtual.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
 		return
 	}
 	if !info.IsResourceRequest {
@@ -139,13 +136,9 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	found, err := v.Cached.Slice(v.cluster, v.slice)
 	if err != nil {
-		v.fail(w, r, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, err)
+		virtual.Fail(w, r, err)
 		return
 	}
 	ctx := logicalcluster.WithName(r.Context(), v.target)
 	next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, customresources.ViewOf(v.cluster, found.Spec.Export.Name))))
-}
-
-func (v *view) fail(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, err error) {
-	responsewriters.ErrorNegotiated(err, v.Serializer, gv, w, r)
 }

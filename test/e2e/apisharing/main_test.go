@@ -75,18 +75,28 @@ func provider(t *testing.T) *kcptest.Cluster {
 	t.Helper()
 	c := server.Cluster(t)
 	c.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
+	waitForIdentity(t, c, "widgets")
+	return c
+}
+
+func waitForIdentity(t *testing.T, provider *kcptest.Cluster, export string) {
+	t.Helper()
 	kcptest.Eventually(t, "the export has an identity", func(ctx context.Context) error {
-		if identityOf(t, ctx, c) == "" {
+		if identity(t, ctx, provider, export) == "" {
 			return fmt.Errorf("it has none")
 		}
 		return nil
 	})
-	return c
 }
 
 func identityOf(t *testing.T, ctx context.Context, provider *kcptest.Cluster) string {
 	t.Helper()
-	e, err := provider.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, "widgets", metav1.GetOptions{})
+	return identity(t, ctx, provider, "widgets")
+}
+
+func identity(t *testing.T, ctx context.Context, provider *kcptest.Cluster, export string) string {
+	t.Helper()
+	e, err := provider.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, export, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,8 +128,13 @@ func bind(t *testing.T, consumer, provider *kcptest.Cluster) {
 
 func waitForPhase(t *testing.T, consumer *kcptest.Cluster, want string) {
 	t.Helper()
+	waitForPhaseOf(t, consumer, "widgets", want)
+}
+
+func waitForPhaseOf(t *testing.T, consumer *kcptest.Cluster, binding, want string) {
+	t.Helper()
 	kcptest.Eventually(t, "the binding is "+want, func(ctx context.Context) error {
-		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, binding, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

@@ -338,3 +338,32 @@ func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
 	_, err = view(t, kcptest.Masters, p, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
+
+func TestAnnotationsOfAnExportReachItsBindings(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	p.Kubectl(t, "annotate", "apiexport", "widgets", "extra.apis.kcp.io/contact=us", "private=yes")
+	bind(t, consumer, p)
+	has := func(want string) {
+		t.Helper()
+		kcptest.Eventually(t, "the binding has the annotations", func(ctx context.Context) error {
+			b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			a := b.GetAnnotations()
+			if a["extra.apis.kcp.io/contact"] != want || a["private"] != "" || a["own"] != "kept" {
+				return fmt.Errorf("they are %v", a)
+			}
+			return nil
+		})
+	}
+	consumer.Kubectl(t, "annotate", "apibinding", "widgets", "own=kept")
+	has("us")
+	p.Kubectl(t, "annotate", "apiexport", "widgets", "extra.apis.kcp.io/contact=them", "--overwrite")
+	has("them")
+	consumer.Kubectl(t, "annotate", "apibinding", "widgets", "extra.apis.kcp.io/contact=forged", "--overwrite")
+	has("them")
+	p.Kubectl(t, "annotate", "apiexport", "widgets", "extra.apis.kcp.io/contact-")
+	has("")
+}

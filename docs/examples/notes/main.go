@@ -1,0 +1,138 @@
+// Notes is a virtual workspace: it shows certain ConfigMaps of every logical cluster as objects of an API of its own,
+// notes.example.org, at /services/notes/clusters/<name or *>. A user may do there what RBAC of the logical cluster lets them
+// do to notes.example.org, and needs no right on ConfigMaps.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/program"
+	"github.com/kcplane/kcp/server/virtual/resources"
+)
+
+//go:embed definition.yaml
+var definition []byte
+
+var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+
+// isNote are the labels of ConfigMaps that are notes.
+var isNote = labels.Set{"example.org/note": "true"}
+
+func main() {
+	options := program.NewOptions()
+	options.AddFlags(pflag.CommandLine)
+	pflag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, options); err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, options *program.Options) error {
+	p, err := program.New(options)
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(p.Client)
+	if err != nil {
+		return err
+	}
+	api, err := newAPI(client)
+	if err != nil {
+		return err
+	}
+	return p.Run(ctx, virtual.Views{
+		"notes": func(path string) (virtual.View, string, error) {
+			cluster, rest, err := virtual.Cluster(path)
+			return view{cluster: cluster, authorizer: p.Authorizer, api: api}, rest, err
+		},
+	})
+}
+
+// view is the virtual workspace on one logical cluster, or all of them.
+type view struct {
+	cluster    logicalcluster.Cluster
+	authorizer authorizer.UnconditionalAuthorizer
+	api        http.Handler
+}
+
+// Authorize asks RBAC of the logical cluster. All of them together are for those who may do everything in root.
+func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if v.cluster.Wildcard {
+		return v.authorizer.Authorize(logicalcluster.WithName(ctx, logicalcluster.Root), authorizer.AttributesRecord{
+			User: a.GetUser(), Verb: "*", APIGroup: "*", APIVersion: "*", Resource: "*", ResourceRequest: true,
+		})
+	}
+	return v.authorizer.Authorize(logicalcluster.WithCluster(ctx, v.cluster), a)
+}
+
+// Serve answers for the logical cluster.
+func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
+	v.api.ServeHTTP(w, r.WithContext(logicalcluster.WithCluster(r.Context(), v.cluster)))
+}
+
+// newAPI serves notes, which are ConfigMaps of the logical cluster of a context.
+func newAPI(client dynamic.Interface) (http.Handler, error) {
+	crd, err := resources.Parse(definition)
+	if err != nil {
+		return nil, err
+	}
+	return resources.New(resources.Resource{
+		Definition: crd,
+		Objects: func(_ context.Context, namespace string) (resources.Objects, error) {
+			return resources.Mapped{
+				Stored: client.Resource(configMaps).Namespace(namespace), Of: schema.GroupResource{Group: "example.org", Resource: "notes"},
+				Selected: isNote, Shown: noteOf, Kept: configMapOf,
+			}, nil
+		},
+	})
+}
+
+// noteOf turns a ConfigMap into a Note.
+func noteOf(configMap *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	data, _, err := unstructured.NestedStringMap(configMap.Object, "data")
+	if err != nil {
+		return nil, err
+	}
+	spec := map[string]any{}
+	for key, value := range data {
+		spec[key] = value
+	}
+	return formed(configMap, "example.org/v1", "Note", "spec", spec), nil
+}
+
+// configMapOf turns a Note into a ConfigMap.
+func configMapOf(note *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	data, _, err := unstructured.NestedMap(note.Object, "spec")
+	if err != nil {
+		return nil, err
+	}
+	return formed(note, "v1", "ConfigMap", "data", data), nil
+}
+
+// formed returns an object with the metadata of another, but for what tells who manages which of its fields: those are others.
+func formed(from *unstructured.Unstructured, apiVersion, kind, field string, content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": from.Object["metadata"], field: content,
+	}}
+	u.SetManagedFields([]metav1.ManagedFieldsEntry(nil))
+	return u
+}

@@ -1,0 +1,146 @@
+package program
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"github.com/kcplane/kcp/server/authentication"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// tokenReviewer is an authenticator that asks kcp.
+type tokenReviewer struct {
+	reviews authenticationclient.TokenReviewInterface
+	// home is the logical cluster that reviews tokens, but those of service accounts: theirs does.
+	home logicalcluster.Name
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (t tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	cluster := cmp.Or(authentication.ClaimedCluster(token), t.home)
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	answer, err := t.reviews.Create(logicalcluster.WithName(ctx, cluster), review, metav1.CreateOptions{})
+	if err != nil || !answer.Status.Authenticated {
+		return nil, false, err
+	}
+	u := &user.DefaultInfo{Name: answer.Status.User.Username, UID: answer.Status.User.UID, Groups: answer.Status.User.Groups, Extra: map[string][]string{}}
+	for key, values := range answer.Status.User.Extra {
+		u.Extra[key] = values
+	}
+	return &authenticator.Response{User: u}, true, nil
+}
+
+// reviewer is an authorizer that asks kcp, in the logical cluster of a context.
+type reviewer struct {
+	reviews authorizationclient.SubjectAccessReviewInterface
+}
+
+// Authorize implements authorizer.UnconditionalAuthorizer. Nothing is remembered: whoever loses a right, loses it at once.
+func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	spec := authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), UID: a.GetUser().GetUID(), Groups: a.GetUser().GetGroups(), Extra: map[string]authorizationv1.ExtraValue{}}
+	for key, values := range a.GetUser().GetExtra() {
+		spec.Extra[key] = values
+	}
+	if a.IsResourceRequest() {
+		spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: a.GetNamespace(), Verb: a.GetVerb(), Group: a.GetAPIGroup(), Version: a.GetAPIVersion(),
+			Resource: a.GetResource(), Subresource: a.GetSubresource(), Name: a.GetName(),
+		}
+	} else {
+		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: a.GetPath(), Verb: a.GetVerb()}
+	}
+	answer, err := r.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
+		return authorizer.DecisionDeny, "this program may not ask there, or there is no such logical cluster", nil
+	case err != nil:
+		return authorizer.DecisionDeny, "kcp could not be asked", err
+	case answer.Status.Allowed:
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionDeny, answer.Status.Reason, nil
+}
+
+// acting returns a configuration for clients that act in the cluster, and as the user, of the context of each call.
+func acting(base *rest.Config) *rest.Config {
+	config := clients.ForContext(base)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return actor{next} })
+	return config
+}
+
+type actor struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper. The user is impersonated, so that kcp knows who acts, and has with him a warrant
+// of an administrator of that one logical cluster. In all clusters at once, nobody acts.
+func (t actor) RoundTrip(r *http.Request) (*http.Response, error) {
+	u, ok := request.UserFrom(r.Context())
+	cluster, found := logicalcluster.From(r.Context())
+	if !ok || !found || cluster.Wildcard {
+		return t.next.RoundTrip(r)
+	}
+	warrant, err := json.Marshal(map[string]any{
+		"user": "system:serviceaccount:default:rest", "groups": []string{authorization.AdminGroup},
+		"extra": map[string][]string{authorization.ClusterNameKey: {string(cluster.Name)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	as := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
+	for _, group := range u.GetGroups() {
+		if !authorization.IsGuarded(group) || group == user.AllAuthenticated {
+			as.Groups = append(as.Groups, group)
+		}
+	}
+	for key, values := range u.GetExtra() {
+		as.Extra[key] = values
+	}
+	as.Extra[authorization.WarrantKey] = append(slices.Clone(as.Extra[authorization.WarrantKey]), string(warrant))
+	return transport.NewImpersonatingRoundTripper(as, t.next).RoundTrip(r)
+}
+
+// forward returns a handler that passes requests on to kcp, without the credentials of their clients.
+func forward(config *rest.Config) (http.Handler, error) {
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	rt, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Transport: rt, FlushInterval: -1,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			maps.DeleteFunc(r.Out.Header, func(name string, _ []string) bool {
+				return name == "Authorization" || name == "Cookie" || strings.HasPrefix(name, "Impersonate-") || strings.HasPrefix(name, "X-Remote-")
+			})
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			virtual.Fail(w, r, apierrors.NewServiceUnavailable("kcp cannot be reached"))
+		},
+	}, nil
+}

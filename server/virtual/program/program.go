@@ -1,0 +1,141 @@
+// Package program runs virtual workspaces in a program of their own, beside kcp: their authors need no more rights there
+// than to ask, and to act where users ask them to.
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiserver/pkg/authentication/group"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/token/cache"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Options are what a program is started with.
+type Options struct {
+	// Kubeconfig leads to kcp, and to a logical cluster that reviews tokens. Its user may do there, and where the views are to
+	// act, what an administrator of workspaces may: a member of system:kcp:admin. Views of all clusters at once need one of
+	// system:masters.
+	Kubeconfig     string
+	Serving        *genericoptions.SecureServingOptionsWithLoopback
+	Authentication *genericoptions.DelegatingAuthenticationOptions
+}
+
+// NewOptions returns options with defaults.
+func NewOptions() *Options {
+	serving := genericoptions.NewSecureServingOptions()
+	serving.BindPort, serving.ServerCert.CertDirectory, serving.ServerCert.PairName = 6444, "certificates", "virtual-workspaces"
+	authn := genericoptions.NewDelegatingAuthenticationOptions()
+	authn.SkipInClusterLookup, authn.RemoteKubeConfigFileOptional = true, true // tokens are reviewed by tokenReviewer
+	return &Options{Serving: serving.WithLoopback(), Authentication: authn}
+}
+
+// AddFlags adds the flags that set the options.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File that leads to kcp, and to a logical cluster that reviews tokens.")
+	o.Serving.AddFlags(flags)
+	o.Authentication.ClientCert.AddFlags(flags)
+	o.Authentication.RequestHeader.AddFlags(flags)
+}
+
+// Program serves virtual workspaces.
+type Program struct {
+	// Client is for clients that reach, with each call, the logical cluster in its context, as the user in its context if there
+	// is one. kcp knows who that is and asks nothing: what a view does is what it has authorized.
+	Client *rest.Config
+	// Authorizer asks kcp what a user may do in the logical cluster of a context.
+	Authorizer authorizer.UnconditionalAuthorizer
+
+	config *genericapiserver.Config
+}
+
+// New returns a program that runs nothing yet.
+func New(o *Options) (*Program, error) {
+	if errs := append(o.Serving.Validate(), o.Authentication.Validate()...); len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	reviews, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("--kubeconfig: %w", err)
+	}
+	host, home, ok := strings.Cut(strings.TrimSuffix(reviews.Host, "/"), "/clusters/")
+	if !ok || !logicalcluster.ValidPath(home) {
+		return nil, fmt.Errorf("--kubeconfig: the URL %s does not end with /clusters/<name>", reviews.Host)
+	}
+	base := rest.CopyConfig(reviews)
+	base.Host, base.QPS = host, -1
+	asking, err := kubernetes.NewForConfig(clients.ForContext(base))
+	if err != nil {
+		return nil, err
+	}
+	p := &Program{Client: acting(base), Authorizer: reviewer{asking.AuthorizationV1().SubjectAccessReviews()}}
+	tokens := tokenReviewer{asking.AuthenticationV1().TokenReviews(), logicalcluster.Name(home)}
+	return p, p.configure(o, tokens)
+}
+
+func (p *Program) configure(o *Options, tokens tokenReviewer) error {
+	p.config = genericapiserver.NewConfig(apiextensionsapiserver.Codecs)
+	p.config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	if err := o.Serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	if err := o.Serving.ApplyToConfig(p.config); err != nil {
+		return err
+	}
+	if err := o.Authentication.ApplyTo(&p.config.Authentication, p.config.SecureServing, nil); err != nil {
+		return err
+	}
+	byToken := group.NewAuthenticatedGroupAdder(bearertoken.New(cache.New(tokens, false, o.Authentication.CacheTTL, o.Authentication.CacheTTL)))
+	p.config.Authentication.Authenticator = union.NewFailOnError(byToken, p.config.Authentication.Authenticator)
+	own := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		switch a.GetPath() {
+		case "/healthz", "/livez", "/readyz":
+			return authorizer.DecisionAllow, "", nil
+		}
+		return p.Authorizer.Authorize(logicalcluster.WithName(ctx, tokens.home), a)
+	})
+	p.config.Authorization.Authorizer = virtual.Authorizer(own)
+	return nil
+}
+
+// Run serves views until ctx ends.
+func (p *Program) Run(ctx context.Context, views virtual.Views) error {
+	kcp, err := forward(p.Client)
+	if err != nil {
+		return err
+	}
+	p.config.BuildHandlerChainFunc = func(api http.Handler, c *genericapiserver.Config) http.Handler {
+		addressed := virtual.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := logicalcluster.From(r.Context()); ok {
+				kcp.ServeHTTP(w, r)
+				return
+			}
+			api.ServeHTTP(w, r)
+		}))
+		bare := genericapiserver.DefaultBuildHandlerChain(addressed, c)
+		return views.WithView(bare, bare, c.Serializer)
+	}
+	server, err := p.config.Complete(nil).New("virtual-workspaces", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return err
+	}
+	return server.PrepareRun().RunWithContext(ctx)
+}

@@ -1,0 +1,162 @@
+// Package virtualworkspaces proves that a virtual workspace that somebody writes with the packages of this module works
+// beside a server, and keeps tenants apart.
+package virtualworkspaces
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"context"
+	"net/http"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var server *kcptest.Server
+
+func TestMain(m *testing.M) {
+	kcptest.Main(m, &server)
+}
+
+const repository = "../../.."
+
+// build returns the path of the example, built as a module of its own, as that of somebody else would be.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "kcp-notes-")
+	if err != nil {
+		return "", err
+	}
+	root, err := filepath.Abs(repository)
+	if err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(root, "docs", "examples", "notes"))); err != nil {
+		return "", err
+	}
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	if err != nil {
+		return "", err
+	}
+	sum, err := os.ReadFile(filepath.Join(root, "go.sum"))
+	if err != nil {
+		return "", err
+	}
+	text := strings.Replace(string(mod), "module github.com/kcplane/kcp\n", "module example.org/notes\n", 1)
+	text += fmt.Sprintf("\nrequire github.com/kcplane/kcp v0.0.0\nreplace github.com/kcplane/kcp => %s\n", root)
+	for name, content := range map[string][]byte{"go.mod": []byte(text), "go.sum": sum} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return "", err
+		}
+	}
+	command := exec.Command("go", "build", "-mod=mod", "-buildvcs=false", "-o", "notes", ".")
+	command.Dir = dir
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building the example: %w\n%s", err, out)
+	}
+	return filepath.Join(dir, "notes"), nil
+})
+
+// notes is a running example.
+type notes struct{ url, ca string }
+
+// start runs the example with the rights of a kubeconfig. It ends with the test.
+func start(t *testing.T, kubeconfig string) notes {
+	t.Helper()
+	program, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	_ = listener.Close()
+	dir := t.TempDir()
+	var log bytes.Buffer
+	command := exec.Command(program, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+dir)
+	command.Stdout, command.Stderr = &log, &log
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Signal(syscall.SIGTERM)
+		if err := command.Wait(); err != nil || t.Failed() {
+			t.Errorf("the example ended with %v:\n%s", err, log.String())
+		}
+	})
+	n := notes{url: fmt.Sprintf("https://127.0.0.1:%d", port), ca: filepath.Join(dir, "virtual-workspaces.crt")}
+	kcptest.Eventually(t, "the example is ready", func(ctx context.Context) error {
+		code, _, err := n.request(ctx, kcptest.Anonymous, http.MethodGet, "/readyz", nil)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("/readyz answers %d", code)
+		}
+		return err
+	})
+	return n
+}
+
+func (n notes) config(user kcptest.User, cluster string) *rest.Config {
+	return &rest.Config{
+		Host: n.url + "/services/notes/clusters/" + cluster, BearerToken: user.Token, QPS: -1,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: n.ca},
+	}
+}
+
+// request sends what no client library would.
+func (n notes) request(ctx context.Context, user kcptest.User, method, path string, header http.Header) (int, string, error) {
+	client, err := rest.HTTPClientFor(&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAFile: n.ca}})
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, method, n.url+path, nil)
+	if err != nil {
+		return 0, "", err
+	}
+	if header != nil {
+		r.Header = header.Clone()
+	}
+	if user.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+user.Token)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	var body bytes.Buffer
+	_, err = body.ReadFrom(response.Body)
+	return response.StatusCode, body.String(), err
+}
+
+// in returns a client for the notes of a logical cluster, or all.
+func (n notes) in(t *testing.T, user kcptest.User, cluster string) dynamic.NamespaceableResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(n.config(user, cluster))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(resource)
+}
+
+// kubectl runs kubectl against the notes of a cluster.
+func (n notes) kubectl(t *testing.T, user kcptest.User, cluster *kcptest.Cluster) func(stdin string, args ...string) string {
+	t.Helper()
+	command := cluster.Command(t, "kubectl", user)
+	return func(stdin string, args ...string) string {
+		t.Helper()
+		return command.Input(stdin).Run(t, append([]string{"--server=" + n.url + "/services/notes/clusters/" + cluster.Name, "--certificate-authority=" + n.ca}, args...)...)
+	}
+}
