@@ -19,7 +19,8 @@ func (c *config) bootstrap(ctx context.Context) error {
 	if c.opts.Homes.Enabled {
 		homeCreators = c.opts.Homes.CreatorGroups
 	}
-	if err := root.Bootstrap(ctx, c.dynamic, shard, c.opts.Batteries, homeCreators); err != nil {
+	system := root.System{Definitions: c.systemDefinitions, Exports: c.exports.System()}
+	if err := root.Bootstrap(ctx, c.dynamic, shard, system, c.opts.Batteries, homeCreators); err != nil {
 		return err
 	}
 	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {

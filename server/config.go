@@ -53,6 +53,7 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	kcpadmission "github.com/kcplane/kcp/server/admission"
 	"github.com/kcplane/kcp/server/authentication"
 	"github.com/kcplane/kcp/server/authorization"
@@ -114,6 +115,8 @@ type config struct {
 	exports   *exports.Exports
 	cached    *cachedresources.Resources
 	defaults  exports.Defaults
+	// systemDefinitions are those of the resources that the server itself serves.
+	systemDefinitions []*apiextensionsv1.CustomResourceDefinition
 	// documents describe what the views of exports offer; they are made of the two behind them.
 	documents     http.Handler
 	viewDiscovery *discovery.Discovery
@@ -184,7 +187,8 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		RESTMapper:    c.restMapper,
 		TypeConverter: c.typeConverter,
 		OfServer: func(resource schema.GroupResource) bool {
-			return c.builtin.Has(resource) || c.custom.IsSystem(resource)
+			_, exported := c.exports.System()[resource]
+			return c.builtin.Has(resource) || (c.custom.IsSystem(resource) && !exported)
 		},
 		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
 	})
@@ -252,7 +256,7 @@ func (c *config) buildClients() error {
 		return err
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme, apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme, topologyv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return err
 		}
@@ -423,9 +427,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
-		Cached:       c.cached,
-		LiveBindings: c.exports.StoredBindingsIn,
-		AllOptions:   c.backend.All(c.definitionOptions),
+		System: c.exports.System(), Cached: c.cached, LiveBindings: c.exports.StoredBindingsIn, AllOptions: c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)
 		},

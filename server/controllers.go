@@ -9,6 +9,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/apibinding"
 	"github.com/kcplane/kcp/server/controllers/apiexport"
 	"github.com/kcplane/kcp/server/controllers/apiexportendpointslice"
+	"github.com/kcplane/kcp/server/controllers/boundschemas"
 	"github.com/kcplane/kcp/server/controllers/certificates"
 	"github.com/kcplane/kcp/server/controllers/claimlabels"
 	"github.com/kcplane/kcp/server/controllers/clustercachedresource"
@@ -19,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/logicalcluster"
 	"github.com/kcplane/kcp/server/controllers/mount"
 	"github.com/kcplane/kcp/server/controllers/namespace"
+	"github.com/kcplane/kcp/server/controllers/partitionset"
 	"github.com/kcplane/kcp/server/controllers/resourcequota"
 	"github.com/kcplane/kcp/server/controllers/rootca"
 	"github.com/kcplane/kcp/server/controllers/serviceaccount"
@@ -60,7 +62,7 @@ func (c *config) runControllers(ctx context.Context) {
 		workspacetype.New(set, c.dynamic),
 		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
-			Set: set, Exports: c.exports, Defaults: c.defaults.Of, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
+			Set: set, Exports: c.exports, Defaults: c.defaultBindings, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
 			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
 		}),
 		apiexportendpointslice.New(apiexportendpointslice.Inputs{
@@ -70,6 +72,10 @@ func (c *config) runControllers(ctx context.Context) {
 			Set: set, Cached: c.cached, Exports: c.exports, Slices: c.stored["clustercachedresourceendpointslices"], ShardName: c.opts.ShardName,
 		}),
 		cached,
+		boundschemas.New(boundschemas.Inputs{
+			Set: set, Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clock: clock.RealClock{},
+		}),
+		partitionset.New(partitionset.Inputs{Set: set, Dynamic: c.dynamic, Sets: c.stored["partitionsets"]}),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
 		}),

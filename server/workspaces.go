@@ -9,11 +9,15 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/cachedresources"
+	"github.com/kcplane/kcp/server/claims"
 	"github.com/kcplane/kcp/server/controllers/rootca"
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
@@ -42,6 +46,8 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		{apisv1alpha1.SchemeGroupVersion, "apiconversions", "APIConversion", informers.Source{}},
 		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", "ClusterCachedResource", informers.Source{}},
 		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", "ClusterCachedResourceEndpointSlice", informers.Source{}},
+		{topologyv1alpha1.SchemeGroupVersion, "partitions", "Partition", informers.Source{}},
+		{topologyv1alpha1.SchemeGroupVersion, "partitionsets", "PartitionSet", informers.Source{}},
 	} {
 		resource := t.group.WithResource(t.resource)
 		s, err := c.backend.Typed(c.definitionOptions, resource, scheme, t.kind, t.kind+"List")
@@ -60,7 +66,10 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.set.ConfigMaps.SetTransform(trim.New().ConfigMap(rootca.Name))
 	c.tree = tree.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
-	if c.exports, err = exports.New(c.set, c.tree, c.stored["apibindings"]); err != nil {
+	if c.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {
+		return err
+	}
+	if c.exports, err = exports.New(c.set, c.tree, exports.SystemOf(customresources.SystemResources(c.systemDefinitions)), c.stored["apibindings"]); err != nil {
 		return err
 	}
 	if c.cached, err = cachedresources.New(c.set, c.exports); err != nil {
@@ -73,6 +82,15 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.scheduler.Follow(c.set)
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	c.defaults = exports.Defaults{Exports: c.exports, Types: c.types}
-	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca, Bindings: c.defaults.Of, Stored: c.stored["apibindings"]}
+	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
 	return nil
+}
+
+// defaultBindings returns what a cluster binds from the beginning, with the labels that admission would write.
+func (c *config) defaultBindings(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
+	bindings := c.defaults.Of(lc)
+	for _, b := range bindings {
+		b.Labels = claims.WantedOfBinding(c.exports, logicalcluster.Of(lc), b)
+	}
+	return bindings
 }

@@ -74,6 +74,7 @@ func New(config Config) (admission.Interface, error) {
 		{"apis.kcp.io/APIBinding", bindingRules{}},
 		{"apis.kcp.io/APIBindingPermission", bindPermission{config}},
 		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{config}},
+		{"apis.kcp.io/SystemBindings", newSystemBindings(config)},
 		{"kcp.io/PathAnnotation", pathAnnotation{config}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},

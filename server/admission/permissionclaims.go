@@ -30,6 +30,9 @@ func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelect
 	return context.WithValue(ctx, claimKey{}, selector)
 }
 
+// whole are the subresources that are objects of the resource, labels included: several built-in types take these from there.
+var whole = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
+
 // Handles implements admission.Interface.
 func (permissionClaims) Handles(op admission.Operation) bool {
 	return op == admission.Create || op == admission.Update
@@ -56,7 +59,7 @@ func (p permissionClaims) Validate(ctx context.Context, a admission.Attributes, 
 
 // wanted returns the metadata of what is written and the labels that it must have; nil where there is nothing to say.
 func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (metav1.Object, map[string]string, error) {
-	if a.GetSubresource() != "" || a.GetObject() == nil {
+	if !whole[a.GetSubresource()] || a.GetObject() == nil {
 		return nil, nil, nil
 	}
 	m, err := meta.Accessor(a.GetObject())

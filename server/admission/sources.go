@@ -19,10 +19,8 @@ func sources(ctx context.Context, config Config, a admission.Attributes) ([]sour
 		return nil, err
 	}
 	from := []source{{cluster, cluster}}
-	if b, _ := config.Exports.Bound(cluster, a.GetResource().GroupResource()); b != nil {
-		if provider := logicalcluster.Name(b.Status.APIExportClusterName); provider != cluster {
-			from = append(from, source{provider, cluster})
-		}
+	if provider, ok := config.Exports.Source(cluster, a.GetResource().GroupResource()); ok && provider.Cluster != cluster {
+		from = append(from, source{provider.Cluster, cluster})
 	}
 	return from, nil
 }

@@ -101,8 +101,16 @@ func isImpersonation(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() && (a.GetVerb() == "impersonate" || strings.HasPrefix(a.GetVerb(), "impersonate:"))
 }
 
-// IsGuarded tells whether nobody may take on a group who is not a member.
-func IsGuarded(group string) bool { return guarded.Has(group) }
+// IsGuarded tells whether nobody may take on a group who is not a member. The name by which policies of exports speak of a group is
+// as good as the group.
+func IsGuarded(group string) bool { return guarded.Has(withoutPrefix(group)) }
+
+func withoutPrefix(name string) string {
+	for strings.HasPrefix(name, BindingPrefix) {
+		name = name[len(BindingPrefix):]
+	}
+	return name
+}
 
 // impersonation refuses to impersonate a guarded group, or a warrant of one, to everybody who does not hold the group.
 func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
@@ -130,7 +138,7 @@ func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (author
 		}
 	}
 	for _, group := range wanted {
-		if guarded.Has(group) && !slices.Contains(held, group) {
+		if IsGuarded(group) && !slices.Contains(held, withoutPrefix(group)) {
 			return deny, "impersonation is not allowed for the requestor", false, nil
 		}
 	}

@@ -23,11 +23,11 @@ func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (
 	if err != nil {
 		return noOpinion, "", false, err
 	}
-	binding, _ := c.exports.Bound(cluster, schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
-	if binding == nil || binding.Spec.Reference.Export == nil {
+	source, ok := c.exports.Source(cluster, schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
+	if !ok {
 		return noOpinion, "", true, nil
 	}
-	export, err := c.exports.Get(logicalcluster.Name(binding.Status.APIExportClusterName), binding.Spec.Reference.Export.Name)
+	export, err := c.exports.Get(source.Cluster, source.Export)
 	if apierrors.IsNotFound(err) {
 		return noOpinion, "", true, nil
 	}
@@ -66,13 +66,13 @@ func inPolicy(u user.Info) user.Info {
 		clusters := u.GetExtra()[ClusterNameKey]
 		namespace, account, err := serviceaccount.SplitUsername(name)
 		if err != nil || len(clusters) != 1 {
-			return &user.DefaultInfo{Name: bindingGroupPrefix + user.Anonymous, Groups: []string{bindingGroupPrefix + user.AllUnauthenticated}}
+			return &user.DefaultInfo{Name: BindingPrefix + user.Anonymous, Groups: []string{BindingPrefix + user.AllUnauthenticated}}
 		}
 		name = globalName(clusters[0], namespace, account)
 	}
 	groups := make([]string, 0, len(u.GetGroups()))
 	for _, group := range u.GetGroups() {
-		groups = append(groups, bindingGroupPrefix+group)
+		groups = append(groups, BindingPrefix+group)
 	}
-	return &user.DefaultInfo{Name: bindingGroupPrefix + name, Groups: groups}
+	return &user.DefaultInfo{Name: BindingPrefix + name, Groups: groups}
 }

@@ -20,11 +20,13 @@ const (
 	LogicalClusterAdminGroup = "system:kcp:logical-cluster-admin"
 	ExternalAdminGroup       = "system:kcp:external-logical-cluster-admin"
 	WorkspaceBootstrapper    = "system:kcp:tenancy:workspace-bootstrapper"
-	bindingGroupPrefix       = "apis.kcp.io:binding:"
 	accessRole               = "system:kcp:workspace:access"
 	metricsReaderRole        = "system:kcp:metrics-reader"
 	tenancyReaderRole        = "system:kcp:tenancy:reader"
 )
+
+// BindingPrefix begins the names by which policies of exports speak of users and groups of consumers. Nobody is called like that.
+const BindingPrefix = "apis.kcp.io:binding:"
 
 // bootstrapPolicy is the policy that every logical cluster has without storing it. It is immutable.
 type bootstrapPolicy struct {
@@ -226,7 +228,7 @@ func kcpBindings() []rbacv1.ClusterRoleBinding {
 	}
 	return []rbacv1.ClusterRoleBinding{
 		bind("system:kcp:admin:cluster-admin", "cluster-admin", AdminGroup),
-		bind(WorkspaceBootstrapper, WorkspaceBootstrapper, WorkspaceBootstrapper, bindingGroupPrefix+WorkspaceBootstrapper),
+		bind(WorkspaceBootstrapper, WorkspaceBootstrapper, WorkspaceBootstrapper, BindingPrefix+WorkspaceBootstrapper),
 		bind(LogicalClusterAdminGroup, LogicalClusterAdminGroup, LogicalClusterAdminGroup),
 		bind(ExternalAdminGroup, ExternalAdminGroup, ExternalAdminGroup),
 	}

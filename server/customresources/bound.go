@@ -158,8 +158,11 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 }
 
 // bind makes a cluster serve a resource as a binding says, if its schema is there. A definition of the cluster's own goes
-// before.
+// before, and one of the server needs no binding.
 func (r *registry) bind(u use, b binding) {
+	if r.system[u.key] != nil {
+		return
+	}
 	r.mu.Lock()
 	schema, arrived := r.bound.schemas[b.schema]
 	own := r.installed[u.cluster][u.key]

@@ -22,6 +22,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/cachedresources"
 	"github.com/kcplane/kcp/server/conversion"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -41,6 +42,8 @@ type Config struct {
 	Bindings    informers.Lister[*apisv1alpha2.APIBinding]
 	// Cached tells where the objects of virtual resources come from; nil: there are none.
 	Cached *cachedresources.Resources
+	// System are the resources of the server that exports of root stand for.
+	System exports.System
 	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
 	// the objects of a resource wherever they are.
 	Options, AllOptions generic.RESTOptionsGetter
@@ -91,7 +94,7 @@ func New(config Config) (*Handler, error) {
 		h.metadata.forget(key)
 		h.watches.end(watched{logicalcluster.Cluster{Wildcard: true}, key})
 	}
-	system, err := systemDefinitions()
+	system, err := SystemDefinitions()
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +113,7 @@ func New(config Config) (*Handler, error) {
 	}
 	h.registry.watch(config.Definitions.Informer)
 	h.registry.conversions = config.Conversions
+	h.registry.stands = config.System.Stands
 	h.registry.followExports(config.Exports, config.Schemas)
 	h.registry.followBindings(config.Bindings.Informer, config.Schemas)
 	return h, nil
@@ -223,6 +227,13 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 		return installed, nil
 	}
 	identity, identified := identityFrom(r.Context())
+	if d, ok := h.systemUnder(key, identity); ok && servedIn(key, cluster.Name) {
+		if cluster.Wildcard {
+			d, err := h.wildcard(r, key, info)
+			return Installed{Definition: d}, err
+		}
+		return Installed{Definition: d}, nil
+	}
 	if cluster.Wildcard && identified {
 		d, _ := h.registry.identified(key, identity, info.APIVersion)
 		return Installed{Definition: d}, nil

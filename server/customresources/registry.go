@@ -10,10 +10,12 @@ import (
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -35,6 +37,8 @@ type registry struct {
 	// forgotten, when no cluster serves it. Neither is called with the lock held.
 	moved     func(cluster logicalcluster.Name, key string)
 	forgotten func(key string)
+	// stands tells whether what an export offers is a system definition.
+	stands func(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool
 	// conversions are the rules between versions of schemas, under the names of these.
 	conversions informers.Lister[*apisv1alpha1.APIConversion]
 
@@ -54,6 +58,7 @@ func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 		byKey:     map[string]sets.Set[*Definition]{},
 		installed: map[logicalcluster.Name]map[string]Installed{},
 		bound:     newBound(),
+		stands:    exports.System{}.Stands,
 		moved:     func(logicalcluster.Name, string) {}, forgotten: func(string) {},
 	}
 }
@@ -66,6 +71,7 @@ func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, comp
 	}
 	d := newDefinition(hash, sharing{}, crd, compile)
 	d.system = true
+	d.references = 1 // of the server: views come and go
 	r.system[d.Key()] = d
 	return nil
 }

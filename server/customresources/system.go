@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -13,8 +14,8 @@ import (
 //go:embed system/*.yaml
 var systemFiles embed.FS
 
-// systemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/.
-func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+// SystemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/.
+func SystemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	files, err := systemFiles.ReadDir("system")
 	if err != nil {
 		return nil, err
@@ -37,7 +38,7 @@ func systemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 
 // System returns the definition of one of the server's own resources, given as <resource>.<group>.
 func System(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	definitions, err := systemDefinitions()
+	definitions, err := SystemDefinitions()
 	if err != nil {
 		return nil, err
 	}
@@ -47,6 +48,30 @@ func System(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 		}
 	}
 	return nil, fmt.Errorf("the server has no resource %s", name)
+}
+
+// SystemResources returns what SystemDefinitions define.
+func SystemResources(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.GroupResource {
+	resources := make([]schema.GroupResource, len(definitions))
+	for i, crd := range definitions {
+		resources[i] = schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}
+	}
+	return resources
+}
+
+// systemUnder returns a definition of the server's own for those who ask for it by the identity of the export of root that stands
+// for it.
+func (h *Handler) systemUnder(key, identity string) (*Definition, bool) {
+	d, ok := h.registry.system[key]
+	if !ok {
+		return nil, false
+	}
+	name, ok := h.config.System[schema.GroupResource{Group: d.CRD.Spec.Group, Resource: d.CRD.Spec.Names.Plural}]
+	if !ok {
+		return nil, false
+	}
+	export, err := h.config.Exports.Get(logicalcluster.Root, "", name)
+	return d, err == nil && identity != "" && export.Status.IdentityHash == identity
 }
 
 // servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters. The view of an export

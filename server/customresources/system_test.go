@@ -9,7 +9,7 @@ import (
 )
 
 func TestTheDefinitionsOfTheServerAreValid(t *testing.T) {
-	all, err := systemDefinitions()
+	all, err := SystemDefinitions()
 	if err != nil {
 		t.Fatal(err)
 	}

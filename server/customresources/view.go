@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -88,6 +89,11 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 	cluster := logicalcluster.Of(export)
 	offered := map[string]*Definition{}
 	for _, resource := range export.Spec.Resources {
+		if r.stands(cluster, export.Name, schema.GroupResource{Group: resource.Group, Resource: resource.Name}) {
+			key := ResourceName(resource.Name, resource.Group)
+			offered[key] = r.system[key]
+			continue
+		}
 		s, err := schemas.Get(cluster, "", resource.Schema)
 		if err != nil {
 			continue // comes later, or never

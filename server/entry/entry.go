@@ -113,63 +113,85 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 		// The server writes for itself: neither the end of the request that began nor what its user may do is of any matter.
 		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
 		defer cancel()
-		bound, err := e.bind(ctx, lc) // first: the namespaces say that everything is there
-		if err != nil {
+		bound, pending := divide(e.Bindings(lc))
+		if err := e.bind(ctx, pending); err != nil { // first: the namespaces say that everything is there
 			return nil, err
 		}
 		var group errgroup.Group
-		for _, name := range namespaces {
+		for i, name := range namespaces {
 			content := contentOf(name, e.CA)
 			if binding, ok := authorization.OwnersBinding(lc); ok && name == metav1.NamespaceDefault {
 				content = append(content, managed(binding, rbacv1.SchemeGroupVersion, bindingFields))
 			}
-			group.Go(func() error { return e.create(ctx, content) })
+			with := bound[min(i, len(bound)):min(i+1, len(bound))]
+			group.Go(func() error { return e.create(ctx, content, with) })
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
-		err = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
+		err := wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return e.entered(cluster), nil })
 		if err == nil {
-			bound()
+			e.waitForBound(ctx, cluster, pending)
 		}
 		return nil, err
 	})
 	return err
 }
 
-// bind makes the default bindings of a cluster, and returns what waits until their APIs are served. What cannot be bound, and why, is
-// in their status.
-func (e *Entry) bind(ctx context.Context, lc *corev1alpha1.LogicalCluster) (bound func(), err error) {
-	bindings := e.Bindings(lc)
-	for _, b := range bindings {
-		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
-			return nil, err
+// divide returns those bindings that are bound already, because the server itself has their APIs, one for each namespace at the
+// most, and all others.
+func divide(all []*apisv1alpha2.APIBinding) (bound, pending []*apisv1alpha2.APIBinding) {
+	for _, b := range all {
+		if b.Status.Phase == apisv1alpha2.APIBindingPhaseBound && len(bound) < len(namespaces) {
+			bound = append(bound, b)
+		} else {
+			pending = append(pending, b)
 		}
 	}
-	return func() {
-		ctx, cancel := context.WithTimeout(ctx, bindTimeout)
-		defer cancel()
-		for _, b := range bindings {
-			_ = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
-				seen, err := e.Set.APIBindings.Get(logicalcluster.Of(lc), "", b.Name)
-				return err == nil && (seen.Status.Phase == apisv1alpha2.APIBindingPhaseBound || len(seen.Status.Conditions) > 0), nil
-			})
-		}
-	}, nil
+	return bound, pending
 }
 
-// create stores objects of different resources at once, and if some exist already, those that do not.
-func (e *Entry) create(ctx context.Context, objects []runtime.Object) error {
+// bind stores bindings one by one, and leaves those that exist. What cannot be bound, and why, will be in their status.
+func (e *Entry) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) error {
+	for _, b := range bindings {
+		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForBound waits a little until the APIs of bindings are served.
+func (e *Entry) waitForBound(ctx context.Context, cluster logicalcluster.Name, bindings []*apisv1alpha2.APIBinding) {
+	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
+	defer cancel()
+	for _, b := range bindings {
+		_ = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) {
+			seen, err := e.Set.APIBindings.Get(cluster, "", b.Name)
+			return err == nil && (seen.Status.Phase == apisv1alpha2.APIBindingPhaseBound || len(seen.Status.Conditions) > 0), nil
+		})
+	}
+}
+
+// create stores objects of different resources and a binding, if there is one, at once, and if some exist already, those that do not.
+func (e *Entry) create(ctx context.Context, objects []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
 	together := &storage.Transaction{}
 	defer together.End()
+	held := together.Hold(ctx)
+	if err := e.bind(held, binding); err != nil {
+		return err
+	}
 	last := len(objects) - 1
 	for _, obj := range objects[:last] {
-		if err := e.Creator.Create(together.Hold(ctx), obj); err != nil {
+		if err := e.Creator.Create(held, obj); err != nil {
 			return err
 		}
 	}
 	err := e.Creator.Create(together.Commit(ctx), objects[last])
 	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	if err := e.bind(ctx, binding); err != nil {
 		return err
 	}
 	for _, obj := range objects {

@@ -1,11 +1,13 @@
 package exports
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/uuid"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -17,12 +19,6 @@ import (
 // maxName bounds the name of a binding.
 const maxName = 253
 
-// native are the APIs that every logical cluster has, bound or not: workspace types name them, and nothing needs to be made.
-var native = map[tenancyv1alpha1.APIExportReference]bool{
-	{Path: string(logicalcluster.Root), Export: "tenancy.kcp.io"}:  true,
-	{Path: string(logicalcluster.Root), Export: "topology.kcp.io"}: true,
-}
-
 // Defaults are the bindings that workspaces begin with because their types say so.
 type Defaults struct {
 	Exports *Exports
@@ -30,8 +26,30 @@ type Defaults struct {
 }
 
 // Of returns the default bindings of a logical cluster, complete but for what the controller of bindings adds, and as their exports
-// are now.
+// are now. An export that the cluster has bound already needs no other binding.
 func (d Defaults) Of(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
+	var bindings []*apisv1alpha2.APIBinding
+	made := map[string]bool{}
+	add := func(reference tenancyv1alpha1.APIExportReference, mode tenancyv1alpha1.APIBindingLifecycleMode) {
+		if name := defaultName(logicalcluster.Of(lc), reference.Path, reference.Export); !made[name] && !d.bound(lc, name, reference) {
+			made[name] = true
+			bindings = append(bindings, d.binding(lc, name, reference, mode))
+		}
+	}
+	for _, alias := range d.aliases(lc) {
+		for _, reference := range alias.Spec.DefaultAPIBindings {
+			reference.Path = cmp.Or(reference.Path, string(alias.Cluster))
+			add(reference, ptr.Deref(alias.Spec.DefaultAPIBindingLifecycle, tenancyv1alpha1.APIBindingLifecycleModeInitializeOnly))
+		}
+	}
+	for _, reference := range everywhere {
+		add(reference, tenancyv1alpha1.APIBindingLifecycleModeInitializeOnly)
+	}
+	return bindings
+}
+
+// aliases returns the type of a cluster with all that it extends, nothing if it has none.
+func (d Defaults) aliases(lc *corev1alpha1.LogicalCluster) []workspacetypes.Type {
 	of, ok := d.Types.Of(lc)
 	if !ok {
 		return nil
@@ -40,35 +58,26 @@ func (d Defaults) Of(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	if err != nil {
 		return nil
 	}
-	var bindings []*apisv1alpha2.APIBinding
-	made := map[string]bool{}
-	for _, alias := range aliases {
-		for _, reference := range alias.Spec.DefaultAPIBindings {
-			if native[reference] {
-				continue
-			}
-			if b := d.binding(lc, alias, reference); !made[b.Name] {
-				made[b.Name] = true
-				bindings = append(bindings, b)
-			}
-		}
-	}
-	return bindings
+	return aliases
 }
 
-func (d Defaults) binding(lc *corev1alpha1.LogicalCluster, of workspacetypes.Type, reference tenancyv1alpha1.APIExportReference) *apisv1alpha2.APIBinding {
-	cluster, path := logicalcluster.Of(lc), reference.Path
-	if path == "" {
-		path = string(of.Cluster)
-	}
-	mode := tenancyv1alpha1.APIBindingLifecycleModeInitializeOnly
-	if of.Spec.DefaultAPIBindingLifecycle != nil {
-		mode = *of.Spec.DefaultAPIBindingLifecycle
-	}
+// bound tells whether a cluster has a binding of another name to an export.
+func (d Defaults) bound(lc *corev1alpha1.LogicalCluster, name string, to tenancyv1alpha1.APIExportReference) bool {
+	cluster := logicalcluster.Of(lc)
+	of, ok := d.Exports.Cluster(cluster, to.Path)
+	return ok && slices.ContainsFunc(d.Exports.BindingsIn(cluster), func(b *apisv1alpha2.APIBinding) bool {
+		return b.Name != name && b.DeletionTimestamp == nil && d.Exports.Binds(b, of, to.Export)
+	})
+}
+
+func (d Defaults) binding(
+	lc *corev1alpha1.LogicalCluster, name string, reference tenancyv1alpha1.APIExportReference, mode tenancyv1alpha1.APIBindingLifecycleMode,
+) *apisv1alpha2.APIBinding {
+	cluster := logicalcluster.Of(lc)
 	b := &apisv1alpha2.APIBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha2.SchemeGroupVersion.String(), Kind: "APIBinding"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: defaultName(cluster, path, reference.Export), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
+			Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
 			Finalizers: []string{apisv1alpha2.APIBindingFinalizer},
 			Annotations: map[string]string{
 				logicalcluster.AnnotationKey:                      string(cluster),
@@ -76,14 +85,20 @@ func (d Defaults) binding(lc *corev1alpha1.LogicalCluster, of workspacetypes.Typ
 				apisv1alpha2.DefaultAPIBindingLifecycleAnnotation: string(mode),
 			},
 		},
-		Spec: apisv1alpha2.APIBindingSpec{Reference: apisv1alpha2.BindingReference{Export: &apisv1alpha2.ExportBindingReference{Path: path, Name: reference.Export}}},
+		Spec: apisv1alpha2.APIBindingSpec{
+			Reference: apisv1alpha2.BindingReference{Export: &apisv1alpha2.ExportBindingReference{Path: reference.Path, Name: reference.Export}},
+		},
 	}
-	if in, ok := d.Exports.Cluster(cluster, path); ok {
+	if in, ok := d.Exports.Cluster(cluster, reference.Path); ok {
 		key, value := BindingLabel(in, reference.Export)
 		b.Labels = map[string]string{key: value}
+		if Everywhere(in, reference.Export) {
+			b.Finalizers = nil // it goes with its cluster, and leaves nothing
+		}
 	}
 	if export, err := d.Exports.Find(cluster, *b.Spec.Reference.Export); err == nil {
 		b.Spec.PermissionClaims = AcceptAll(export)
+		b.Status = d.Exports.boundStatus(export)
 	}
 	return b
 }

@@ -40,6 +40,7 @@ type Exports struct {
 	slices   informers.Lister[*apisv1alpha1.APIExportEndpointSlice]
 	tree     *tree.Tree
 	stored   Stored
+	system   System
 
 	mu    sync.RWMutex
 	bound map[string]int // how many bindings have found each export, by what Key returns
@@ -51,9 +52,12 @@ type Stored interface {
 	WatchIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (watch.Interface, error)
 }
 
-// New returns Exports over set, whose informers must not run yet.
-func New(set *informers.Set, t *tree.Tree, bindings Stored) (*Exports, error) {
-	e := &Exports{stored: bindings, exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices, tree: t, bound: map[string]int{}}
+// New returns Exports over set, whose informers must not run yet. System are the resources that the server itself serves.
+func New(set *informers.Set, t *tree.Tree, system System, bindings Stored) (*Exports, error) {
+	e := &Exports{
+		exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices,
+		tree: t, system: system, stored: bindings, bound: map[string]int{},
+	}
 	err := set.APIExportEndpointSlices.Informer.Indexer().AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
 		return []string{obj.(*apisv1alpha1.APIExportEndpointSlice).Spec.Export.Name}, nil
 	}})
@@ -202,6 +206,16 @@ func (e *Exports) StoredBindingsIn(ctx context.Context, cluster logicalcluster.N
 	return bindings, err
 }
 
+// Binds tells whether a binding refers to an export, whether it has found it or not.
+func (e *Exports) Binds(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name, name string) bool {
+	reference := b.Spec.Reference.Export
+	if reference == nil || reference.Name != name {
+		return false
+	}
+	of, ok := e.Cluster(logicalcluster.Of(b), reference.Path)
+	return ok && of == cluster
+}
+
 // Bound returns the binding through which a cluster has a resource, and what it says of the resource.
 func (e *Exports) Bound(cluster logicalcluster.Name, resource schema.GroupResource) (*apisv1alpha2.APIBinding, *apisv1alpha2.BoundAPIResource) {
 	for _, b := range e.BindingsIn(cluster) {
@@ -225,10 +239,8 @@ func BindingLabel(cluster logicalcluster.Name, name string) (key, value string) 
 	return apisv1alpha2.ExportLabel, Hash(string(cluster) + ":" + name)
 }
 
-// Identity returns the identity under which a cluster has a resource, empty if it has not bound it.
+// Identity returns the identity under which a cluster has a resource, empty if it has it from no export.
 func (e *Exports) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
-	if _, bound := e.Bound(cluster, resource); bound != nil {
-		return bound.Schema.IdentityHash
-	}
-	return ""
+	source, _ := e.Source(cluster, resource)
+	return source.Identity
 }

@@ -14,6 +14,7 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 )
 
 // Listers are the resources that the server itself reads. Taking one from Set declares the input.
@@ -50,6 +51,8 @@ type Set struct {
 
 	ClusterCachedResources              Lister[*cachev1alpha1.ClusterCachedResource]
 	ClusterCachedResourceEndpointSlices Lister[*cachev1alpha1.ClusterCachedResourceEndpointSlice]
+	Partitions                          Lister[*topologyv1alpha1.Partition]
+	PartitionSets                       Lister[*topologyv1alpha1.PartitionSet]
 }
 
 // NewSet takes every informer of the set from f.
@@ -92,6 +95,8 @@ func NewSet(f *Factory) (*Set, error) {
 		{apisv1alpha1.SchemeGroupVersion, "apiconversions", &apisv1alpha1.APIConversion{}, &s.APIConversions.Informer},
 		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", &cachev1alpha1.ClusterCachedResource{}, &s.ClusterCachedResources.Informer},
 		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, &s.ClusterCachedResourceEndpointSlices.Informer},
+		{topologyv1alpha1.SchemeGroupVersion, "partitions", &topologyv1alpha1.Partition{}, &s.Partitions.Informer},
+		{topologyv1alpha1.SchemeGroupVersion, "partitionsets", &topologyv1alpha1.PartitionSet{}, &s.PartitionSets.Informer},
 	} {
 		i, err := f.For(e.gv.WithResource(e.resource), e.example)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/workspacetypes"
@@ -132,14 +133,14 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 // confine makes a user somebody in one cluster only, without anything that the system alone may give.
 func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
 	u := response.User
-	if strings.HasPrefix(u.GetName(), "system:") {
-		return nil, false, fmt.Errorf("users whose names begin with \"system:\" belong to the server, no issuer of a workspace may name them")
+	if reserved(u.GetName()) {
+		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
 	}
 	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{
 		scopesExtra: {"cluster:" + string(cluster)}, clusterExtra: {string(cluster)},
 	}}
 	for _, group := range u.GetGroups() {
-		if !strings.HasPrefix(group, "system:") {
+		if !reserved(group) {
 			confined.Groups = append(confined.Groups, group)
 		}
 	}
@@ -150,6 +151,11 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 		}
 	}
 	return &authenticator.Response{User: confined, Audiences: response.Audiences}, true, nil
+}
+
+// reserved tells whether only the server gives a name.
+func reserved(name string) bool {
+	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, authorization.BindingPrefix)
 }
 
 // authenticators returns those of a configuration; none if it cannot be used.

@@ -1,5 +1,5 @@
 // Package root holds what the logical cluster root contains in every installation: the types of workspaces, who may use
-// them, and the shard.
+// them, the shard, and exports of the APIs that the server itself serves.
 package root
 
 import (
@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -36,6 +39,9 @@ const fieldManager = "kcp-bootstrap"
 
 var resources = map[string]schema.GroupVersionResource{
 	"WorkspaceType":      tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes"),
+	"APIResourceSchema":  apisv1alpha1.SchemeGroupVersion.WithResource("apiresourceschemas"),
+	"APIExport":          apisv1alpha2.SchemeGroupVersion.WithResource("apiexports"),
+	"APIBinding":         apisv1alpha2.SchemeGroupVersion.WithResource("apibindings"),
 	"Shard":              corev1alpha1.SchemeGroupVersion.WithResource("shards"),
 	"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
@@ -48,7 +54,7 @@ type Shard struct{ Name, BaseURL, ExternalURL, VirtualWorkspaceURL string }
 
 // Bootstrap makes the logical cluster root and its content. What exists is brought up to date. homeCreators are the groups
 // whose members get a home workspace.
-func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, batteries sets.Set[string], homeCreators []string) error {
+func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, system System, batteries sets.Set[string], homeCreators []string) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.Root)
 	if err := makeCluster(ctx, client); err != nil {
 		return fmt.Errorf("logical cluster %s: %w", logicalcluster.Root, err)
@@ -57,7 +63,11 @@ func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, batte
 	if err != nil {
 		return err
 	}
-	objects = append(objects, homes(homeCreators)...)
+	exported, err := system.content()
+	if err != nil {
+		return err
+	}
+	objects = slices.Concat(objects, exported, homes(homeCreators))
 	for _, obj := range objects {
 		if err := apply(ctx, client, obj); err != nil {
 			return fmt.Errorf("%s %s in %s: %w", obj.GetKind(), obj.GetName(), logicalcluster.Root, err)

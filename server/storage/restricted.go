@@ -23,6 +23,11 @@ func WithRestriction(ctx context.Context, selector labels.Selector) context.Cont
 	return context.WithValue(ctx, restrictionKey{}, selector)
 }
 
+// WithoutRestriction returns a context for what the server itself reads and writes because of a request.
+func WithoutRestriction(ctx context.Context) context.Context {
+	return context.WithValue(ctx, restrictionKey{}, nil)
+}
+
 func restriction(ctx context.Context) (labels.Selector, bool) {
 	s, ok := ctx.Value(restrictionKey{}).(labels.Selector)
 	return s, ok

@@ -134,7 +134,7 @@ func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
 	rows := 0
 	for _, line := range strings.Split(string(content), "\n") {
 		cells := strings.Split(line, "|")
-		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || strings.TrimSpace(cells[1]) == "boundary" {
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || cells[1] == " boundary " || cells[1] == " attack " {
 			continue
 		}
 		rows++

@@ -29,6 +29,8 @@ const (
 	SchemaClusterAnnotation = "apis.kcp.io/schema-cluster"
 	// SchemaNameAnnotation of a bound definition is the name of its APIResourceSchema.
 	SchemaNameAnnotation = "apis.kcp.io/schema-name"
+	// UnusedSinceAnnotation of a schema that is kept for bindings tells since when there is none.
+	UnusedSinceAnnotation = "internal.apis.kcp.io/unused-since"
 	// SchemaStorageAnnotation of a bound definition marks resources with virtual storage, as virtual:<hash>.
 	SchemaStorageAnnotation = "apis.kcp.io/schema-storage"
 	// IdentityAnnotation of a definition is the identity hash of the export that it comes from.

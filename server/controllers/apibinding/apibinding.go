@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/metadata"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
@@ -221,6 +220,10 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		return err
 	}
 	condition(status, apisv1alpha2.APIBindingExportValid, nil, "")
+	if r.Exports.IsSystem(export) {
+		r.resolveSystem(key, export, status, wanted)
+		return nil
+	}
 	taken, err := r.take(ctx, key, binding, wanted)
 	if apierrors.IsNotFound(err) {
 		completed(status, fmt.Errorf("the LogicalCluster of this workspace is missing"), apisv1alpha2.ReasonLogicalClusterNotFound)
@@ -295,11 +298,7 @@ func (r *reconciler) resolve(
 			}
 			return err
 		}
-		upsert(status, apisv1alpha2.BoundAPIResource{
-			Group: o.resource.Group, Resource: o.resource.Resource,
-			Schema:          apisv1alpha2.BoundAPIResourceSchema{Name: o.schema.Name, UID: string(o.schema.UID), IdentityHash: export.Status.IdentityHash},
-			StorageVersions: storageVersions(o),
-		})
+		upsert(status, o.bound(export.Status.IdentityHash))
 	}
 	if len(skipped) > 0 {
 		completed(status, skippedError(skipped), apisv1alpha2.ReasonNamingConflicts)
@@ -314,61 +313,4 @@ type skippedError []string
 
 func (e skippedError) Error() string {
 	return "Unable to bind APIs because they are bound by other APIBindings or CRDs: " + strings.Join(e, ", ")
-}
-
-// keep makes copies of a schema and its conversion that outlive their provider, under the UID of the schema.
-func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
-	ctx = logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs)
-	if err := r.keepConversion(ctx, s); err != nil {
-		return err
-	}
-	if _, err := r.Set.APIResourceSchemas.Get(logicalcluster.SystemBoundCRDs, "", string(s.UID)); !apierrors.IsNotFound(err) {
-		return err
-	}
-	kept := &apisv1alpha1.APIResourceSchema{
-		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIResourceSchema"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name: string(s.UID), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
-			Annotations: map[string]string{
-				apisv1alpha2.BoundCRDAnnotation: "", apisv1alpha2.SchemaClusterAnnotation: string(logicalcluster.Of(s)), apisv1alpha2.SchemaNameAnnotation: s.Name,
-			},
-		},
-		Spec: *s.Spec.DeepCopy(),
-	}
-	err := r.Schemas.Create(ctx, kept.Name, kept)
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
-}
-
-// keepConversion keeps the rules of a schema, as they are now. Those of a provider who is gone stay.
-func (r *reconciler) keepConversion(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
-	rules, err := r.Set.APIConversions.Get(logicalcluster.Of(s), "", s.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	name := string(s.UID)
-	kept, err := r.Set.APIConversions.Get(logicalcluster.SystemBoundCRDs, "", name)
-	switch {
-	case apierrors.IsNotFound(err):
-		err = r.Conversions.Create(ctx, name, &apisv1alpha1.APIConversion{
-			TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIConversion"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1},
-			Spec:       *rules.Spec.DeepCopy(),
-		})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
-		return err
-	case err != nil || reflect.DeepEqual(kept.Spec, rules.Spec):
-		return err
-	}
-	return r.Conversions.Update(ctx, name, &apisv1alpha1.APIConversion{}, func(obj runtime.Object) error {
-		obj.(*apisv1alpha1.APIConversion).Spec = *rules.Spec.DeepCopy()
-		return nil
-	})
 }

@@ -47,14 +47,15 @@ func (r *reconciler) maintain(ctx context.Context, binding *apisv1alpha2.APIBind
 	return true, err
 }
 
-// remake makes a binding again that its workspace type maintains.
+// remake makes a binding again that its workspace type maintains, and one that every cluster has.
 func (r *reconciler) remake(ctx context.Context, key informers.Key) error {
 	lc, err := r.Set.LogicalClusters.Get(key.Cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.DeletionTimestamp != nil {
 		return nil
 	}
 	for _, b := range r.Defaults(lc) {
-		if b.Name != key.Name || !maintained(b) {
+		of, _ := r.Exports.Cluster(key.Cluster, b.Spec.Reference.Export.Path)
+		if (b.Name != key.Name || !maintained(b)) && !exports.Everywhere(of, b.Spec.Reference.Export.Name) {
 			continue
 		}
 		if err := r.Bindings.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {

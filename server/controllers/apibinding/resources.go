@@ -1,11 +1,15 @@
 package apibinding
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/informers"
 )
 
 // stored tells whether the workspace may have objects of a resource that it has bound.
@@ -15,14 +19,26 @@ func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource
 	})
 }
 
-// storageVersions returns in what objects are stored: nothing for virtual ones.
-func storageVersions(o offer) []string {
-	for _, v := range o.schema.Spec.Versions {
-		if v.Storage && !o.virtual {
-			return []string{v.Name}
-		}
+// bound returns what the status of a binding says of an offer. What is virtual was never stored in any version.
+func (o offer) bound(identity string) apisv1alpha2.BoundAPIResource {
+	b := exports.BoundResource(o.resource, o.schema, identity)
+	if o.virtual {
+		b.StorageVersions = nil
 	}
-	return nil
+	return b
+}
+
+// resolveSystem lists what an export of root stands for: the server has it already, and nobody else can. That is all or nothing.
+func (r *reconciler) resolveSystem(key informers.Key, export *apisv1alpha2.APIExport, status *apisv1alpha2.APIBindingStatus, offers []offer) {
+	served := r.Serves(key.Cluster)
+	for _, o := range offers {
+		if !slices.ContainsFunc(served, func(i customresources.Installed) bool { return i.Key() == o.key() }) {
+			completed(status, fmt.Errorf("%s is not served in this workspace", o.key()), apisv1alpha2.ReasonInternalError)
+			return
+		}
+		upsert(status, o.bound(export.Status.IdentityHash))
+	}
+	completed(status, nil, "")
 }
 
 // upsert lists a resource in the status; versions in which objects have been stored once are kept.

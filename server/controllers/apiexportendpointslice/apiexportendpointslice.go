@@ -1,5 +1,5 @@
 // Package apiexportendpointslice lists in every APIExportEndpointSlice where the objects of those are who have bound the
-// export: on each shard that has any.
+// export: on each shard of its partition that has any.
 package apiexportendpointslice
 
 import (
@@ -8,11 +8,13 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
@@ -56,6 +58,20 @@ func New(in Inputs) *controller.Controller {
 		}
 	})
 	c.WatchMapped(in.Set.Shards.Informer, controller.Every(in.Set.APIExportEndpointSlices.Informer))
+	c.WatchMapped(in.Set.Partitions.Informer, func(obj runtime.Object) []informers.Key {
+		p := obj.(*topologyv1alpha1.Partition)
+		all, err := in.Set.APIExportEndpointSlices.List(logicalcluster.Of(p))
+		if err != nil {
+			return nil
+		}
+		var keys []informers.Key
+		for _, s := range all {
+			if s.Spec.Partition == p.Name {
+				keys = append(keys, informers.Key{Cluster: logicalcluster.Of(s), Name: s.Name})
+			}
+		}
+		return keys
+	})
 	return c
 }
 
@@ -73,7 +89,39 @@ func (r *reconciler) outdated(key informers.Key, b *apisv1alpha2.APIBinding) boo
 	if !ok || string(cluster) != b.Status.APIExportClusterName {
 		return false
 	}
+	if selected, err := r.selected(slice.Status.ShardSelector); err != nil || !selected {
+		return false // whoever binds
+	}
 	return r.Exports.HasBindings(cluster, slice.Spec.Export.Name) != (len(slice.Status.Endpoints) > 0)
+}
+
+// selected tells whether a selector selects this shard.
+func (r *reconciler) selected(selector string) (bool, error) {
+	parsed, err := labels.Parse(selector)
+	if err != nil || parsed.Empty() {
+		return err == nil, err
+	}
+	shard, err := r.Set.Shards.Get(logicalcluster.Root, "", r.ShardName)
+	return err == nil && parsed.Matches(labels.Set(shard.Labels)), err
+}
+
+// partition returns the selector of the partition of a slice, and what is wrong with it.
+func (r *reconciler) partition(cluster logicalcluster.Name, name string) (selector string, problem error) {
+	if name == "" {
+		return "", nil
+	}
+	p, err := r.Set.Partitions.Get(cluster, "", name)
+	if err != nil {
+		return "", fmt.Errorf("there is no Partition %q in this workspace", name)
+	}
+	if p.Spec.Selector == nil {
+		return "", nil
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(p.Spec.Selector)
+	if err != nil {
+		return "", fmt.Errorf("the selector of the Partition %q: %w", name, err)
+	}
+	return parsed.String(), nil
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
@@ -113,9 +161,23 @@ func (r *reconciler) describe(from logicalcluster.Name, slice *apisv1alpha1.APIE
 		return err
 	}
 	scheduling.SetCondition(&status.Conditions, corev1alpha1.Condition{Type: apisv1alpha1.APIExportEndpointSliceExportValid, Status: metav1.ConditionTrue})
+	valid := corev1alpha1.Condition{Type: apisv1alpha1.APIExportEndpointSlicePartitionValid, Status: metav1.ConditionTrue}
+	selector, problem := r.partition(from, slice.Spec.Partition)
+	if problem != nil {
+		valid.Status, valid.Severity, valid.Reason, valid.Message = metav1.ConditionFalse, "Error", apisv1alpha1.ReasonPartitionInvalidReference, problem.Error()
+	}
+	scheduling.SetCondition(&status.Conditions, valid)
+	if problem != nil {
+		return nil // what is served goes on until it is known what else is wanted
+	}
+	status.ShardSelector = selector
+	selected, err := r.selected(selector)
+	if err != nil {
+		return err
+	}
 	cluster := logicalcluster.Of(export)
 	status.Endpoints = nil
-	if !r.Exports.HasBindings(cluster, export.Name) {
+	if !selected || !r.Exports.HasBindings(cluster, export.Name) {
 		return nil
 	}
 	shard, err := r.Set.Shards.Get(logicalcluster.Root, "", r.ShardName)

@@ -3,22 +3,28 @@ package apisharing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// defaultBinding returns the name and the status and claims of the one binding of a workspace.
+// defaultBinding returns the name and the status and claims of the one binding of a workspace that not every workspace has.
 func defaultBinding(t *testing.T, ctx context.Context, workspace *kcptest.Cluster) (name, text string) {
 	t.Helper()
 	list, err := workspace.Dynamic(t, kcptest.Masters).Resource(bindings).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	list.Items = slices.DeleteFunc(list.Items, func(b unstructured.Unstructured) bool {
+		path, _, _ := unstructured.NestedString(b.Object, "spec", "reference", "export", "path")
+		return path == "root"
+	})
 	if len(list.Items) != 1 {
 		return "", fmt.Sprintf("%d bindings", len(list.Items))
 	}

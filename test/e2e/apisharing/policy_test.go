@@ -61,6 +61,7 @@ metadata: {name: everything}
 rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 `)
 	grant("everything", kcptest.Alice.Name)
+	p.Kubectl(t, "create", "clusterrolebinding", "everybody", "--clusterrole=everything", "--group=system:authenticated")
 	grant("reader", "apis.kcp.io:binding:"+kcptest.Alice.Name)
 	kcptest.Eventually(t, "what the policy allows is allowed", func(ctx context.Context) error {
 		_, err := client.List(ctx, metav1.ListOptions{})

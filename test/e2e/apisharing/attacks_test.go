@@ -1,0 +1,246 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// limit gives the export of a provider a policy that allows nothing, and waits until it is in force for Alice in a consumer.
+func limit(t *testing.T, p, consumer *kcptest.Cluster) {
+	t.Helper()
+	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
+	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
+		return forbidden(err)
+	})
+}
+
+func TestAnIdentityInTheURLIsNoWayAroundRules(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	victim, consumer := provider(t), server.Cluster(t)
+	bind(t, consumer, victim)
+	create(t, consumer, "one")
+	identity := identityOf(t, ctx, victim)
+	consumer.Grant(t, kcptest.Alice, "cluster-admin")
+	limit(t, victim, consumer)
+	inside := consumer.Dynamic(t, kcptest.Alice)
+	for _, suffix := range []string{":" + identity, ":"} {
+		resource := widgets
+		resource.Resource += suffix
+		if _, err := inside.Resource(resource).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
+			t.Errorf("the policy of the provider does not hold for %s", resource.Resource)
+		}
+		if err := inside.Resource(resource).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{}); err == nil {
+			t.Errorf("the policy of the provider does not hold for %s", resource.Resource)
+		}
+	}
+	everywhere := widgets
+	everywhere.Resource += ":" + identity
+	_, err := server.Named("*").Dynamic(t, kcptest.Alice).Resource(everywhere).List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	// What the server writes into a status is the server's.
+	bound := fmt.Sprintf(`{"status":{"boundResources":[{"group":"example.org","resource":"widgets","schema":{"name":"x","UID":"x","identityHash":%q}}]}}`, identity)
+	for _, suffix := range []string{"", ":", ":" + identity} {
+		resource := bindings
+		resource.Resource += suffix
+		if _, err := inside.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, []byte(bound), metav1.PatchOptions{}, "status"); err == nil {
+			t.Errorf("the status of an APIBinding was written as %s", resource.Resource)
+		}
+	}
+}
+
+func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	victim, consumer, thief := provider(t), server.Cluster(t), server.Cluster(t)
+	bind(t, consumer, victim)
+	create(t, consumer, "one")
+	identity := identityOf(t, ctx, victim)
+	thief.Grant(t, kcptest.Alice, "cluster-admin")
+	thief.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
+	kcptest.Eventually(t, "the export of the thief has an identity", func(ctx context.Context) error {
+		if identityOf(t, ctx, thief) == "" {
+			return fmt.Errorf("it has none")
+		}
+		return nil
+	})
+	client := thief.Dynamic(t, kcptest.Alice)
+	stolen := []byte(fmt.Sprintf(`{"status":{"identityHash":%q}}`, identity))
+	for _, suffix := range []string{"", ":", ":" + identity} {
+		resource := exports
+		resource.Resource += suffix
+		if _, err := client.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, stolen, metav1.PatchOptions{}, "status"); err == nil {
+			t.Errorf("the status of an APIExport was written as %s", resource.Resource)
+		}
+	}
+	// Neither does a new export get it from who creates it, nor an old one from a secret without the key.
+	born := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": "born"},
+		"spec": map[string]any{}, "status": map[string]any{"identityHash": identity},
+	}}
+	if _, err := client.Resource(exports).Create(ctx, born, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	thief.Kubectl(t, "create", "secret", "generic", "stolen", "--from-literal=key="+identity)
+	named := []byte(`{"spec":{"identity":{"secretRef":{"name":"stolen","namespace":"default"}}}}`)
+	if _, err := client.Resource(exports).Patch(ctx, "widgets", types.MergePatchType, named, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the export tells that the secret is of another identity", func(ctx context.Context) error {
+		e, err := client.Resource(exports).Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(e.Object["status"]); !strings.Contains(text, "IdentityVerificationFailed") || strings.Contains(text, identity) {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+	// A claim by the identity sees what consumers of the thief accept, and no consumer has.
+	claim := []byte(fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"example.org","resource":"gadgets","verbs":["*"],"identityHash":%q}]}}`, identity))
+	if _, err := client.Resource(exports).Patch(ctx, "widgets", types.MergePatchType, claim, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, cluster := range []string{"*", consumer.Name} {
+		for _, resource := range []string{"widgets", "widgets:" + identity, "widgets:", "gadgets"} {
+			list, err := view(t, kcptest.Alice, thief, cluster).Resource(widgets.GroupVersion().WithResource(resource)).List(ctx, metav1.ListOptions{})
+			if err == nil && len(list.Items) > 0 {
+				t.Errorf("the thief sees %s of %s: %v", resource, cluster, list.Items)
+			}
+		}
+	}
+	for _, name := range []string{"widgets", "born"} {
+		e, err := thief.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hash, _, _ := unstructured.NestedString(e.Object, "status", "identityHash"); hash == identity {
+			t.Errorf("the export %s has the identity of another", name)
+		}
+	}
+}
+
+func TestHeadersDoNotMakeAnybodyAProvider(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	path := "/services/apiexport/" + p.Name + "/widgets/clusters/" + consumer.Name + "/apis/example.org/v1/widgets"
+	for header, value := range map[string]string{
+		"X-Remote-User": kcptest.Masters.Name, "X-Remote-Group": "system:masters", "Impersonate-User": kcptest.Masters.Name,
+		"Impersonate-Group": "system:masters", "X-Kcp-Internal-Deep-Subjectaccessreview": "true", "X-Remote-Extra-Authentication.kcp.io%2fcluster-name": p.Name,
+		"X-Kcp-Virtual-Resource-Hops": "1",
+	} {
+		headers := http.Header{header: {value}}
+		if header == "Impersonate-Group" {
+			headers.Set("Impersonate-User", kcptest.Alice.Name)
+		}
+		for _, target := range []string{path, strings.Replace(path, consumer.Name, "*", 1)} {
+			if code, body := p.Raw(t, kcptest.Alice, http.MethodGet, target, headers, ""); code != http.StatusForbidden {
+				t.Errorf("%s: %d %.200s", header, code, body)
+			}
+		}
+	}
+	// Not even who may do everything can be somebody else there: whom requests speak of is their sender.
+	if code, body := p.Raw(t, kcptest.Masters, http.MethodGet, path, http.Header{"Impersonate-User": {kcptest.Alice.Name}}, ""); code != http.StatusForbidden {
+		t.Errorf("impersonation by an administrator: %d %.200s", code, body)
+	}
+}
+
+func TestSubresourcesForgeNoLabels(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	consumer := server.Cluster(t)
+	namespaces := consumer.Dynamic(t, kcptest.Masters).Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	const forged = "claimed.internal.apis.kcp.io/forged"
+	patched, err := namespaces.Patch(ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"`+forged+`":"x"}}}`), metav1.PatchOptions{}, "status")
+	if err != nil || patched.GetLabels()[forged] != "" {
+		t.Errorf("the labels are %v, %v", patched.GetLabels(), err)
+	}
+	whole, err := namespaces.Get(ctx, "default", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole.SetLabels(map[string]string{forged: "x"})
+	finalized, err := namespaces.Update(ctx, whole, metav1.UpdateOptions{}, "finalize")
+	if err != nil || finalized.GetLabels()[forged] != "" {
+		t.Errorf("finalizing: %v, %v", finalized, err)
+	}
+}
+
+func TestAnExportThatLostANameReachesNothing(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	one, two, consumer := provider(t), provider(t), server.Cluster(t)
+	bind(t, consumer, one)
+	second := binding(two)
+	second.SetName("second")
+	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the second binding has found its export", func(ctx context.Context) error {
+		_, err := view(t, kcptest.Masters, two, consumer.Name).Resource(bindings).Get(ctx, "second", metav1.GetOptions{})
+		return err
+	})
+	inside := view(t, kcptest.Masters, two, consumer.Name).Resource(widgets).Namespace("default")
+	_, err := inside.Create(ctx, widget("planted", 1), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = inside.List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
+func TestAClaimOnAnotherExportKeepsToItsPolicy(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	owner, claimant, consumer := provider(t), server.Cluster(t), server.Cluster(t)
+	identity := identityOf(t, ctx, owner)
+	claimant.Apply(t, fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIExport
+metadata: {name: widgets}
+spec:
+  permissionClaims: [{group: example.org, resource: widgets, verbs: ["*"], identityHash: %s}]
+`, identity))
+	bind(t, consumer, owner)
+	create(t, consumer, "one")
+	kubectl := consumer.Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
+	kubectl.Run(t, "kcp", "bind", "apiexport", claimant.Name+":widgets", "--name", "claims", "--accept-all-permission-claims")
+	claimant.Grant(t, kcptest.Alice, "cluster-admin")
+	list := func(ctx context.Context) error {
+		list, err := view(t, kcptest.Alice, claimant, consumer.Name).Resource(widgets).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) != 1 {
+			err = fmt.Errorf("there are %v", list.Items)
+		}
+		return err
+	}
+	kcptest.Eventually(t, "what is claimed is seen", list)
+	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
+	if _, err := owner.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the policy of the export that is claimed from holds", func(ctx context.Context) error { return forbidden(list(ctx)) })
+	owner.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: reader}
+rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
+`)
+	owner.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--group=apis.kcp.io:binding:system:authenticated")
+	kcptest.Eventually(t, "what the policy allows is allowed", list)
+	err := view(t, kcptest.Alice, claimant, consumer.Name).Resource(widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}

@@ -1,0 +1,73 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	const annotation = "internal.apis.kcp.io/unused-since"
+	p, consumer := provider(t), server.Cluster(t)
+	bind(t, consumer, p)
+	schema, err := p.Dynamic(t, kcptest.Masters).Resource(schemas).Get(ctx, "v1.widgets.example.org", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := string(schema.GetUID())
+	kept := server.Named("system:bound-crds").Dynamic(t, kcptest.Masters).Resource(schemas)
+	mark := func(since string) {
+		t.Helper()
+		if _, err := kept.Patch(ctx, uid, types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, annotation, since)), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Whatever it is marked with, a schema in use stays.
+	mark("2020-01-01T00:00:00Z")
+	kcptest.Eventually(t, "a mark on a schema in use is removed", func(ctx context.Context) error {
+		s, err := kept.Get(ctx, uid, metav1.GetOptions{})
+		if err == nil && s.GetAnnotations()[annotation] != "" {
+			err = fmt.Errorf("it is %v", s.GetAnnotations())
+		}
+		return err
+	})
+	unbind := func() {
+		t.Helper()
+		client := consumer.Dynamic(t, kcptest.Masters).Resource(bindings)
+		if err := client.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+			_, err := client.Get(ctx, "widgets", metav1.GetOptions{})
+			return kcptest.Gone(err)
+		})
+	}
+	unbind()
+	// It was not used since a minute: long enough not to be one that is about to be used, and too short to be removed.
+	mark(time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
+	bind(t, consumer, p)
+	kcptest.Eventually(t, "who binds takes the mark away", func(ctx context.Context) error {
+		s, err := kept.Get(ctx, uid, metav1.GetOptions{})
+		if err == nil && s.GetAnnotations()[annotation] != "" {
+			err = fmt.Errorf("it is %v", s.GetAnnotations())
+		}
+		return err
+	})
+	create(t, consumer, "one")
+	unbind()
+	mark(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+	kcptest.Eventually(t, "the schema is removed", func(ctx context.Context) error {
+		_, err := kept.Get(ctx, uid, metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	bind(t, consumer, p)
+	create(t, consumer, "again")
+}

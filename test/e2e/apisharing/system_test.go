@@ -1,0 +1,264 @@
+package apisharing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// bindingsTo returns the bindings of a cluster to an export, by name.
+func bindingsTo(t *testing.T, cluster *kcptest.Cluster, path, export string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	list, err := cluster.Dynamic(t, kcptest.Masters).Resource(bindings).List(kcptest.Context(t), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]*unstructured.Unstructured{}
+	for i, b := range list.Items {
+		of, _, _ := unstructured.NestedStringMap(b.Object, "spec", "reference", "export")
+		if of["path"] == path && of["name"] == export {
+			found[b.GetName()] = &list.Items[i]
+		}
+	}
+	return found
+}
+
+// identityOfSystem returns the identity of an export of root.
+func identityOfSystem(t *testing.T, name string) string {
+	t.Helper()
+	var hash string
+	kcptest.Eventually(t, name+" has an identity", func(ctx context.Context) error {
+		e, err := server.Named("root").Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if hash, _, _ = unstructured.NestedString(e.Object, "status", "identityHash"); hash == "" {
+			return fmt.Errorf("its status is %v", e.Object["status"])
+		}
+		return nil
+	})
+	return hash
+}
+
+func TestEveryWorkspaceHasBoundTheAPIsOfTheServer(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	identityOfSystem(t, "tenancy.kcp.io")
+	identityOfSystem(t, "topology.kcp.io")
+	parent := server.Cluster(t)
+	parent.Apply(t, "apiVersion: tenancy.kcp.io/v1alpha1\nkind: WorkspaceType\nmetadata: {name: bare}\nspec: {}\n")
+	for _, typeName := range []string{"universal", "bare"} {
+		path := map[string]string{"universal": "root"}[typeName]
+		made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(typeName, path, typeName))
+		var written []string
+		for _, export := range []string{"tenancy.kcp.io", "topology.kcp.io"} {
+			for name, b := range bindingsTo(t, made, "root", export) {
+				if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != "Bound" || !strings.HasPrefix(name, export+"-") {
+					t.Errorf("%s: the binding %s is %v", typeName, name, b.Object["status"])
+				}
+				written = append(written, b.GetResourceVersion())
+			}
+		}
+		namespaces, err := made.Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var expected []string
+		for i := range namespaces.Items {
+			expected = append(expected, namespaces.Items[i].ResourceVersion)
+		}
+		slices.Sort(written)
+		if slices.Sort(expected); !slices.Equal(written, expected) {
+			t.Errorf("%s: the bindings are of the revisions %v, and the namespaces, with which they are written once, of %v", typeName, written, expected)
+		}
+	}
+	kubectl := server.Named(parent.Name+":universal").Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
+	if out := strings.Join(strings.Fields(kubectl.Run(t, "kcp", "get", "apis")), " "); !strings.Contains(out, "→ root:tenancy.kcp.io") ||
+		!strings.Contains(out, "partitions topology.kcp.io v1alpha1 Partition APIBinding topology.kcp.io-") {
+		t.Errorf("the providers are\n%s", out)
+	}
+}
+
+func TestAWorkspaceThatNobodyHasEnteredStoresNoBinding(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	parent := server.Cluster(t)
+	made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("idle", "root", "universal"))
+	// Not even with a request for the APIs themselves.
+	if _, err := made.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cluster := parent.GetWorkspace(t, "idle").Spec.Cluster
+	for _, resource := range []schema.GroupVersionResource{bindings, {Version: "v1", Resource: "namespaces"}} {
+		list, err := server.Named("*").Metadata(t, kcptest.Masters).Resource(resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			if list.Items[i].Annotations["kcp.io/cluster"] == cluster {
+				t.Errorf("it has %s %s", resource.Resource, list.Items[i].Name)
+			}
+		}
+	}
+}
+
+func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	identityOfSystem(t, "tenancy.kcp.io")
+	parent := server.Cluster(t)
+	made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("one", "root", "universal"))
+	client := made.Dynamic(t, kcptest.Masters).Resource(bindings)
+	for name := range bindingsTo(t, made, "root", "tenancy.kcp.io") {
+		err := client.Delete(ctx, name, metav1.DeleteOptions{})
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+		if err != nil && !strings.Contains(err.Error(), "every workspace has bound root:tenancy.kcp.io") {
+			t.Errorf("the refusal is %v", err)
+		}
+	}
+	// Another binding of the same does no harm, and can be removed.
+	kubectl := made.Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
+	kubectl.Run(t, "kcp", "bind", "apiexport", "root:tenancy.kcp.io")
+	made.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("child", "root", "universal"))
+	kubectl.Run(t, "delete", "apibinding", "tenancy.kcp.io")
+	if _, err := made.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Get(ctx, "child", metav1.GetOptions{}); err != nil {
+		t.Errorf("the workspace inside: %v", err)
+	}
+	if len(bindingsTo(t, made, "root", "tenancy.kcp.io")) != 1 {
+		t.Errorf("the bindings are %v", bindingsTo(t, made, "root", "tenancy.kcp.io"))
+	}
+	if err := parent.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the workspace goes with its bindings", func(ctx context.Context) error {
+		_, err := parent.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Get(ctx, "one", metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+}
+
+func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	identity := identityOfSystem(t, "tenancy.kcp.io")
+	p, consumer, silent := provider(t), server.Cluster(t), server.Cluster(t)
+	claim := func(identity string) error {
+		patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"tenancy.kcp.io","resource":"workspaces","verbs":["*"],"identityHash":%q}]}}`, identity)
+		_, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	}
+	kcptest.WantReason(t, claim(""), metav1.StatusReasonInvalid)
+	if err := claim(identity); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*kcptest.Cluster{consumer, silent} {
+		bind(t, c, p)
+		c.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("before", "root", "universal"))
+	}
+	server.Named(consumer.Name).Command(t, "kubectl", kcptest.Masters).WithPlugins(t).Run(t, "kcp", "claims", "accept", "apibinding", "widgets")
+	sees := func(cluster string, names ...string) {
+		t.Helper()
+		kcptest.Eventually(t, fmt.Sprintf("the provider sees the workspaces %v", names), func(ctx context.Context) error {
+			list, err := view(t, kcptest.Masters, p, cluster).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			var seen []string
+			for i := range list.Items {
+				seen = append(seen, list.Items[i].GetName())
+			}
+			if slices.Sort(seen); !slices.Equal(seen, names) {
+				return fmt.Errorf("it sees %v", seen)
+			}
+			return nil
+		})
+	}
+	sees("*", "before")
+	inside := view(t, kcptest.Masters, p, consumer.Name).Resource(kcptest.Workspaces)
+	if _, err := inside.Create(ctx, kcptest.Workspace("made", "root", "universal"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	sees(consumer.Name, "before", "made")
+	kcptest.Eventually(t, "what the provider has made is ready", func(context.Context) error {
+		if phase := consumer.GetWorkspace(t, "made").Status.Phase; phase != "Ready" {
+			return fmt.Errorf("its phase is %q", phase)
+		}
+		return nil
+	})
+	_, err := view(t, kcptest.Masters, p, silent.Name).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	identified := kcptest.Workspaces
+	identified.Resource += ":" + identity
+	list, err := server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) < 3 {
+		t.Errorf("by the identity, workspaces of all clusters are %v, %v", list, err)
+	}
+	identified.Resource = kcptest.Workspaces.Resource + ":" + identityOf(t, ctx, p)
+	if _, err := server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("by the identity of another export: %v", err)
+	}
+	if err := inside.Delete(ctx, "made", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	sees("*", "before")
+}
+
+func TestRootLimitsWhatMayBeDoneToWorkspaces(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	parent := server.Cluster(t)
+	parent.Grant(t, kcptest.Alice, "cluster-admin")
+	parent.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("hers", "root", "universal"))
+	status := func(in *kcptest.Cluster, name string) error {
+		_, err := in.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).
+			Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Unavailable"}}`), metav1.PatchOptions{}, "status")
+		return err
+	}
+	// An administrator may do everything there by the rules of the cluster.
+	kcptest.WantReason(t, status(parent, "hers"), metav1.StatusReasonForbidden)
+	// Nobody has entered it, so that no binding is stored.
+	fresh := server.Named(parent.GetWorkspace(t, "hers").Spec.Cluster)
+	fresh.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("inside", "root", "universal"))
+	kcptest.WantReason(t, status(fresh, "inside"), metav1.StatusReasonForbidden)
+	if _, err := parent.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(ctx, "hers", metav1.GetOptions{}, "status"); err != nil {
+		t.Errorf("reading is allowed: %v", err)
+	}
+}
+
+func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	identityOfSystem(t, "tenancy.kcp.io")
+	root, consumer := server.Named("root"), server.Cluster(t)
+	consumer.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("one", "root", "universal"))
+	config := viewConfig(kcptest.Masters, root, "*")
+	config.Host = strings.Replace(config.Host, "/widgets/", "/tenancy.kcp.io/", 1)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
+	if err != nil || !slices.ContainsFunc(list.Items, func(w unstructured.Unstructured) bool { return w.GetAnnotations()["kcp.io/cluster"] == consumer.Name }) {
+		t.Errorf("the workspaces are %v, %v", list, err)
+	}
+	kcptest.Eventually(t, "there is a URL for them", func(ctx context.Context) error {
+		slice, err := root.Dynamic(t, kcptest.Masters).Resource(endpoints).Get(ctx, "tenancy.kcp.io", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(slice.Object["status"]); !strings.Contains(text, "/services/apiexport/root/tenancy.kcp.io") {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+}
