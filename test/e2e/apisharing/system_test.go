@@ -219,20 +219,31 @@ func TestRootLimitsWhatMayBeDoneToWorkspaces(t *testing.T) {
 	parent := server.Cluster(t)
 	parent.Grant(t, kcptest.Alice, "cluster-admin")
 	parent.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("hers", "root", "universal"))
-	status := func(in *kcptest.Cluster, name string) error {
-		_, err := in.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).
-			Patch(ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"Unavailable"}}`), metav1.PatchOptions{}, "status")
-		return err
+	kind := "apiVersion: tenancy.kcp.io/v1alpha1\nkind: WorkspaceType\nmetadata: {name: mine}\nspec: {}\n"
+	status := func(in *kcptest.Cluster, what string) {
+		t.Helper()
+		_, err := in.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes).
+			Patch(ctx, "mine", types.MergePatchType, []byte(`{"status":{"conditions":[]}}`), metav1.PatchOptions{}, "status")
+		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+		if err != nil && !strings.Contains(err.Error(), `API export "root"|"tenancy.kcp.io" policy`) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := in.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes).Get(ctx, "mine", metav1.GetOptions{}, "status"); err != nil {
+			t.Errorf("%s: reading is allowed: %v", what, err)
+		}
 	}
-	// An administrator may do everything there by the rules of the cluster.
-	kcptest.WantReason(t, status(parent, "hers"), metav1.StatusReasonForbidden)
-	// Nobody has entered it, so that no binding is stored.
+	// An administrator may do everything by the rules of the cluster.
+	parent.Apply(t, kind)
+	status(parent, "with a binding")
+	// Nobody has entered this one, so that no binding is stored.
 	fresh := server.Named(parent.GetWorkspace(t, "hers").Spec.Cluster)
-	fresh.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("inside", "root", "universal"))
-	kcptest.WantReason(t, status(fresh, "inside"), metav1.StatusReasonForbidden)
-	if _, err := parent.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(ctx, "hers", metav1.GetOptions{}, "status"); err != nil {
-		t.Errorf("reading is allowed: %v", err)
+	mine := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "mine"}, "spec": map[string]any{},
+	}}
+	if _, err := fresh.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes).Create(ctx, mine, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
+	status(fresh, "without a binding")
 }
 
 func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
