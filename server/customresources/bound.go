@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -180,7 +181,7 @@ func (r *registry) bind(u use, b binding) {
 		utilruntime.HandleError(err)
 		return
 	}
-	r.replace(u.cluster, u.key, Installed{Definition: d, Terminating: b.deleting, Binding: b.name})
+	r.replace(u.cluster, u.key, Installed{Definition: d, Terminating: b.deleting, Binding: b.name, boundAt: time.Since(r.made)})
 }
 
 // unbind ends that a cluster serves a resource because of a binding.

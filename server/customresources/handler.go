@@ -181,6 +181,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, r, apierrors.NewInternalError(logicalcluster.ErrMissing))
 		return
 	}
+	_, claimed := identityFrom(r.Context())
 	r, ok = withNamedIdentity(r, info)
 	if !ok {
 		notServed(w, r)
@@ -196,7 +197,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer end()
 		r = r.WithContext(ctx)
 	}
-	installed, err := h.find(r, cluster, key, info)
+	installed, err := h.find(r, cluster, key, info, claimed)
 	if err != nil {
 		fail(w, r, err)
 		return
@@ -220,8 +221,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// find returns what serves a request, empty if nothing does.
-func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo) (Installed, error) {
+// find returns what serves a request, empty if nothing does. What a view has claimed was authorized by the view.
+func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo, claimed bool) (Installed, error) {
 	if view, ok := viewFrom(r.Context()); ok {
 		installed, _ := h.registry.get(view, key)
 		return installed, nil
@@ -248,10 +249,10 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 		if installed, err = h.live(r.Context(), cluster.Name, key); err != nil {
 			return Installed{}, err
 		}
-		if installed.Binding != "" && !identified { // who names an identity has been authorized by the view
-			if err := h.authorizeAgain(r.Context()); err != nil {
-				return Installed{}, err
-			}
+	}
+	if installed.Binding != "" && !claimed && h.cameBefore(r.Context(), installed) {
+		if err := h.authorizeAgain(r.Context()); err != nil {
+			return Installed{}, err
 		}
 	}
 	if identified && (installed.Definition == nil || installed.Identity != identity) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -58,6 +59,12 @@ func (h *Handler) coming(ctx context.Context, cluster logicalcluster.Name, key s
 		}
 	}
 	return false, false, err
+}
+
+// cameBefore tells whether a request has come before what is bound was known here, so that it may have been authorized without.
+func (h *Handler) cameBefore(ctx context.Context, installed Installed) bool {
+	received, ok := request.ReceivedTimestampFrom(ctx)
+	return !ok || received.Sub(h.registry.made) <= installed.boundAt
 }
 
 // authorizeAgain asks for permission once more: when that was asked, nobody knew yet that the resource is bound, and so

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -27,10 +28,19 @@ type Installed struct {
 	Terminating bool
 	// Binding is the name of the APIBinding that made the cluster hold it; empty for a definition of the cluster's own.
 	Binding string
+	// boundAt is when the registry learned of the binding, as the time that had passed since it was made.
+	boundAt time.Duration
+}
+
+// same tells whether two are the same, whenever that was learned of.
+func (i Installed) same(other Installed) bool {
+	i.boundAt = other.boundAt
+	return i == other
 }
 
 // registry knows the definitions of all clusters, each distinct one once. It is fed by an informer.
 type registry struct {
+	made    time.Time
 	compile func(*Definition) (http.Handler, error)
 	system  map[string]*Definition // by Key
 	// moved is told when a resource of a cluster is served by another definition than before, or not at all any more;
@@ -53,7 +63,7 @@ type registry struct {
 
 func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 	return &registry{
-		compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
+		made: time.Now(), compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
 		byContent: map[contentKey]*Definition{},
 		byKey:     map[string]sets.Set[*Definition]{},
 		installed: map[logicalcluster.Name]map[string]Installed{},
@@ -164,7 +174,7 @@ func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
 func (r *registry) replace(cluster logicalcluster.Name, key string, now Installed) {
 	r.mu.Lock()
 	before := r.installed[cluster][key]
-	if before == now {
+	if before.same(now) {
 		r.mu.Unlock()
 		return
 	}

@@ -64,7 +64,10 @@ func Shown(all *exports.Exports, list func(view logicalcluster.Name) []customres
 			}
 			for _, provider := range all.WithIdentity(claim.IdentityHash) {
 				offered := list(customresources.ViewOf(logicalcluster.Of(provider), provider.Name))
-				if at := slices.IndexFunc(offered, func(i customresources.Installed) bool { return i.Key() == key && i.Identity == claim.IdentityHash }); at >= 0 {
+				claimed := func(i customresources.Installed) bool {
+					return i.Key() == key && (i.Identity == claim.IdentityHash || i.IsSystem()) // the server's own are stored without one
+				}
+				if at := slices.IndexFunc(offered, claimed); at >= 0 {
 					shown = append(shown, offered[at])
 					break
 				}

@@ -197,6 +197,11 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 	})
 	_, err := view(t, kcptest.Masters, p, silent.Name).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	// kubectl finds the resource by discovery of the view.
+	out := consumer.Command(t, "kubectl", kcptest.Masters).Run(t, "--server", viewConfig(kcptest.Masters, p, "*").Host, "get", "workspaces", "-o", "name")
+	if got := strings.Fields(out); len(got) != 2 {
+		t.Errorf("kubectl sees %v", got)
+	}
 	identified := kcptest.Workspaces
 	identified.Resource += ":" + identity
 	list, err := server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{})
