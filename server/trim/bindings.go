@@ -17,12 +17,19 @@ func (t *Trimmer) APIBinding(obj runtime.Object) {
 	b := obj.(*apisv1alpha2.APIBinding)
 	b.TypeMeta = metav1.TypeMeta{}
 	t.meta(&b.ObjectMeta)
+	of := ""
 	if export := b.Spec.Reference.Export; export != nil {
 		export.Path, export.Name = t.string(export.Path), t.string(export.Name)
+		of = export.Name
 	}
+	exact := make(map[string]string, len(b.Annotations))
+	for key, value := range b.Annotations {
+		exact[t.string(key)] = t.string(value)
+	}
+	b.Annotations = exact
 	status := &b.Status
 	status.APIExportClusterName, status.Phase = t.string(status.APIExportClusterName), apisv1alpha2.APIBindingPhase(t.string(string(status.Phase)))
-	slot := &t.bindings[maphash.String(t.seed, status.APIExportClusterName+"|"+b.Name)%remembered]
+	slot := &t.bindings[maphash.String(t.seed, status.APIExportClusterName+"|"+of)%remembered]
 	if *slot == nil {
 		*slot = &apisv1alpha2.APIBindingStatus{}
 	}
@@ -35,6 +42,7 @@ func (t *Trimmer) APIBinding(obj runtime.Object) {
 		c.Type, c.Status = t.string(c.Type), metav1.ConditionStatus(t.string(string(c.Status)))
 		c.Reason, c.Message = t.string(c.Reason), t.string(c.Message)
 	}
+	share(&(*slot).Conditions, &status.Conditions) // those that were bound in the same second
 }
 
 // share makes own what another object has if it is equal, and otherwise what others get.
