@@ -9,6 +9,8 @@ import (
 type registered struct {
 	handler Handler
 	at      *Informer
+	// untold are the keys of objects that were there before the handler, and that it has not been told of yet.
+	untold map[string]bool
 }
 
 // Branch returns a view of i over the same objects, and what ends it: the handlers that were added to the branch are told
@@ -22,7 +24,12 @@ func (i *Informer) Branch() (branch *Informer, end func()) {
 	return branch, func() {
 		root.mu.Lock()
 		defer root.mu.Unlock()
-		root.handlers = slices.DeleteFunc(root.handlers, func(r registered) bool { return r.at == branch })
+		root.handlers = slices.DeleteFunc(root.handlers, func(r *registered) bool {
+			if r.at == branch {
+				r.untold = nil
+			}
+			return r.at == branch
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ package informers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -84,7 +85,7 @@ type Informer struct {
 	transform func(runtime.Object)
 
 	mu       sync.Mutex // guards handlers and serialises delivery
-	handlers []registered
+	handlers []*registered
 	root     *Informer // of a branch: the informer that it is of
 	synced   chan struct{}
 	once     sync.Once
@@ -147,20 +148,50 @@ func (i *Informer) HasSynced() bool {
 	}
 }
 
-// AddHandler registers h and delivers what is in the store as additions first.
+// AddHandler registers h, and delivers what is in the store as additions. Changes meanwhile are delivered as they come, so
+// that nobody waits for a handler that is new to very many objects.
 func (i *Informer) AddHandler(h Handler) {
 	root := i
 	if i.root != nil {
 		root = i.root
 	}
 	root.mu.Lock()
+	keys := root.store.keys()
+	r := &registered{handler: h, at: i, untold: make(map[string]bool, len(keys))}
+	for _, key := range keys {
+		r.untold[key] = true
+	}
+	root.handlers = append(root.handlers, r)
+	root.mu.Unlock()
+	for some := range slices.Chunk(keys, atOnce) {
+		root.mu.Lock()
+		for _, key := range some {
+			if !r.untold[key] {
+				continue
+			}
+			if obj, ok := root.store.peek(key); ok {
+				r.deliver(key, nil, obj)
+			}
+		}
+		root.mu.Unlock()
+	}
+	root.mu.Lock()
 	defer root.mu.Unlock()
-	for _, key := range root.store.keys() {
-		if obj, ok := root.store.get(key); ok {
-			h(nil, obj)
+	r.untold = nil
+}
+
+// atOnce is how many objects a new handler is told of while changes wait.
+const atOnce = 100
+
+// deliver tells the handler of a change. What it has never heard of is new to it, and cannot be deleted.
+func (r *registered) deliver(key string, old, obj runtime.Object) {
+	if r.untold[key] {
+		delete(r.untold, key)
+		if old = nil; obj == nil {
+			return
 		}
 	}
-	root.handlers = append(root.handlers, registered{h, i})
+	r.handler(old, obj)
 }
 
 // Run lists and watches until ctx ends.
@@ -204,7 +235,7 @@ func (s *deliveringStore) put(key string, obj runtime.Object) error {
 	if err := s.store.set(key, obj); err != nil {
 		return err
 	}
-	s.deliver(old, s.store.unpacked(obj))
+	s.deliver(key, old, s.store.unpacked(obj))
 	return nil
 }
 
@@ -227,7 +258,7 @@ func (s *deliveringStore) drop(key string) error {
 	if err := s.store.remove(key, old); err != nil {
 		return err
 	}
-	s.deliver(old, nil)
+	s.deliver(key, old, nil)
 	return nil
 }
 
@@ -267,9 +298,9 @@ func sameVersion(a, b any) bool {
 	return errX == nil && errY == nil && x.GetUID() == y.GetUID() && x.GetResourceVersion() == y.GetResourceVersion()
 }
 
-func (s *deliveringStore) deliver(old, obj runtime.Object) {
+func (s *deliveringStore) deliver(key string, old, obj runtime.Object) {
 	for _, r := range s.handlers {
-		r.handler(old, obj)
+		r.deliver(key, old, obj)
 	}
 }
 

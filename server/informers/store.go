@@ -19,6 +19,8 @@ import (
 // store keeps the objects of an informer, by Key.String().
 type store interface {
 	get(key string) (runtime.Object, bool)
+	// peek is get for those who read every object once.
+	peek(key string) (runtime.Object, bool)
 	set(key string, obj runtime.Object) error
 	remove(key string, obj runtime.Object) error
 	keys() []string
@@ -37,6 +39,7 @@ func (s indexed) get(key string) (runtime.Object, bool) {
 	return obj.(runtime.Object), true
 }
 
+func (s indexed) peek(key string) (runtime.Object, bool)     { return s.get(key) }
 func (s indexed) set(_ string, obj runtime.Object) error     { return s.Update(obj) }
 func (s indexed) remove(_ string, obj runtime.Object) error  { return s.Delete(obj) }
 func (s indexed) keys() []string                             { return s.ListKeys() }
@@ -80,6 +83,16 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 	obj := s.codec.Unpack(data)
 	slot.Store(&reading{data, obj})
 	return obj, true
+}
+
+func (s *packed) peek(key string) (runtime.Object, bool) {
+	s.mu.RLock()
+	data, ok := s.objects[key]
+	s.mu.RUnlock()
+	if !ok {
+		return nil, false
+	}
+	return s.codec.Unpack(data), true
 }
 
 func (s *packed) slot(key string) *atomic.Pointer[reading] {

@@ -145,3 +145,78 @@ func TestObjectsThatCannotBePackedHaveNoPackedInformer(t *testing.T) {
 		t.Error("pods are packed")
 	}
 }
+
+func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
+	const objects = 3000
+	source := &server{}
+	for n := range objects {
+		source.objects = append(source.objects, cluster(fmt.Sprint("c", n), "1"))
+	}
+	source.has(source.objects...)
+	source.events = watch.NewFakeWithChanSize(objects+1, false)
+	lw := &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}
+	i, err := NewPacked(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, lw, func(runtime.Object) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); i.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	<-i.Synced()
+
+	known := map[string]string{}
+	last := make(chan struct{})
+	heard := 0
+	during := 0
+	i.AddHandler(func(old, obj runtime.Object) {
+		version := func(obj runtime.Object) (string, string) {
+			lc := obj.(*corev1alpha1.LogicalCluster)
+			return string(logicalcluster.Of(lc)), lc.ResourceVersion
+		}
+		if old != nil {
+			name, before := version(old)
+			if known[name] != before {
+				t.Errorf("%s was %q, the handler is told that it was %q", name, known[name], before)
+			}
+			delete(known, name)
+		}
+		if obj == nil {
+			return
+		}
+		name, now := version(obj)
+		if _, twice := known[name]; twice {
+			t.Errorf("%s is new once more", name)
+		}
+		known[name] = now
+		if now != "1" && len(known) < objects/2 {
+			during++
+		}
+		if name == "last" {
+			close(last)
+		}
+		if heard++; heard == 1 { // while the handler is told of what there is, all of this happens
+			for n := range objects / 3 {
+				source.events.Modify(cluster(fmt.Sprint("c", 3*n), "2"))
+				source.events.Delete(cluster(fmt.Sprint("c", 3*n+1), "2"))
+			}
+			source.events.Add(cluster("last", "3"))
+		}
+	})
+	select {
+	case <-last:
+	case <-time.After(30 * time.Second):
+		t.Fatal("the handler is not told of what came last")
+	}
+	if during == 0 {
+		t.Error("changes waited for the handler")
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for n := range objects {
+		want := []string{"2", "", "1"}[n%3]
+		if got := known[fmt.Sprint("c", n)]; got != want {
+			t.Errorf("the handler believes that c%d is %q, want %q", n, got, want)
+		}
+	}
+}
