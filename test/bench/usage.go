@@ -46,6 +46,22 @@ func (p *process) settled(ctx context.Context) (float64, error) {
 	return least, nil
 }
 
+// quiet returns when a server has little to do: after a start its controllers look at everything once.
+func (p *process) quiet(ctx context.Context) error {
+	for before := p.cpu(); ; {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(5 * time.Second):
+		}
+		now := p.cpu()
+		if now-before < time.Second {
+			return nil
+		}
+		before = now
+	}
+}
+
 func (p *process) collectGarbage(ctx context.Context) error {
 	_, err := p.download(ctx, "/debug/pprof/heap?gc=1")
 	return err

@@ -244,6 +244,11 @@ func (r *workspacesRun) latencies(ctx context.Context, n int) (one, active reque
 // measureOnce measures what does not depend on the number of workspaces.
 func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	few := min(n, 10_000)
+	if err := r.kcp.quiet(ctx); err != nil {
+		return err
+	}
+	part := fmt.Sprintf("-%d", time.Now().Unix()) // of the names, after a part that was interrupted
+	doomed, paced := "doomed"+part, "paced"+part
 	vanilla, err := startVanilla(ctx, r.bin, filepath.Join(r.directory, "vanilla"))
 	if err != nil {
 		return err
@@ -261,26 +266,26 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.create(ctx, 0, "root", "doomed"); err != nil {
+	if err := r.create(ctx, 0, "root", doomed); err != nil {
 		return err
 	}
 	progress("creating %d workspaces in one", few)
 	flat, err := count(ctx, creators, few, func(ctx context.Context, c, i int) error {
-		return r.create(ctx, c, "root:doomed", fmt.Sprintf("w%d", i))
+		return r.create(ctx, c, "root:"+doomed, fmt.Sprintf("w%d", i))
 	})
 	if err != nil {
 		return err
 	}
 	progress("deleting them")
 	begin := time.Now()
-	if err := r.remove(ctx, "root", "doomed"); err != nil {
+	if err := r.remove(ctx, "root", doomed); err != nil {
 		return err
 	}
 	deleted := time.Since(begin).Seconds()
 
 	path := "root"
 	for i := range depth {
-		name := fmt.Sprintf("deep%d", i)
+		name := fmt.Sprintf("deep%d%s", i, part)
 		if err := r.create(ctx, 0, path, name); err != nil {
 			return err
 		}
@@ -291,10 +296,10 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	if err := r.create(ctx, 0, "root", "paced"); err != nil {
+	if err := r.create(ctx, 0, "root", paced); err != nil {
 		return err
 	}
-	paced, err := r.pace(ctx, "root:paced", 5*pacedRate)
+	steady, err := r.pace(ctx, "root:"+paced, 5*pacedRate)
 	if err != nil {
 		return err
 	}
@@ -307,7 +312,7 @@ func (r *workspacesRun) measureOnce(ctx context.Context, n int) error {
 	r.Rows = []row{
 		first,
 		{What: fmt.Sprintf("create %d workspaces at depth %d, %d clients", few/10, depth, creators), Unit: "1/s", Ours: deep.perSecond, OursLoad: latencyOf(deep)},
-		{What: fmt.Sprintf("create workspaces, %d a second", pacedRate), Unit: "1/s", Ours: paced.perSecond, OursLoad: latencyOf(paced), Budget: "p99 ≤ 20 ms", Met: paced.p99 <= 20*time.Millisecond},
+		{What: fmt.Sprintf("create workspaces, %d a second", pacedRate), Unit: "1/s", Ours: steady.perSecond, OursLoad: latencyOf(steady), Budget: "p99 ≤ 20 ms", Met: steady.p99 <= 20*time.Millisecond},
 		{What: fmt.Sprintf("delete a workspace with %d below it", few), Unit: "s", Ours: deleted, Budget: "≤ 30 s", Met: deleted <= 30},
 		{What: fmt.Sprintf("enter %d workspaces for the first time, %d clients", min(n, mostEntered), creators), Unit: "1/s", Ours: entered.perSecond, OursLoad: latencyOf(entered)},
 		{What: "resident memory that each of these adds, server and etcd", Unit: "KiB", Ours: each, Budget: "≤ 41 KiB", Met: each <= 41},
