@@ -2,7 +2,7 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./api/... ./cli/... ./docs/... ./client/... ./server/... ./test/...
+PKGS   := ./api/... ./cli/... ./docs/... ./client/... ./operator/... ./server/... ./test/...
 export GOFLAGS += -buildvcs=false
 
 .DEFAULT_GOAL := help
@@ -76,7 +76,7 @@ test: unit e2e-server ## Run every test but those that need a host cluster.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test ./api/... ./cli/... ./client/... ./server/... ./test/host/...
+	$(GO) test ./api/... ./cli/... ./client/... ./operator/... ./server/... ./test/host/...
 	cd tools && $(GO) test ./...
 
 .PHONY: e2e-server
@@ -105,7 +105,7 @@ leak: build ## Create and delete 10,000 workspaces ten times, and look for what 
 
 .PHONY: race
 race: ## Run the unit tests with the race detector.
-	$(GO) test -race ./api/... ./cli/... ./client/... ./server/...
+	$(GO) test -race ./api/... ./cli/... ./client/... ./operator/... ./server/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -142,18 +142,18 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 
 # The API groups that the server itself serves.
 SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
-GENERATED = api config server/customresources/system
+GENERATED = api config operator server/customresources/system
 
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
-	$(BIN)/controller-gen object paths=./api/...
+	$(BIN)/controller-gen object paths=./api/... paths=./operator/certmanager/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.
-	@test -z "$$(gofmt -l api cli client server test tools)" || { gofmt -l api cli client server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
+	@test -z "$$(gofmt -l api cli client operator server test tools)" || { gofmt -l api cli client operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(BIN)/staticcheck $(PKGS)
 	cd tools && $(GO) vet ./... && $(BIN)/staticcheck ./...

@@ -1,0 +1,185 @@
+// Package apply writes the objects that the operator owns, so that it is done in one way: by server-side apply under one
+// field owner, with an owner reference, never over an object of somebody else, and not at all if nothing would change.
+package apply
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+const (
+	// FieldOwner owns every field that the operator writes.
+	FieldOwner = "kcp-operator"
+	// ManagedByLabel, with the value FieldOwner, is on every object that the operator owns. Its caches hold no others.
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	// hashAnnotation tells of what was applied last, so that fields which are wanted no more are noticed.
+	hashAnnotation = "operator.kcp.io/applied"
+)
+
+// TakenError says that an object which is to be made exists, and is not the owner's.
+type TakenError struct {
+	Kind, Name string
+	// By is the kind and name of what it belongs to, if that is known.
+	By string
+}
+
+func (e *TakenError) Error() string {
+	by := "was not made by the operator"
+	if e.By != "" {
+		by = "belongs to " + e.By
+	}
+	return fmt.Sprintf("%s %s exists and %s: delete it, or choose another name", e.Kind, e.Name, by)
+}
+
+// All makes objects what they are to be, in this order. The owner, of the same namespace, controls them from then on.
+func All(ctx context.Context, c client.Client, owner client.Object, objects ...client.Object) error {
+	for _, object := range objects {
+		if err := one(ctx, c, owner, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func one(ctx context.Context, c client.Client, owner, object client.Object) error {
+	want, err := desired(c.Scheme(), owner, object)
+	if err != nil {
+		return err
+	}
+	live, err := stored(ctx, c, want)
+	if err != nil {
+		return err
+	}
+	if live != nil {
+		if err := refuseForeign(live, owner); err != nil {
+			return err
+		}
+		if contains(live.Object, want.Object) {
+			return nil
+		}
+	}
+	err = c.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(FieldOwner), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", want.GetKind(), want.GetName(), err)
+	}
+	return nil
+}
+
+// desired is what to apply: the object as it was built, with what is on every object that the operator owns.
+func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured.Unstructured, error) {
+	gvk, err := apiutil.GVKForObject(object, scheme)
+	if err != nil {
+		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	want := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(content)}
+	want.SetGroupVersionKind(gvk)
+	delete(want.Object, "status")
+	unstructured.RemoveNestedField(want.Object, "metadata", "creationTimestamp")
+	labels := want.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[ManagedByLabel] = FieldOwner
+	want.SetLabels(labels)
+	if err := controllerutil.SetControllerReference(owner, want, scheme); err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(want.Object)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(encoded)
+	annotations := want.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[hashAnnotation] = hex.EncodeToString(sum[:8])
+	want.SetAnnotations(annotations)
+	return want, nil
+}
+
+// stored returns the object as it is, or nil if there is none. Kinds that the scheme knows are read as their types, since that
+// is how the caches hold them.
+func stored(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	gvk := want.GroupVersionKind()
+	var object client.Object = &unstructured.Unstructured{}
+	if c.Scheme().Recognizes(gvk) {
+		typed, err := c.Scheme().New(gvk)
+		if err != nil {
+			return nil, err
+		}
+		object = typed.(client.Object)
+	}
+	object.GetObjectKind().SetGroupVersionKind(gvk)
+	if err := c.Get(ctx, client.ObjectKeyFromObject(want), object); apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, err
+	}
+	live := &unstructured.Unstructured{Object: content}
+	live.SetGroupVersionKind(gvk)
+	return live, nil
+}
+
+func refuseForeign(live *unstructured.Unstructured, owner client.Object) error {
+	controller := metav1.GetControllerOf(live)
+	switch {
+	case controller != nil && controller.UID != owner.GetUID():
+		return &TakenError{Kind: live.GetKind(), Name: live.GetName(), By: controller.Kind + " " + controller.Name}
+	case controller == nil && live.GetAnnotations()[hashAnnotation] == "":
+		return &TakenError{Kind: live.GetKind(), Name: live.GetName()}
+	}
+	return nil
+}
+
+// contains tells whether all of want is in have, which may have more fields than want, but not more elements of a list.
+func contains(have, want any) bool {
+	switch want := want.(type) {
+	case map[string]any:
+		have, ok := have.(map[string]any)
+		if !ok {
+			return len(want) == 0 && have == nil
+		}
+		for key, value := range want {
+			if !contains(have[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		have, ok := have.([]any)
+		if !ok || len(have) != len(want) {
+			return len(want) == 0 && len(have) == 0
+		}
+		for i := range want {
+			if !contains(have[i], want[i]) {
+				return false
+			}
+		}
+		return true
+	case nil:
+		return have == nil
+	default:
+		return reflect.DeepEqual(have, want)
+	}
+}

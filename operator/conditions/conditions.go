@@ -1,0 +1,167 @@
+// Package conditions turns what a reconciler found into the conditions that people and programs read, in the way of kstatus:
+// Ready, Reconciling and Stalled sum up one condition for each thing that the object depends on.
+package conditions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+)
+
+// Blocked is an error that trying again does not help against. A watch wakes the reconciler when what blocks it has changed.
+type Blocked struct {
+	// Reason is one word for programs, Message a sentence that names the object which is waited for.
+	Reason, Message string
+	// Stalled says that somebody has to change something.
+	Stalled bool
+}
+
+func (b *Blocked) Error() string { return b.Message }
+
+// Wait returns an error which says that something is under way.
+func Wait(reason, format string, args ...any) error {
+	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Stall returns an error which says that somebody has to change something, and what.
+func Stall(reason, format string, args ...any) error {
+	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...), Stalled: true}
+}
+
+// Report collects what a reconciler found out about what an object depends on.
+type Report struct {
+	dependencies []string
+	found        map[string]error
+	failed       []error
+}
+
+// NewReport begins a report. Of dependencies, types of conditions, the first that is not met is what Ready tells of.
+func NewReport(dependencies ...string) *Report {
+	return &Report{dependencies: dependencies, found: map[string]error{}}
+}
+
+// Set says that a dependency is met, or why it is not. The first error of a dependency counts.
+func (r *Report) Set(dependency string, err error) {
+	if r.found[dependency] == nil {
+		r.found[dependency] = err
+	}
+	if blocked := (*Blocked)(nil); err != nil && !errors.As(err, &blocked) && !isTaken(err) {
+		r.failed = append(r.failed, err)
+	}
+}
+
+// Err is what is worth trying again.
+func (r *Report) Err() error { return errors.Join(r.failed...) }
+
+// Met tells whether dependencies are met.
+func (r *Report) Met(dependencies ...string) bool {
+	for _, dependency := range dependencies {
+		if err, known := r.found[dependency]; err != nil || !known {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready tells whether all dependencies are met.
+func (r *Report) Ready() bool { return r.Met(r.dependencies...) }
+
+// Stalled tells whether somebody has to change something.
+func (r *Report) Stalled() bool {
+	for _, err := range r.found {
+		if err != nil && cause(err).Stalled {
+			return true
+		}
+	}
+	return false
+}
+
+// Write sets the conditions.
+func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
+	set := func(name string, status bool, reason, message string) {
+		condition := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
+		if status {
+			condition.Status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(conditions, condition)
+	}
+	var first, stalled *Blocked
+	for _, dependency := range r.dependencies {
+		err, known := r.found[dependency]
+		switch {
+		case err != nil:
+			blocked := cause(err)
+			if first == nil {
+				first = blocked
+			}
+			if stalled == nil && blocked.Stalled {
+				stalled = blocked
+			}
+			set(dependency, false, blocked.Reason, blocked.Message)
+		case known:
+			set(dependency, true, "Met", "")
+		default:
+			meta.SetStatusCondition(conditions, metav1.Condition{Type: dependency, Status: metav1.ConditionUnknown, Reason: "NotReached",
+				Message: "other conditions come first", ObservedGeneration: generation})
+		}
+	}
+	switch {
+	case stalled != nil:
+		set(v1alpha1.ConditionReady, false, stalled.Reason, stalled.Message)
+		set(v1alpha1.ConditionReconciling, false, stalled.Reason, "somebody has to change something first")
+		set(v1alpha1.ConditionStalled, true, stalled.Reason, stalled.Message)
+	case first != nil:
+		set(v1alpha1.ConditionReady, false, first.Reason, first.Message)
+		set(v1alpha1.ConditionReconciling, true, first.Reason, first.Message)
+		set(v1alpha1.ConditionStalled, false, "Progressing", "")
+	default:
+		set(v1alpha1.ConditionReady, true, "Ready", "everything is as the spec asks for")
+		set(v1alpha1.ConditionReconciling, false, "Ready", "")
+		set(v1alpha1.ConditionStalled, false, "Ready", "")
+	}
+}
+
+func cause(err error) *Blocked {
+	var blocked *Blocked
+	if errors.As(err, &blocked) {
+		return blocked
+	}
+	if isTaken(err) {
+		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true}
+	}
+	return &Blocked{Reason: "Retrying", Message: err.Error()}
+}
+
+func isTaken(err error) bool {
+	var taken *apply.TakenError
+	return errors.As(err, &taken)
+}
+
+// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is.
+func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was, is []metav1.Condition) error {
+	if equality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	if err := c.Status().Patch(ctx, after, client.MergeFrom(before)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
+	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {
+		return nil
+	}
+	kind := "Normal"
+	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) {
+		kind = "Warning"
+	}
+	recorder.Eventf(after, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
+	return nil
+}
