@@ -16,8 +16,8 @@ run: build ## Build and start the server; everything it stores is in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: build
-build: ## Build bin/kcp and the plugins of kubectl.
-	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/...
+build: ## Build bin/kcp, the plugins of kubectl and the operator.
+	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/... ./operator/cmd/...
 	for plugin in ws kcp create-workspace; do ln -sf kubectl-$$plugin $(BIN)/kubectl_complete-$$plugin; done
 	ln -sf kubectl-ws $(BIN)/kubectl-workspace
 	ln -sf kubectl-ws $(BIN)/kubectl_complete-workspace
@@ -149,6 +149,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/controller-gen object paths=./api/... paths=./operator/certmanager/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
+	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 
 .PHONY: lint

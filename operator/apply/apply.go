@@ -11,6 +11,7 @@ import (
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -75,6 +76,24 @@ func one(ctx context.Context, c client.Client, owner, object client.Object) erro
 		return fmt.Errorf("applying %s %s: %w", want.GetKind(), want.GetName(), err)
 	}
 	return nil
+}
+
+// Remove deletes an object, of which only kind, namespace and name matter, if it exists and the owner controls it. A kind
+// that the cluster does not have has no objects.
+func Remove(ctx context.Context, c client.Client, owner, object client.Object) error {
+	want, err := desired(c.Scheme(), owner, object)
+	if err != nil {
+		return err
+	}
+	live, err := stored(ctx, c, want)
+	if meta.IsNoMatchError(err) || err == nil && (live == nil || !metav1.IsControlledBy(live, owner)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	uid := live.GetUID()
+	return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
 // desired is what to apply: the object as it was built, with what is on every object that the operator owns.

@@ -37,6 +37,9 @@ func Stall(reason, format string, args ...any) error {
 	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...), Stalled: true}
 }
 
+// Rest is a dependency without a condition of its own: what only Ready tells of.
+const Rest = ""
+
 // Report collects what a reconciler found out about what an object depends on.
 type Report struct {
 	dependencies []string
@@ -65,7 +68,7 @@ func (r *Report) Err() error { return errors.Join(r.failed...) }
 // Met tells whether dependencies are met.
 func (r *Report) Met(dependencies ...string) bool {
 	for _, dependency := range dependencies {
-		if err, known := r.found[dependency]; err != nil || !known {
+		if err, known := r.found[dependency]; err != nil || !known && dependency != Rest {
 			return false
 		}
 	}
@@ -88,6 +91,9 @@ func (r *Report) Stalled() bool {
 // Write sets the conditions.
 func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 	set := func(name string, status bool, reason, message string) {
+		if name == Rest {
+			return
+		}
 		condition := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
 		if status {
 			condition.Status = metav1.ConditionTrue
@@ -109,7 +115,7 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 			set(dependency, false, blocked.Reason, blocked.Message)
 		case known:
 			set(dependency, true, "Met", "")
-		default:
+		case dependency != Rest:
 			meta.SetStatusCondition(conditions, metav1.Condition{Type: dependency, Status: metav1.ConditionUnknown, Reason: "NotReached",
 				Message: "other conditions come first", ObservedGeneration: generation})
 		}

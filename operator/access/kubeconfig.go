@@ -1,0 +1,43 @@
+// Package access gets clients into kcp: it builds kubeconfigs, and binds roles in workspaces.
+package access
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Key of a kubeconfig in its Secret.
+const Key = "kubeconfig"
+
+// Kubeconfig is what a client needs.
+type Kubeconfig struct {
+	// User is how the kubeconfig calls its user.
+	User string
+	// Certificate, CertificateKey and Authorities, which vouch for the servers, in PEM.
+	Certificate, CertificateKey, Authorities []byte
+	// Contexts are URLs of servers by names. Current is the name of one of them.
+	Contexts map[string]string
+	Current  string
+}
+
+// Secret builds the Secret of a kubeconfig, in which everything is embedded.
+func Secret(namespace, name string, labels map[string]string, k Kubeconfig) (*corev1.Secret, error) {
+	config := clientcmdapi.NewConfig()
+	config.AuthInfos[k.User] = &clientcmdapi.AuthInfo{ClientCertificateData: k.Certificate, ClientKeyData: k.CertificateKey}
+	for context, url := range k.Contexts {
+		config.Clusters[context] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: k.Authorities}
+		config.Contexts[context] = &clientcmdapi.Context{Cluster: context, AuthInfo: k.User}
+	}
+	config.CurrentContext = k.Current
+	content, err := clientcmd.Write(*config)
+	if err != nil {
+		return nil, err
+	}
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+		Type:       corev1.SecretTypeOpaque,
+		Data:       map[string][]byte{Key: content},
+	}, nil
+}

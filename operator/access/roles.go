@@ -1,0 +1,95 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	rbac "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/rest"
+)
+
+// ownerLabel is on the bindings that the operator makes inside of kcp.
+const ownerLabel = "operator.kcp.io/kubeconfig"
+
+// patience is how long a server that is not there may hold up the operator.
+const patience = 10 * time.Second
+
+// Credentials are those of the operator for a kcp, in PEM, and the URL of a server there.
+type Credentials struct {
+	URL                                      string
+	Certificate, CertificateKey, Authorities []byte
+}
+
+// Roles are those of a group in a workspace.
+type Roles struct {
+	// ID begins the names of their bindings, and labels them.
+	ID    string
+	Group string
+	// ClusterRoles that are bound.
+	ClusterRoles []string
+}
+
+// bindings are what Roles means in a workspace.
+func (r Roles) bindings() map[string]*rbacv1.ClusterRoleBinding {
+	all := map[string]*rbacv1.ClusterRoleBinding{}
+	for _, role := range r.ClusterRoles {
+		name := r.ID + ":" + role
+		all[name] = &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{ownerLabel: r.ID}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: r.Group}},
+		}
+	}
+	return all
+}
+
+// Bind makes the bindings of a group in a workspace what they are to be, and removes those that it has too many. No roles:
+// none are left.
+func Bind(ctx context.Context, credentials Credentials, workspace string, roles Roles) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client, err := rbac.NewForConfig(&rest.Config{
+		Host:      credentials.URL + "/clusters/" + workspace,
+		UserAgent: "kcp-operator",
+		TLSClientConfig: rest.TLSClientConfig{
+			CertData: credentials.Certificate, KeyData: credentials.CertificateKey, CAData: credentials.Authorities,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := bind(ctx, client.ClusterRoleBindings(), roles); err != nil {
+		return fmt.Errorf("binding roles in the workspace %s: %w", workspace, err)
+	}
+	return nil
+}
+
+func bind(ctx context.Context, client rbac.ClusterRoleBindingInterface, roles Roles) error {
+	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: ownerLabel + "=" + roles.ID})
+	if err != nil {
+		return err
+	}
+	wanted := roles.bindings()
+	var errs []error
+	for _, live := range list.Items {
+		want, ok := wanted[live.Name]
+		if ok && equality.Semantic.DeepEqual(live.Subjects, want.Subjects) && live.RoleRef == want.RoleRef {
+			delete(wanted, live.Name)
+			continue
+		}
+		// A binding cannot be given another role: it is made anew.
+		errs = append(errs, client.Delete(ctx, live.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &live.UID}}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		_, err := client.Create(ctx, wanted[name], metav1.CreateOptions{FieldManager: "kcp-operator"})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

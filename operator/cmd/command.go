@@ -1,0 +1,129 @@
+// Package cmd is the command line of the operator.
+package cmd
+
+import (
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kcplane/kcp/operator"
+)
+
+// WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
+const WatchNamespace = "WATCH_NAMESPACE"
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete,namespace=kcp-operator
+
+// settings are the flags.
+type settings struct {
+	metricsAddress, probeAddress string
+	metricsSecure                bool
+	http2                        bool
+	leaderElect                  bool
+	leaderElectionNamespace      string
+	image                        string
+	log                          zap.Options
+}
+
+// New returns the command kcp-operator.
+func New() *cobra.Command {
+	var s settings
+	command := &cobra.Command{
+		Use:   "kcp-operator",
+		Short: "Makes kcp, its etcd and its certificates on a Kubernetes cluster",
+		Long: `kcp-operator turns RootShards, EtcdClusters and Kubeconfigs into what they ask for. The cluster must have cert-manager.
+
+It works in the namespaces that the variable ` + WatchNamespace + ` lists, with commas between them, or else in all.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(*cobra.Command, []string) error {
+			config, err := ctrl.GetConfig()
+			if err != nil {
+				return err
+			}
+			return s.run(ctrl.SetupSignalHandler(), config)
+		},
+	}
+	fs := command.Flags()
+	fs.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address that serves metrics, such as :8443. 0: none.")
+	fs.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics with TLS, to clients that may read them.")
+	fs.BoolVar(&s.http2, "enable-http2", false, "Let clients of the metrics use HTTP/2.")
+	fs.StringVar(&s.probeAddress, "health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz.")
+	fs.BoolVar(&s.leaderElect, "leader-elect", false, "Work only while holding a lease, so that there can be several operators of which one works.")
+	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the lease; that of the pod by default.")
+	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Image of kcp, for shards that name none.")
+	logs := flag.NewFlagSet("", flag.ContinueOnError)
+	s.log.BindFlags(logs)
+	fs.AddGoFlagSet(logs)
+	if kubeconfig := flag.CommandLine.Lookup("kubeconfig"); kubeconfig != nil {
+		fs.AddGoFlag(kubeconfig)
+	}
+	return command
+}
+
+// defaultImage is kcp of the same release.
+func defaultImage() string {
+	tag := "latest"
+	if build, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(build.Main.Version, "v") {
+		tag = strings.ReplaceAll(build.Main.Version, "+", "-")
+	}
+	return "ghcr.io/kcplane/kcp:" + tag
+}
+
+func (s *settings) run(ctx context.Context, config *rest.Config) error {
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
+	mgr, err := ctrl.NewManager(config, s.options(os.Getenv(WatchNamespace)))
+	if err != nil {
+		return err
+	}
+	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image}); err != nil {
+		return err
+	}
+	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
+		if err := add(name, healthz.Ping); err != nil {
+			return err
+		}
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("%w (are cert-manager and the operator's own kinds installed?)", err)
+	}
+	return nil
+}
+
+func (s *settings) options(namespaces string) ctrl.Options {
+	o := operator.Options()
+	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = s.leaderElect, "kcp-operator.operator.kcp.io", s.leaderElectionNamespace
+	o.LeaderElectionReleaseOnCancel = true
+	o.HealthProbeBindAddress = s.probeAddress
+	o.GracefulShutdownTimeout = new(20 * time.Second)
+	o.Metrics = metricsserver.Options{BindAddress: s.metricsAddress, SecureServing: s.metricsSecure}
+	if s.metricsSecure {
+		o.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	if !s.http2 {
+		o.Metrics.TLSOpts = append(o.Metrics.TLSOpts, func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} })
+	}
+	for _, namespace := range strings.FieldsFunc(namespaces, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if o.Cache.DefaultNamespaces == nil {
+			o.Cache.DefaultNamespaces = map[string]cache.Config{}
+		}
+		o.Cache.DefaultNamespaces[namespace] = cache.Config{}
+	}
+	return o
+}

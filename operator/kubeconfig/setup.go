@@ -1,0 +1,74 @@
+package kubeconfig
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+)
+
+// Indices of Kubeconfigs: by the Secrets that they read and write, and by the RootShard that they point at.
+const (
+	secretsIndex = "secrets"
+	targetIndex  = "target"
+)
+
+// Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	for name, values := range map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Kubeconfig{}, name, values); err != nil {
+			return err
+		}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
+		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&certmanager.Certificate{}).
+		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAt)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofSecret)).
+		Complete(r)
+}
+
+func secretsOf(object client.Object) []string {
+	k := object.(*v1alpha1.Kubeconfig)
+	return []string{certificateName(k), k.Spec.SecretRef.Name}
+}
+
+func targetOf(object client.Object) []string {
+	if ref := object.(*v1alpha1.Kubeconfig).Spec.Target.RootShardRef; ref != nil {
+		return []string{ref.Name}
+	}
+	return nil
+}
+
+func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconcile.Request {
+	return r.find(ctx, rs.GetNamespace(), targetIndex, rs.GetName())
+}
+
+// ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.
+func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
+	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
+	if target := secret.GetLabels()["operator.kcp.io/rootshard"]; target != "" {
+		requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, target)...)
+	}
+	return requests
+}
+
+func (r *Reconciler) find(ctx context.Context, namespace, index, value string) []reconcile.Request {
+	list := &v1alpha1.KubeconfigList{}
+	if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Kubeconfigs of an object are not found", "name", value)
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+	return requests
+}

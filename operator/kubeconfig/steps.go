@@ -1,0 +1,151 @@
+package kubeconfig
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/access"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/shard"
+)
+
+// target looks up what the kubeconfig points at.
+func (s *scope) target(ctx context.Context) error {
+	t := s.kubeconfig.Spec.Target
+	switch {
+	case t.RootShardRef != nil:
+		s.kubeconfig.Status.TargetName = "RootShard/" + t.RootShardRef.Name
+		rs := &v1alpha1.RootShard{}
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: t.RootShardRef.Name}, rs)
+		if apierrors.IsNotFound(err) {
+			return conditions.Stall("ReferenceNotFound", "spec.target.rootShardRef: there is no RootShard %s: create it", t.RootShardRef.Name)
+		}
+		if err != nil {
+			return err
+		}
+		s.root = shard.Root(rs)
+		return nil
+	case t.ShardRef != nil:
+		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
+		return conditions.Stall("KindNotServed", "spec.target.shardRef: this operator makes no Shard: use rootShardRef")
+	default:
+		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
+		return conditions.Stall("KindNotServed", "spec.target.frontProxyRef: this operator makes no FrontProxy: use rootShardRef")
+	}
+}
+
+// certificate asks for the client certificate, and waits for it.
+func (s *scope) certificate(ctx context.Context) error {
+	wanted := certificate(s.kubeconfig, s.root)
+	if err := apply.All(ctx, s.Client, s.kubeconfig, wanted); err != nil {
+		return err
+	}
+	live := &certmanager.Certificate{}
+	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if why := live.Unready(); why != "" {
+		return conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", wanted.Name, why)
+	}
+	return nil
+}
+
+// secret writes the kubeconfig.
+func (s *scope) secret(ctx context.Context) error {
+	pair, err := s.read(ctx, certificateName(s.kubeconfig))
+	if err != nil {
+		return err
+	}
+	authorities, err := s.read(ctx, s.root.ServerBundle())
+	if err != nil {
+		return err
+	}
+	wanted, err := secret(s.kubeconfig, s.root, pair, authorities[corev1.TLSCertKey])
+	if err != nil {
+		return err
+	}
+	return apply.All(ctx, s.Client, s.kubeconfig, wanted)
+}
+
+// roles binds what the spec asks for, and unbinds what it asks for no more. Where roles are bound is written down before, so
+// that they are found again.
+func (s *scope) roles(ctx context.Context) error {
+	provisioned, wanted := s.kubeconfig.Status.Authorization, ""
+	roles := access.Roles{ID: string(s.kubeconfig.UID), Group: group(s.kubeconfig)}
+	if s.kubeconfig.Spec.Authorization != nil {
+		wanted, roles.ClusterRoles = roleWorkspace(s.kubeconfig), s.kubeconfig.Spec.Authorization.ClusterRoleBindings.ClusterRoles
+	}
+	if provisioned != nil && provisioned.ProvisionedCluster != "" && provisioned.ProvisionedCluster != wanted {
+		if err := s.bind(ctx, provisioned.ProvisionedCluster, access.Roles{ID: roles.ID}); err != nil {
+			return err
+		}
+		if err := s.provision(ctx, ""); err != nil {
+			return err
+		}
+	}
+	if wanted == "" {
+		return nil
+	}
+	if err := s.provision(ctx, wanted); err != nil {
+		return err
+	}
+	return s.bind(ctx, wanted, roles)
+}
+
+func (s *scope) provision(ctx context.Context, workspace string) error {
+	before := s.kubeconfig.DeepCopy()
+	s.kubeconfig.Status.Authorization = nil
+	if workspace != "" {
+		s.kubeconfig.Status.Authorization = &v1alpha1.KubeconfigAuthorizationStatus{ProvisionedCluster: workspace}
+	}
+	return conditions.Save(ctx, s.Client, s.Recorder, before, s.kubeconfig, nil, nil)
+}
+
+// bind asks kcp, and comes back if it is not there, or does not have the workspace.
+func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) error {
+	rs := &v1alpha1.RootShard{}
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.root.Namespace, Name: s.root.Name}, rs); err != nil {
+		return err
+	}
+	if !meta.IsStatusConditionTrue(rs.Status.Conditions, v1alpha1.ConditionAvailable) {
+		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", rs.Name, workspace)
+	}
+	credentials, err := s.credentials(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.Bind(ctx, credentials, workspace, roles); err != nil {
+		s.retry = again
+		return conditions.Wait("RolesNotBound", "%v", err)
+	}
+	return nil
+}
+
+// credentials are the operator's own for the target.
+func (s *scope) credentials(ctx context.Context) (access.Credentials, error) {
+	pair, err := s.read(ctx, s.root.Leaf(shard.Operator))
+	if err != nil {
+		return access.Credentials{}, err
+	}
+	authorities, err := s.read(ctx, s.root.ServerBundle())
+	return access.Credentials{
+		URL: s.root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
+		Authorities: authorities[corev1.TLSCertKey],
+	}, err
+}
+
+func (s *scope) read(ctx context.Context, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, conditions.Wait("SecretNotReady", "waiting for Secret %s", name)
+	}
+	return secret.Data, err
+}

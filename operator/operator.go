@@ -1,0 +1,72 @@
+// Package operator puts the operator together: which reconcilers there are, and what they keep of the cluster in memory.
+package operator
+
+import (
+	"context"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/access"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/kubeconfig"
+	"github.com/kcplane/kcp/operator/rootshard"
+)
+
+// Config is what reconcilers are told.
+type Config struct {
+	// Image of kcp, for shards that name none.
+	Image string
+}
+
+// Scheme has every type that the operator reads or writes.
+func Scheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	utilruntime.Must(certmanager.AddToScheme(scheme))
+	return scheme
+}
+
+// Options are those of a manager. Of what others make, too, its caches hold the operator's own; of Secrets and ConfigMaps they
+// hold nothing but names, and contents are read when they are needed.
+func Options() ctrl.Options {
+	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{apply.ManagedByLabel: apply.FieldOwner})}
+	strip := cache.TransformStripManagedFields()
+	return ctrl.Options{
+		Scheme: Scheme(),
+		Cache: cache.Options{
+			DefaultTransform: strip,
+			ByObject: map[client.Object]cache.ByObject{
+				&appsv1.StatefulSet{}: own, &corev1.Service{}: own, &corev1.Pod{}: own,
+				&policyv1.PodDisruptionBudget{}: own, &networkingv1.NetworkPolicy{}: own, &certmanager.Certificate{}: own,
+			},
+		},
+		Client: client.Options{Cache: &client.CacheOptions{
+			DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}, &certmanager.ClusterIssuer{}},
+		}},
+	}
+}
+
+// Setup registers every reconciler.
+func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
+	recorder := mgr.GetEventRecorder(apply.FieldOwner)
+	shards := &rootshard.Reconciler{Client: mgr.GetClient(), Recorder: recorder, DefaultImage: config.Image}
+	if err := shards.Setup(ctx, mgr); err != nil {
+		return err
+	}
+	kubeconfigs := &kubeconfig.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Bind: access.Bind, Now: time.Now}
+	return kubeconfigs.Setup(ctx, mgr)
+}

@@ -1,0 +1,107 @@
+package rootshard
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/shard"
+)
+
+// certificates asks for all of them at once, since they become ready as those do that sign them.
+func (s *scope) certificates(ctx context.Context) error {
+	issuers, wanted := shard.Authorities(s.shard, s.rs.Spec.Certificates)
+	own := map[certmanager.ObjectReference]bool{}
+	for _, issuer := range issuers {
+		own[certmanager.ObjectReference{Name: issuer.GetName(), Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group}] = true
+	}
+	wanted = append(wanted, shard.Leaves(s.shard)...)
+	if err := apply.All(ctx, s.Client, s.rs, append(issuers, wanted...)...); err != nil {
+		return err
+	}
+	if err := s.authority(ctx); err != nil {
+		return err
+	}
+	s.rs.Status.Certificates = nil
+	var unready error
+	for _, object := range wanted {
+		live := &certmanager.Certificate{}
+		if err := s.Get(ctx, client.ObjectKeyFromObject(object), live); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if ref := object.(*certmanager.Certificate).Spec.IssuerRef; !own[ref] {
+			if err := s.issuer(ctx, object.GetName(), ref); err != nil {
+				return err
+			}
+		}
+		if why := live.Unready(); why != "" && unready == nil {
+			unready = conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", object.GetName(), why)
+		}
+		if live.Status.NotAfter != nil {
+			status := v1alpha1.CertificateStatus{Name: live.Name, NotAfter: live.Status.NotAfter}
+			if live.Status.Revision != nil {
+				status.Revision = *live.Status.Revision
+			}
+			s.rs.Status.Certificates = append(s.rs.Status.Certificates, status)
+		}
+	}
+	return unready
+}
+
+// issuer returns an error if an issuer that the spec names does not exist. Kinds that are not cert-manager's own are not
+// looked for, nor those that the operator may not see because it is installed for single namespaces.
+func (s *scope) issuer(ctx context.Context, certificate string, ref certmanager.ObjectReference) error {
+	var issuer client.Object
+	key := client.ObjectKey{Name: ref.Name}
+	switch {
+	case ref.Group != certmanager.SchemeGroupVersion.Group:
+		return nil
+	case ref.Kind == certmanager.ClusterIssuerKind:
+		issuer = &certmanager.ClusterIssuer{}
+	case ref.Kind == certmanager.IssuerKind:
+		issuer, key.Namespace = &certmanager.Issuer{}, s.rs.Namespace
+	default:
+		return conditions.Stall("IssuerUnknown", "Certificate %s: cert-manager has no kind of issuers %q: use Issuer or ClusterIssuer", certificate, ref.Kind)
+	}
+	err := s.Get(ctx, key, issuer)
+	switch {
+	case apierrors.IsNotFound(err):
+		return conditions.Stall("IssuerNotFound", "Certificate %s: there is no %s %s: create it, or name another in the spec", certificate, ref.Kind, ref.Name)
+	case apierrors.IsForbidden(err):
+		return nil
+	}
+	return err
+}
+
+// authority checks the Secret of an authority that exists.
+func (s *scope) authority(ctx context.Context) error {
+	c := s.rs.Spec.Certificates
+	if c == nil || c.CASecretRef == nil {
+		return nil
+	}
+	_, err := s.read(ctx, shard.Reference{Field: "certificates.caSecretRef", Secret: c.CASecretRef.Name, Keys: []string{"tls.crt", "tls.key"}})
+	return err
+}
+
+// read returns the content of what the spec names.
+func (s *scope) read(ctx context.Context, ref shard.Reference) (map[string][]byte, error) {
+	kind, name, data, err := s.content(ctx, ref)
+	if apierrors.IsNotFound(err) {
+		return nil, conditions.Stall("ReferenceNotFound", "spec.%s: there is no %s %s: create it", ref.Field, kind, name)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("spec.%s: %w", ref.Field, err)
+	}
+	for _, key := range ref.Keys {
+		if len(data[key]) == 0 {
+			return nil, conditions.Stall("KeyMissing", "spec.%s: %s %s has no key %s: add it", ref.Field, kind, name, key)
+		}
+	}
+	return data, nil
+}

@@ -1,0 +1,64 @@
+package rootshard
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/conditions"
+)
+
+// etcd finds out where the data is, and makes an etcd if one is asked for. An external one is taken at its word: the pods tell
+// when it does not answer.
+func (s *scope) etcd(ctx context.Context) error {
+	config := s.rs.Spec.Etcd
+	s.shard.Etcd.Prefix = config.Prefix
+	if config.Managed == nil {
+		for _, endpoint := range config.Endpoints {
+			s.shard.Etcd.Endpoints = append(s.shard.Etcd.Endpoints, string(endpoint))
+		}
+		if config.TLSConfig != nil {
+			s.shard.Etcd.Secret = config.TLSConfig.SecretRef.Name
+		}
+		return nil
+	}
+	wanted := managed(s.rs, s.shard.Labels())
+	if err := apply.All(ctx, s.Client, s.rs, wanted); err != nil {
+		return err
+	}
+	live := &v1alpha1.EtcdCluster{}
+	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
+		return err
+	} else if apierrors.IsNotFound(err) {
+		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s", wanted.Name)
+	}
+	// What was once known stays in use: the pods must not be touched while their etcd is ill.
+	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
+	ready := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionAvailable)
+	switch {
+	case ready == nil || len(live.Status.Endpoints) == 0 || live.Status.ClientSecretName == "":
+		s.shard.Etcd.Secret = ""
+		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: it has not begun", live.Name)
+	case ready.Status != metav1.ConditionTrue:
+		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, ready.Message)
+	}
+	return nil
+}
+
+// managed builds the etcd of a root shard, which is signed by the same issuer unless its spec says otherwise.
+func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdCluster {
+	cluster := &v1alpha1.EtcdCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},
+		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
+	}
+	if c := rs.Spec.Certificates; c != nil && c.IssuerRef != nil && (cluster.Spec.TLS == nil || cluster.Spec.TLS.IssuerRef == nil) {
+		issuer := *c.IssuerRef
+		cluster.Spec.TLS = &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &issuer}
+	}
+	return cluster
+}

@@ -1,0 +1,112 @@
+// Package rootshard makes of a RootShard what runs it: certificates, an etcd if one is asked for, kubeconfigs and pods.
+package rootshard
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/shard"
+)
+
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/status,verbs=get;patch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/finalizers,verbs=update
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
+// +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// dependencies of a RootShard. The first that is not met is what people are told of.
+var dependencies = []string{
+	v1alpha1.ConditionReferenceValid, v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady,
+	v1alpha1.ConditionAvailable, conditions.Rest,
+}
+
+// Reconciler of RootShards.
+type Reconciler struct {
+	client.Client
+	Recorder events.EventRecorder
+	// DefaultImage is run by shards whose spec names none, repository:tag.
+	DefaultImage string
+}
+
+// scope is one RootShard that is reconciled.
+type scope struct {
+	*Reconciler
+	rs     *v1alpha1.RootShard
+	shard  *shard.Shard
+	report *conditions.Report
+}
+
+// Reconcile does what can be done now, and tells in the status what is waited for.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	rs := &v1alpha1.RootShard{}
+	if err := r.Get(ctx, request.NamespacedName, rs); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := rs.DeepCopy()
+	if !rs.DeletionTimestamp.IsZero() { // the garbage collector removes what belongs to it
+		rs.Status.Phase = v1alpha1.PhaseDeleting
+		return ctrl.Result{}, conditions.Save(ctx, r.Client, r.Recorder, before, rs, nil, nil)
+	}
+	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...)}
+	s.reconcile(ctx)
+	s.summarize()
+	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, s.report.Err()
+}
+
+// reconcile takes the steps. Pods are left as they are until all that they need is there.
+func (s *scope) reconcile(ctx context.Context) {
+	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
+	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
+	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
+	if s.report.Met(v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady, v1alpha1.ConditionReferenceValid) {
+		if err := s.secrets(ctx); err != nil {
+			s.report.Set(v1alpha1.ConditionCertificatesReady, err)
+		} else {
+			s.report.Set(conditions.Rest, s.workload(ctx))
+		}
+	}
+	s.available(ctx)
+}
+
+func (s *scope) summarize() {
+	status := &s.rs.Status
+	s.report.Write(&status.Conditions, s.rs.Generation)
+	status.ObservedGeneration = s.rs.Generation
+	status.URL = s.shard.ExternalURL()
+	slices.SortFunc(status.Certificates, func(a, b v1alpha1.CertificateStatus) int {
+		switch {
+		case a.Name < b.Name:
+			return -1
+		case a.Name > b.Name:
+			return 1
+		}
+		return 0
+	})
+	switch {
+	case s.report.Met(v1alpha1.ConditionAvailable):
+		status.Phase = v1alpha1.PhaseRunning
+	case s.report.Stalled():
+		status.Phase = v1alpha1.PhaseFailed
+	default:
+		status.Phase = v1alpha1.PhaseProvisioning
+	}
+}

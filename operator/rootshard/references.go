@@ -1,0 +1,58 @@
+package rootshard
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/shard"
+)
+
+// references looks up what the spec names, and hashes what the server reads only when it starts.
+func (s *scope) references(ctx context.Context) error {
+	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
+		return conditions.Stall("KindNotServed", "spec.kcpVirtualWorkspace: this operator makes no VirtualWorkspace: remove it, and the shard serves them")
+	}
+	if c := s.rs.Spec.Cache; c != nil && c.Reference != nil {
+		return conditions.Stall("KindNotServed", "spec.cache.ref: this operator makes no CacheServer: remove it, and the root shard has the cache")
+	}
+	s.shard.Inputs = map[string]string{}
+	for _, ref := range shard.References(s.shard) {
+		data, err := s.read(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if keys := ref.Hashed(); len(keys) > 0 {
+			s.shard.Inputs[ref.Input()] = hash(data, keys)
+		}
+	}
+	return nil
+}
+
+func (s *scope) content(ctx context.Context, ref shard.Reference) (kind, name string, data map[string][]byte, err error) {
+	if ref.ConfigMap == "" {
+		secret := &corev1.Secret{}
+		err = s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: ref.Secret}, secret)
+		return "Secret", ref.Secret, secret.Data, err
+	}
+	configMap := &corev1.ConfigMap{}
+	err = s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: ref.ConfigMap}, configMap)
+	data = map[string][]byte{}
+	for key, value := range configMap.Data {
+		data[key] = []byte(value)
+	}
+	return "ConfigMap", ref.ConfigMap, data, err
+}
+
+func hash(data map[string][]byte, keys []string) string {
+	sum := sha256.New()
+	for _, key := range keys {
+		part := sha256.Sum256(data[key])
+		sum.Write(part[:])
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}

@@ -1,0 +1,96 @@
+package rootshard
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/shard"
+)
+
+// Indices of RootShards by the names of what their specs refer to.
+const (
+	secretsIndex    = "secrets"
+	configMapsIndex = "configMaps"
+)
+
+// Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	for name, values := range map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.RootShard{}, name, values); err != nil {
+			return err
+		}
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
+		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
+		Owns(&v1alpha1.EtcdCluster{}).
+		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).
+		Owns(&policyv1.PodDisruptionBudget{}).Owns(&networkingv1.NetworkPolicy{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
+		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
+		Complete(r)
+}
+
+func secretsOf(object client.Object) []string {
+	rs := object.(*v1alpha1.RootShard)
+	s := shard.Root(rs)
+	names := []string{s.RootSecret}
+	if config := rs.Spec.Etcd.TLSConfig; config != nil {
+		s.Etcd.Secret = config.SecretRef.Name
+	}
+	for _, ref := range shard.References(s) {
+		if ref.Secret != "" {
+			names = append(names, ref.Secret)
+		}
+	}
+	return names
+}
+
+func configMapsOf(object client.Object) []string {
+	var names []string
+	for _, ref := range shard.References(shard.Root(object.(*v1alpha1.RootShard))) {
+		if ref.ConfigMap != "" {
+			names = append(names, ref.ConfigMap)
+		}
+	}
+	return names
+}
+
+// referring finds the RootShards that refer to an object, and the one that a Secret was made for.
+func (r *Reconciler) referring(index string) handler.MapFunc {
+	return func(ctx context.Context, object client.Object) []reconcile.Request {
+		var requests []reconcile.Request
+		if name := object.GetLabels()["operator.kcp.io/rootshard"]; name != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: name}})
+		}
+		list := &v1alpha1.RootShardList{}
+		if err := r.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{index: object.GetName()}); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "RootShards that refer to an object are not found", "name", object.GetName())
+		}
+		for i := range list.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+		return requests
+	}
+}
+
+func ofPod(_ context.Context, pod client.Object) []reconcile.Request {
+	labels := pod.GetLabels()
+	if labels["app.kubernetes.io/component"] != "rootshard" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: labels["app.kubernetes.io/instance"]}}}
+}

@@ -1,0 +1,174 @@
+package rootshard
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/shard"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+// defaultReplicas is the number of pods while nobody says another.
+const defaultReplicas = 2
+
+// workload makes what runs the shard.
+func (s *scope) workload(ctx context.Context) error {
+	s.shard.Image = image(s.rs.Spec.Image, s.rs.Status.Image, s.DefaultImage)
+	if s.shard.Replicas == nil {
+		live := &appsv1.StatefulSet{}
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, live)
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
+		if apierrors.IsNotFound(err) {
+			s.shard.Replicas = new(int32(defaultReplicas))
+		}
+	}
+	component := shard.Component(s.shard)
+	set, err := workload.StatefulSet(component)
+	if err != nil {
+		return conditions.Stall("TemplateInvalid", "%v", err)
+	}
+	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component), set); err != nil {
+		return err
+	}
+	s.rs.Status.Image = s.shard.Image
+	return s.optional(ctx, component)
+}
+
+// optional makes what is wanted of this, and removes what is wanted no more.
+func (s *scope) optional(ctx context.Context, component *workload.Component) error {
+	key := metav1.ObjectMeta{Namespace: component.Namespace, Name: component.Name}
+	monitor := &unstructured.Unstructured{}
+	monitor.SetGroupVersionKind(workload.ServiceMonitorKind)
+	monitor.SetNamespace(key.Namespace)
+	monitor.SetName(key.Name)
+	for _, object := range []struct {
+		wanted bool
+		built  client.Object
+		none   client.Object
+	}{
+		{workload.PodDisruptionBudget(component) != nil, workload.PodDisruptionBudget(component), &policyv1.PodDisruptionBudget{ObjectMeta: key}},
+		{workload.NetworkPolicy(component) != nil, workload.NetworkPolicy(component), &networkingv1.NetworkPolicy{ObjectMeta: key}},
+		{workload.ServiceMonitor(component) != nil, workload.ServiceMonitor(component), monitor},
+	} {
+		if !object.wanted {
+			if err := apply.Remove(ctx, s.Client, s.rs, object.none); err != nil {
+				return err
+			}
+			continue
+		}
+		err := apply.All(ctx, s.Client, s.rs, object.built)
+		if meta.IsNoMatchError(err) {
+			return conditions.Stall("KindMissing", "spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// image is the one that the spec names; or the one that was chosen when the pods were first made, if the spec does not name
+// another repository; or else the default.
+func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
+	repository, tag, _ := cutTag(standard)
+	if spec == nil {
+		spec = &v1alpha1.ImageSpec{}
+	}
+	if spec.Repository != "" {
+		repository = spec.Repository
+	}
+	switch before, _, _ := cutTag(chosen); {
+	case spec.Digest != "":
+		return repository + "@" + spec.Digest
+	case spec.Tag != "":
+		return repository + ":" + spec.Tag
+	case chosen != "" && (spec.Repository == "" || before == spec.Repository):
+		return chosen
+	default:
+		return repository + ":" + tag
+	}
+}
+
+// cutTag splits repository:tag and repository@digest. A colon before the last slash is that of a port.
+func cutTag(image string) (repository, tag string, found bool) {
+	if repository, digest, ok := strings.Cut(image, "@"); ok {
+		return repository, digest, true
+	}
+	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
+		return image[:i], image[i+1:], true
+	}
+	return image, "", false
+}
+
+// available reports whether kcp can be used, and whether all pods are as they are to be.
+func (s *scope) available(ctx context.Context) {
+	set := &appsv1.StatefulSet{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set)
+	switch {
+	case apierrors.IsNotFound(err):
+		s.report.Set(v1alpha1.ConditionAvailable, conditions.Wait("NotCreated", "StatefulSet %s does not exist yet", s.shard.WorkloadName()))
+		return
+	case err != nil:
+		s.report.Set(v1alpha1.ConditionAvailable, err)
+		return
+	}
+	wanted := int32(1)
+	if set.Spec.Replicas != nil {
+		wanted = *set.Spec.Replicas
+	}
+	trouble := ""
+	if set.Status.ReadyReplicas < wanted {
+		trouble = s.trouble(ctx, set)
+	}
+	switch {
+	case wanted == 0:
+		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall("ScaledToZero", "spec.replicas is 0: kcp is off"))
+	case set.Status.ReadyReplicas == 0:
+		s.report.Set(v1alpha1.ConditionAvailable, conditions.Wait("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready%s", set.Name, wanted, trouble))
+	default:
+		s.report.Set(v1alpha1.ConditionAvailable, nil)
+	}
+	if status := set.Status; status.ObservedGeneration < set.Generation || status.ReadyReplicas < wanted || status.UpdatedReplicas < wanted ||
+		status.Replicas > wanted {
+		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d as they are to be%s",
+			set.Name, status.ReadyReplicas, wanted, status.UpdatedReplicas, trouble))
+	}
+}
+
+// trouble says what keeps a pod from running, if the kubelet or the scheduler has told.
+func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) string {
+	pods := &corev1.PodList{}
+	if err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
+		return ""
+	}
+	for _, pod := range pods.Items {
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+				return fmt.Sprintf("; pod %s: %s", pod.Name, condition.Message)
+			}
+		}
+		for _, container := range pod.Status.ContainerStatuses {
+			if w := container.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+				return fmt.Sprintf("; pod %s: %s: %s", pod.Name, w.Reason, w.Message)
+			}
+		}
+	}
+	return ""
+}

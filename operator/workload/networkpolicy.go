@@ -1,0 +1,25 @@
+package workload
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// NetworkPolicy builds what lets in HTTPS, from anywhere, and nothing else, or returns nil if it is not wanted.
+func NetworkPolicy(c *Component) *networkingv1.NetworkPolicy {
+	if c.NetworkPolicy == nil || !c.NetworkPolicy.Enabled {
+		return nil
+	}
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: c.meta(),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: c.Labels()},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{
+				{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(portName))},
+			}}},
+		},
+	}
+}

@@ -1,0 +1,140 @@
+package workload
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	sigsjson "sigs.k8s.io/json"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/pki"
+)
+
+// grace is how long a pod may take to end: the seconds in which it still serves those who have not heard, and then the
+// requests that are under way.
+const grace = 90
+
+// Pod builds the template of the pods, which meet the restricted standard of pod security. The error is about what the user
+// wants to be different.
+func Pod(c *Component) (corev1.PodTemplateSpec, error) {
+	pod := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: c.Labels()},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken:  new(bool),
+			EnableServiceLinks:            new(bool),
+			TerminationGracePeriodSeconds: new(int64(grace)),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{spread(c, corev1.LabelHostname), spread(c, corev1.LabelTopologyZone)},
+			Containers:                []corev1.Container{container(c)},
+		},
+	}
+	for _, secret := range c.PullSecrets {
+		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret.Name})
+	}
+	for _, f := range c.Files {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(f))
+	}
+	for _, directory := range c.Scratch {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: scratch(directory),
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	}
+	pod.Spec.Volumes = append(pod.Spec.Volumes, c.Extra.ExtraVolumes...)
+	if c.Template != nil && c.Template.Spec != nil && c.Template.Spec.Template != nil {
+		if err := changePod(&pod, c.Template.Spec.Template); err != nil {
+			return pod, err
+		}
+	}
+	for name, hash := range c.Inputs {
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, inputAnnotation+name, hash)
+	}
+	return pod, nil
+}
+
+func container(c *Component) corev1.Container {
+	result := corev1.Container{
+		Name: c.Container, Image: c.Image, Command: c.Command, Args: c.Args,
+		Ports:     []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
+		Resources: c.Resources,
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(bool), Privileged: new(bool), ReadOnlyRootFilesystem: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		StartupProbe:   probe("/readyz", 2, 300),
+		ReadinessProbe: probe("/readyz", 5, 3),
+		LivenessProbe:  probe("/livez", 10, 6),
+	}
+	for _, f := range c.Files {
+		result.VolumeMounts = append(result.VolumeMounts, corev1.VolumeMount{Name: f.Name, MountPath: f.Path, ReadOnly: true})
+	}
+	for _, directory := range c.Scratch {
+		result.VolumeMounts = append(result.VolumeMounts, corev1.VolumeMount{Name: scratch(directory), MountPath: directory})
+	}
+	result.VolumeMounts = append(result.VolumeMounts, c.Extra.ExtraVolumeMounts...)
+	return result
+}
+
+func probe(path string, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: intstr.FromString(portName), Scheme: corev1.URISchemeHTTPS}},
+		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 10,
+	}
+}
+
+func spread(c *Component, topology string) corev1.TopologySpreadConstraint {
+	return corev1.TopologySpreadConstraint{
+		MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: c.Labels()},
+	}
+}
+
+func volume(f Files) corev1.Volume {
+	var items []corev1.KeyToPath
+	for _, key := range f.Keys {
+		items = append(items, corev1.KeyToPath{Key: key, Path: key})
+	}
+	v := corev1.Volume{Name: f.Name}
+	if f.ConfigMap != "" {
+		v.ConfigMap = &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: f.ConfigMap}, Items: items}
+	} else {
+		v.Secret = &corev1.SecretVolumeSource{SecretName: f.Secret, Items: items}
+	}
+	return v
+}
+
+func scratch(directory string) string { return "scratch-" + path.Base(directory) }
+
+// changePod merges a template into a pod, as kubectl patch does.
+func changePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec) error {
+	if m := template.Metadata; m != nil {
+		pod.Labels, pod.Annotations = pki.Overlay(m.Labels, pod.Labels), pki.Overlay(m.Annotations, pod.Annotations)
+	}
+	if template.Spec == nil || len(template.Spec.Raw) == 0 {
+		return nil
+	}
+	unknown, err := sigsjson.UnmarshalStrict(template.Spec.Raw, &corev1.PodSpec{})
+	if err == nil && len(unknown) > 0 {
+		err = unknown[0]
+	}
+	if err != nil {
+		return fmt.Errorf("spec.deploymentTemplate.spec.template.spec is no spec of a pod: %w", err)
+	}
+	built, err := json.Marshal(pod.Spec)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(built, template.Spec.Raw, corev1.PodSpec{})
+	if err != nil {
+		return fmt.Errorf("spec.deploymentTemplate.spec.template.spec: %w", err)
+	}
+	pod.Spec = corev1.PodSpec{}
+	return json.Unmarshal(merged, &pod.Spec)
+}

@@ -1,0 +1,31 @@
+package workload
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+)
+
+// StatefulSet builds what keeps the pods. They have no state: they are numbered so that logs and metrics tell one from the
+// other, and replaced one after the other.
+func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
+	pod, err := Pod(c)
+	if err != nil {
+		return nil, err
+	}
+	var extra *v1alpha1.Metadata
+	if c.Template != nil {
+		extra = c.Template.Metadata
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: c.metaWith(extra),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: c.Replicas, ServiceName: c.Name, Template: pod,
+			Selector:             &metav1.LabelSelector{MatchLabels: c.Labels()},
+			PodManagementPolicy:  appsv1.ParallelPodManagement,
+			UpdateStrategy:       appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
+			RevisionHistoryLimit: new(int32(3)),
+		},
+	}, nil
+}
