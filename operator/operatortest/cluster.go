@@ -1,0 +1,154 @@
+// Package operatortest is a cluster in memory for tests of reconcilers: one that stores what is applied, counts what is
+// written, and has somebody who issues certificates. What an API server validates and defaults it does not.
+package operatortest
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+)
+
+// Namespace of the objects.
+const Namespace = "team"
+
+// Cluster is the cluster.
+type Cluster struct {
+	client.Client
+	Events *events.FakeRecorder
+	writes atomic.Int64
+}
+
+// New returns a cluster with objects, whose types scheme knows.
+func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
+	c := &Cluster{Events: events.NewFakeRecorder(100)}
+	for _, object := range objects {
+		if object.GetNamespace() == "" {
+			object.SetNamespace(Namespace)
+		}
+		if object.GetUID() == "" {
+			object.SetUID(types.UID("uid-" + object.GetName()))
+		}
+		if object.GetGeneration() == 0 {
+			object.SetGeneration(1)
+		}
+	}
+	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
+		WithInterceptorFuncs(c.count()).Build()
+	return c
+}
+
+// count counts what is written, by anybody but this package.
+func (c *Cluster) count() interceptor.Funcs {
+	return interceptor.Funcs{
+		Apply: func(ctx context.Context, w client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			c.writes.Add(1)
+			return w.Apply(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			c.writes.Add(1)
+			return w.Patch(ctx, o, patch, opts...)
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			c.writes.Add(1)
+			return w.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			c.writes.Add(1)
+			return w.SubResource(sub).Patch(ctx, o, patch, opts...)
+		},
+	}
+}
+
+// Writes returns how often anything was written since the last call.
+func (c *Cluster) Writes() int64 { return c.writes.Swap(0) }
+
+// Reconcile reconciles the object of a name once, and fails the test on an error.
+func (c *Cluster) Reconcile(t testing.TB, r reconcile.Reconciler, name string) ctrl.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: Key(name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// Key of an object.
+func Key(name string) client.ObjectKey { return client.ObjectKey{Namespace: Namespace, Name: name} }
+
+// Read gets an object by its name, and fails the test if there is none.
+func Read[T client.Object](t testing.TB, c *Cluster, name string, object T) T {
+	t.Helper()
+	if err := c.Get(t.Context(), Key(name), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// Issue does what cert-manager does: it issues every certificate that is not issued.
+func (c *Cluster) Issue(t testing.TB) {
+	t.Helper()
+	list := &certmanager.CertificateList{}
+	if err := c.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		certificate := &list.Items[i]
+		if certificate.Unready() == "" {
+			continue
+		}
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: certificate.Namespace, Name: certificate.Spec.SecretName},
+			Data:       map[string][]byte{"tls.crt": PEM(certificate.Name), "tls.key": []byte("key of " + certificate.Name), "ca.crt": PEM("root")},
+		}
+		if template := certificate.Spec.SecretTemplate; template != nil {
+			secret.Labels = template.Labels
+		}
+		if err := c.Create(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		certificate.Status = certmanager.CertificateStatus{
+			Conditions: []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}},
+			NotAfter:   new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
+		}
+		if err := c.Status().Update(t.Context(), certificate); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Roll does what a StatefulSet's controller and the kubelet do: it makes all pods ready.
+func (c *Cluster) Roll(t testing.TB, name string) {
+	t.Helper()
+	set := Read(t, c, name, &appsv1.StatefulSet{})
+	n := *set.Spec.Replicas
+	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: n, ReadyReplicas: n, UpdatedReplicas: n, AvailableReplicas: n}
+	if err := c.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// PEM is what looks like a certificate.
+func PEM(name string) []byte {
+	return fmt.Appendf(nil, "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n", encode(name))
+}
+
+func encode(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) }

@@ -1,0 +1,310 @@
+package rootshard_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/operatortest"
+	"github.com/kcplane/kcp/operator/rootshard"
+)
+
+const image = "registry.example.com/kcp:v1"
+
+// external is a root shard with an etcd that exists.
+func external() *v1alpha1.RootShard {
+	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}}
+	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 6443}
+	rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{"https://etcd:2379"}
+	return rs
+}
+
+type world struct {
+	*operatortest.Cluster
+	reconciler *rootshard.Reconciler
+}
+
+func newWorld(objects ...client.Object) *world {
+	c := operatortest.New(operator.Scheme(), objects...)
+	return &world{c, &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image}}
+}
+
+func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {
+	t.Helper()
+	w.Reconcile(t, w.reconciler, "kcp")
+	return operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
+}
+
+// settle takes all steps until the pods run.
+func (w *world) settle(t *testing.T) *v1alpha1.RootShard {
+	t.Helper()
+	w.reconcile(t)
+	w.Issue(t)
+	w.reconcile(t)
+	w.Roll(t, "kcp-kcp")
+	return w.reconcile(t)
+}
+
+// expect compares a condition; message is a part of it.
+func expect(t *testing.T, rs *v1alpha1.RootShard, name string, status metav1.ConditionStatus, reason, message string) {
+	t.Helper()
+	c := meta.FindStatusCondition(rs.Status.Conditions, name)
+	if c == nil || c.Status != status || reason != "" && c.Reason != reason || !strings.Contains(c.Message, message) {
+		t.Errorf("%s: got %+v, want %s %s with %q", name, c, status, reason, message)
+	}
+	if rs.Status.ObservedGeneration != rs.Generation {
+		t.Errorf("generation %d is observed, not %d", rs.Status.ObservedGeneration, rs.Generation)
+	}
+}
+
+func TestARootShardBecomesReadyStepByStepAndThenNothingIsWritten(t *testing.T) {
+	w := newWorld(external())
+	rs := w.reconcile(t)
+	expect(t, rs, "Ready", metav1.ConditionFalse, "CertificateNotReady", "Certificate kcp-ca")
+	expect(t, rs, "Reconciling", metav1.ConditionTrue, "", "")
+	expect(t, rs, "Stalled", metav1.ConditionFalse, "", "")
+	w.Issue(t)
+	rs = w.reconcile(t)
+	expect(t, rs, "CertificatesReady", metav1.ConditionTrue, "", "")
+	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "StatefulSet kcp-kcp: none of 2 pods")
+	w.Roll(t, "kcp-kcp")
+	rs = w.reconcile(t)
+	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
+	if rs.Status.Phase != v1alpha1.PhaseRunning || rs.Status.URL != "https://kcp.example.com:6443" || rs.Status.Image != image {
+		t.Errorf("status: %+v", rs.Status)
+	}
+	if n := len(rs.Status.Certificates); n != 10 {
+		t.Errorf("the status tells of %d certificates", n)
+	}
+	w.Writes()
+	w.reconcile(t)
+	if n := w.Writes(); n != 0 {
+		t.Errorf("%d writes, though nothing has changed", n)
+	}
+	if n := len(w.Events.Events); n != 3 {
+		t.Errorf("%d events for 3 changes of Ready", n)
+	}
+}
+
+func TestPodsWaitForWhatTheyRefer(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		change  func(*v1alpha1.RootShard)
+		objects []client.Object
+		reason  string
+		message string
+	}{
+		{"no Secret", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
+		}, nil, "ReferenceNotFound", "spec.etcd.tlsConfig.secretRef: there is no Secret etcd"},
+		{"no key in a Secret", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
+		}, []client.Object{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd"}, Data: map[string][]byte{"tls.crt": []byte("x"), "tls.key": []byte("x")}}},
+			"KeyMissing", "Secret etcd has no key ca.crt"},
+		{"no ConfigMap", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Audit = &v1alpha1.AuditSpec{Policy: &v1alpha1.AuditPolicySpec{ConfigMap: &v1alpha1.LocalKeyReference{Name: "audit", Key: "policy"}}}
+		}, nil, "ReferenceNotFound", "spec.audit.policy.configMap: there is no ConfigMap audit"},
+		{"no certificate in a bundle", func(rs *v1alpha1.RootShard) { rs.Spec.ClientCABundleRef = &v1alpha1.LocalReference{Name: "more"} },
+			[]client.Object{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Data: map[string][]byte{"tls.crt": []byte("x")}}},
+			"NoCertificate", "tls.crt of Secret more holds no certificate"},
+		{"no Issuer", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
+		}, nil, "IssuerNotFound", "there is no Issuer company"},
+		{"no CA", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Certificates = &v1alpha1.Certificates{CASecretRef: &v1alpha1.LocalReference{Name: "ca"}}
+		}, nil, "ReferenceNotFound", "spec.certificates.caSecretRef: there is no Secret ca"},
+		{"no such cache", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Cache = &v1alpha1.CacheConfig{Reference: &v1alpha1.LocalReference{Name: "cache"}}
+		}, nil, "KindNotServed", "spec.cache.ref"},
+		{"no such field", func(rs *v1alpha1.RootShard) { rs.Spec.DeploymentTemplate = podSpec(`{"containres": []}`) },
+			nil, "TemplateInvalid", `unknown field "containres"`},
+		{"no pods", func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) }, nil, "ScaledToZero", "kcp is off"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			rs := external()
+			test.change(rs)
+			w := newWorld(append(test.objects, rs)...)
+			w.reconcile(t)
+			w.Issue(t)
+			rs = w.reconcile(t)
+			expect(t, rs, "Ready", metav1.ConditionFalse, test.reason, test.message)
+			expect(t, rs, "Stalled", metav1.ConditionTrue, test.reason, test.message)
+			if rs.Status.Phase != v1alpha1.PhaseFailed {
+				t.Errorf("phase %s", rs.Status.Phase)
+			}
+			err := w.Get(t.Context(), operatortest.Key("kcp-kcp"), &appsv1.StatefulSet{})
+			if test.reason != "ScaledToZero" && !apierrors.IsNotFound(err) {
+				t.Errorf("there are pods: %v", err)
+			}
+		})
+	}
+}
+
+func podSpec(raw string) *v1alpha1.DeploymentTemplate {
+	return &v1alpha1.DeploymentTemplate{Spec: &v1alpha1.DeploymentSpecTemplate{Template: &v1alpha1.PodTemplateSpec{
+		Spec: &runtime.RawExtension{Raw: json.RawMessage(raw)}}}}
+}
+
+func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
+	rs := external()
+	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{Replicas: new(int32(1))}}
+	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
+	w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "company"}})
+	w.reconcile(t)
+	w.Issue(t)
+	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "EtcdNotReady", "waiting for EtcdCluster kcp-etcd")
+	etcd := operatortest.Read(t, w.Cluster, "kcp-etcd", &v1alpha1.EtcdCluster{})
+	if etcd.Spec.TLS.IssuerRef.Name != "company" || *etcd.Spec.Replicas != 1 || !metav1.IsControlledBy(etcd, rs) {
+		t.Errorf("made %+v", etcd)
+	}
+	if err := w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-etcd-client"},
+		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}}); err != nil {
+		t.Fatal(err)
+	}
+	etcd.Status = v1alpha1.EtcdClusterStatus{Endpoints: []string{"https://a:2379", "https://b:2379"}, ClientSecretName: "kcp-etcd-client"}
+	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
+	if err := w.Status().Update(t.Context(), etcd); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionTrue, "", "")
+	args := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Args
+	if !strings.Contains(strings.Join(args, " "), "--etcd-servers=https://a:2379,https://b:2379") {
+		t.Error(args)
+	}
+	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "QuorumLost", Message: "2 of 3 members are gone"})
+	if err := w.Status().Update(t.Context(), etcd); err != nil {
+		t.Fatal(err)
+	}
+	w.Roll(t, "kcp-kcp")
+	w.reconcile(t)
+	w.Writes()
+	rs = w.reconcile(t)
+	expect(t, rs, "Ready", metav1.ConditionFalse, "EtcdNotReady", "kcp-etcd: 2 of 3 members are gone")
+	if n := w.Writes(); n != 0 {
+		t.Errorf("%d writes while the etcd is ill", n)
+	}
+}
+
+func TestPodsAreReplacedForWhatTheyReadOnceAndForNothingElse(t *testing.T) {
+	rs := external()
+	rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd"},
+		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}}
+	w := newWorld(rs, secret)
+	w.settle(t)
+	inputs := func() string {
+		w.reconcile(t)
+		return operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Annotations["input.operator.kcp.io/etcd"]
+	}
+	before := inputs()
+	for _, test := range []struct {
+		key  string
+		same bool
+	}{{"tls.crt", true}, {"tls.key", true}, {"other", true}, {"ca.crt", false}} {
+		secret = operatortest.Read(t, w.Cluster, "etcd", secret)
+		secret.Data[test.key] = []byte("changed")
+		secret.Labels = map[string]string{"changed": test.key}
+		if err := w.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		if after := inputs(); (after == before) != test.same {
+			t.Errorf("after a change of %s the hash is %s, before %s", test.key, after, before)
+		}
+	}
+}
+
+func TestAnAutoscalerKeepsTheNumberOfPods(t *testing.T) {
+	w := newWorld(external())
+	w.settle(t)
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	if *set.Spec.Replicas != 2 {
+		t.Errorf("%d pods to begin with", *set.Spec.Replicas)
+	}
+	set.Spec.Replicas = new(int32(5))
+	if err := w.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "RollingOut", "2 of 5 pods")
+	if set = operatortest.Read(t, w.Cluster, "kcp-kcp", set); *set.Spec.Replicas != 5 {
+		t.Errorf("%d pods after an autoscaler asked for 5", *set.Spec.Replicas)
+	}
+}
+
+func TestWhatIsWantedNoMoreIsRemoved(t *testing.T) {
+	w := newWorld(external())
+	rs := w.settle(t)
+	operatortest.Read(t, w.Cluster, "kcp-kcp", &policyv1.PodDisruptionBudget{})
+	rs.Spec.PDB = &v1alpha1.PDBSpec{Enabled: new(false)}
+	if err := w.Update(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	w.reconcile(t)
+	if err := w.Get(t.Context(), operatortest.Key("kcp-kcp"), &policyv1.PodDisruptionBudget{}); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.7"}}
+	w := newWorld(external(), service)
+	w.reconcile(t)
+	w.Issue(t)
+	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "NameTaken", "Service kcp-kcp exists and was not made by the operator")
+	if got := operatortest.Read(t, w.Cluster, "kcp-kcp", service); len(got.OwnerReferences) > 0 || len(got.Labels) > 0 {
+		t.Errorf("changed to %+v", got)
+	}
+}
+
+func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
+	w := newWorld(external())
+	w.settle(t)
+	w.reconciler.DefaultImage = "registry.example.com/kcp:v2"
+	if rs := w.reconcile(t); rs.Status.Image != image {
+		t.Errorf("a new operator has changed the image to %s", rs.Status.Image)
+	}
+	for _, test := range []struct {
+		spec v1alpha1.ImageSpec
+		want string
+	}{
+		{v1alpha1.ImageSpec{Tag: "v3"}, "registry.example.com/kcp:v3"},
+		{v1alpha1.ImageSpec{}, "registry.example.com/kcp:v3"},
+		{v1alpha1.ImageSpec{Repository: "localhost:5000/kcp"}, "localhost:5000/kcp:v2"},
+		{v1alpha1.ImageSpec{Digest: "sha256:12"}, "registry.example.com/kcp@sha256:12"},
+	} {
+		rs := operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
+		rs.Spec.Image = &test.spec
+		if err := w.Update(t.Context(), rs); err != nil {
+			t.Fatal(err)
+		}
+		if rs = w.reconcile(t); rs.Status.Image != test.want {
+			t.Errorf("%+v: got %s, want %s", test.spec, rs.Status.Image, test.want)
+		}
+	}
+}
+
+func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
+	w := newWorld(external())
+	w.reconcile(t)
+	w.Issue(t)
+	w.reconcile(t)
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-kcp-0", Labels: set.Spec.Template.Labels}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kcp",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
+	if err := w.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: ImagePullBackOff: no such image")
+}

@@ -1,0 +1,132 @@
+package shard_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/shard"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestWhatIsBuiltIsWhatTheGoldenFilesShow(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no input", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			for name, objects := range build(t, read(t, file)) {
+				compare(t, strings.TrimSuffix(file, ".yaml")+"."+name+".golden", objects)
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, golden string, objects []client.Object) {
+	t.Helper()
+	var got bytes.Buffer
+	for _, object := range objects {
+		got.Write(document(t, object))
+	}
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("go test ./operator/shard -update writes %s otherwise:\n%s", golden, diff)
+	}
+}
+
+func read(t *testing.T, file string) *v1alpha1.RootShard {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rs := &v1alpha1.RootShard{}
+	if err := yaml.UnmarshalStrict(content, rs); err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+// described is a root shard with all that a reconciler looks up.
+func described(rs *v1alpha1.RootShard) *shard.Shard {
+	s := shard.Root(rs)
+	s.Image = "registry.example.com/kcp:v1"
+	for _, endpoint := range rs.Spec.Etcd.Endpoints {
+		s.Etcd.Endpoints = append(s.Etcd.Endpoints, string(endpoint))
+	}
+	s.Etcd.Prefix = rs.Spec.Etcd.Prefix
+	if config := rs.Spec.Etcd.TLSConfig; config != nil {
+		s.Etcd.Secret = config.SecretRef.Name
+	}
+	s.Inputs = map[string]string{shard.ServiceAccountInput: "5e"}
+	for _, ref := range shard.References(s) {
+		if len(ref.Hashed()) > 0 {
+			s.Inputs[ref.Input()] = "0f"
+		}
+	}
+	return s
+}
+
+func build(t *testing.T, rs *v1alpha1.RootShard) map[string][]client.Object {
+	t.Helper()
+	s := described(rs)
+	issuers, authorities := shard.Authorities(s, rs.Spec.Certificates)
+	c := shard.Component(s)
+	set, err := workload.StatefulSet(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := []client.Object{workload.Service(c), set}
+	if pdb := workload.PodDisruptionBudget(c); pdb != nil {
+		objects = append(objects, pdb)
+	}
+	if policy := workload.NetworkPolicy(c); policy != nil {
+		objects = append(objects, policy)
+	}
+	if monitor := workload.ServiceMonitor(c); monitor != nil {
+		objects = append(objects, monitor)
+	}
+	return map[string][]client.Object{"certificates": slices.Concat(issuers, authorities, shard.Leaves(s)), "workload": objects}
+}
+
+func document(t *testing.T, object client.Object) []byte {
+	t.Helper()
+	gvk, err := apiutil.GVKForObject(object, operator.Scheme())
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.GetObjectKind().SetGroupVersionKind(gvk)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(content, "status")
+	encoded, err := yaml.Marshal(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]byte("---\n"), encoded...)
+}
