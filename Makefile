@@ -142,7 +142,7 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 
 # The API groups that the server itself serves.
 SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
-GENERATED = api config operator server/customresources/system
+GENERATED = api charts config operator server/customresources/system
 
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
@@ -151,6 +151,8 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
+	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
+	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.
