@@ -24,7 +24,7 @@ build: ## Build bin/kcp, the plugins of kubectl and the operator.
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
-	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds
+	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues
 
 # What a release of Kubernetes writes into its programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -37,8 +37,9 @@ clients: ## Build the real kubectl and Helm.
 	cd test/tools && $(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
 
 .PHONY: test-tools
-test-tools: clients ## Build the clients, and Kubernetes' own tests, that the end-to-end tests run.
+test-tools: clients ## Build the clients, Kubernetes' own tests, and its API server, that the end-to-end tests run.
 	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
+	$(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver ./test/bench/etcd
 
 HOST := $(BIN)/host
 # What it needs of Debian.
@@ -153,6 +154,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
 	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
+	$(BIN)/chartvalues charts/kcp-operator
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.

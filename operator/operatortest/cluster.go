@@ -1,5 +1,5 @@
-// Package operatortest is a cluster in memory for tests of reconcilers: one that stores what is applied, counts what is
-// written, and has somebody who issues certificates. What an API server validates and defaults it does not.
+// Package operatortest is a cluster for tests of reconcilers: one that counts what is written, and has somebody who issues
+// certificates. It is in memory, where nothing is validated or defaulted, or at an API server.
 package operatortest
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,9 +37,8 @@ type Cluster struct {
 	writes atomic.Int64
 }
 
-// New returns a cluster with objects, whose types scheme knows.
+// New returns a cluster in memory with objects, whose types scheme knows.
 func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
-	c := &Cluster{Events: events.NewFakeRecorder(100)}
 	for _, object := range objects {
 		if object.GetNamespace() == "" {
 			object.SetNamespace(Namespace)
@@ -50,10 +50,16 @@ func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
 			object.SetGeneration(1)
 		}
 	}
-	c.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	return At(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
-		WithInterceptorFuncs(c.count()).Build()
-	return c
+		Build())
+}
+
+// At returns the cluster of a client.
+func At(c client.WithWatch) *Cluster {
+	cluster := &Cluster{Events: events.NewFakeRecorder(1000)}
+	cluster.Client = interceptor.NewClient(c, cluster.count())
+	return cluster
 }
 
 // count counts what is written, by anybody but this package.
@@ -107,7 +113,7 @@ func Read[T client.Object](t testing.TB, c *Cluster, name string, object T) T {
 func (c *Cluster) Issue(t testing.TB) {
 	t.Helper()
 	list := &certmanager.CertificateList{}
-	if err := c.List(t.Context(), list); err != nil {
+	if err := c.List(t.Context(), list, client.InNamespace(Namespace)); err != nil {
 		t.Fatal(err)
 	}
 	for i := range list.Items {
@@ -122,7 +128,7 @@ func (c *Cluster) Issue(t testing.TB) {
 		if template := certificate.Spec.SecretTemplate; template != nil {
 			secret.Labels = template.Labels
 		}
-		if err := c.Create(t.Context(), secret); err != nil {
+		if err := c.Create(t.Context(), secret); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
 		certificate.Status = certmanager.CertificateStatus{

@@ -15,6 +15,8 @@ var sources = map[string]struct{ module, pkg string }{
 	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
 	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
 	"kcp-host":                 {".", "github.com/kcplane/kcp/test/host"},
+	"kube-apiserver":           {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"etcd":                     {".", "github.com/kcplane/kcp/test/bench/etcd"},
 	"image":                    {"tools", "github.com/kcplane/kcp/tools/image"},
 	"kubectl":                  {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
 	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
