@@ -16,6 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
@@ -46,7 +47,8 @@ func Options() ctrl.Options {
 	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{apply.ManagedByLabel: apply.FieldOwner})}
 	strip := cache.TransformStripManagedFields()
 	return ctrl.Options{
-		Scheme: Scheme(),
+		Scheme:     Scheme(),
+		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 4},
 		Cache: cache.Options{
 			DefaultTransform: strip,
 			ByObject: map[client.Object]cache.ByObject{

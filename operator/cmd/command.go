@@ -88,6 +88,7 @@ func defaultImage() string {
 
 func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
+	config.QPS, config.Burst = 100, 200 // a new RootShard takes some 30 writes
 	mgr, err := ctrl.NewManager(config, s.options(os.Getenv(WatchNamespace)))
 	if err != nil {
 		return err

@@ -168,6 +168,6 @@ func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, b
 	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) {
 		kind = "Warning"
 	}
-	recorder.Eventf(after, nil, kind, now.Reason, "Reconcile", "%s", now.Message)
+	recorder.Eventf(after, nil, kind, now.Reason, "Reconcile", "%.1000s", now.Message) // an API server takes no more than 1024
 	return nil
 }

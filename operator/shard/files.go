@@ -1,6 +1,8 @@
 package shard
 
 import (
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/workload"
 )
@@ -21,7 +23,7 @@ type Reference struct {
 	Field             string
 	Secret, ConfigMap string
 	Keys              []string
-	// volume and path are where the server finds it. Both are empty if only the operator reads it.
+	// volume and path are where the server finds it. Both are empty if only the operator reads it, or the spec says where.
 	volume, path string
 }
 
@@ -63,7 +65,24 @@ func References(s *Shard) []Reference {
 			secret("auth.tokenAuthFile.secretName", t.SecretName, "tokens", tokens, tokenKey(t))
 		}
 	}
+	for _, v := range s.Spec.ExtraVolumes {
+		field := "extraVolumes[" + v.Name + "]"
+		if source := v.Secret; source != nil && (source.Optional == nil || !*source.Optional) {
+			all = append(all, Reference{Field: field, Secret: source.SecretName, Keys: keysOf(source.Items)})
+		}
+		if source := v.ConfigMap; source != nil && (source.Optional == nil || !*source.Optional) {
+			all = append(all, Reference{Field: field, ConfigMap: source.Name, Keys: keysOf(source.Items)})
+		}
+	}
 	return all
+}
+
+func keysOf(items []corev1.KeyToPath) []string {
+	var keys []string
+	for _, item := range items {
+		keys = append(keys, item.Key)
+	}
+	return keys
 }
 
 // Hashed tells which keys the server reads only when it starts. Of a certificate for etcd that is its authority: client
