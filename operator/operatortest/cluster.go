@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,10 +54,18 @@ func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
 			object.SetGeneration(1)
 		}
 	}
-	return At(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+	return At(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithTypeConverters(converters()...).
 		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
 		Build())
 }
+
+// converters know the types that are applied. To parse what they know takes longer than most tests.
+var converters = sync.OnceValue(func() []managedfields.TypeConverter {
+	return []managedfields.TypeConverter{
+		applyconfigurations.NewTypeConverter(clientgoscheme.Scheme),
+		managedfields.NewDeducedTypeConverter(),
+	}
+})
 
 // At returns the cluster of a client.
 func At(c client.WithWatch) *Cluster {

@@ -308,3 +308,27 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	}
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: ImagePullBackOff: no such image")
 }
+
+func TestWhoTrustsAShardTrustsTheIssuerOfItsOwnCertificate(t *testing.T) {
+	rs := external()
+	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
+		IssuerRef: &v1alpha1.ObjectReference{Name: "public"}}}}
+	w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "public"}})
+	w.settle(t)
+	bundle := operatortest.Read(t, w.Cluster, "kcp-merged-ca-bundle", &corev1.Secret{}).Data["tls.crt"]
+	for _, authority := range []string{"kcp-server-ca", "root"} {
+		if !strings.Contains(string(bundle), string(operatortest.PEM(authority))) {
+			t.Errorf("%s is missing in\n%s", authority, bundle)
+		}
+	}
+}
+
+func TestAVolumeWhoseContentIsMissingIsTalkedAbout(t *testing.T) {
+	rs := external()
+	rs.Spec.ExtraVolumes = []corev1.Volume{
+		{Name: "optional", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "nowhere", Optional: new(true)}}},
+		{Name: "encryption", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "gone"}}}},
+	}
+	w := newWorld(rs)
+	expect(t, w.reconcile(t), "ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound", "spec.extraVolumes[encryption]: there is no ConfigMap gone")
+}

@@ -34,7 +34,11 @@ func References(s *Shard) []Reference {
 		all = append(all, Reference{Field: field, Secret: name, Keys: keys, volume: volume, path: path})
 	}
 	if s.Etcd.Secret != "" {
-		secret("etcd.tlsConfig.secretRef", s.Etcd.Secret, "etcd", "/etc/etcd/tls", "tls.crt", "tls.key", "ca.crt")
+		field := "etcd.tlsConfig.secretRef"
+		if s.Spec.Etcd.Managed != nil {
+			field = "etcd.managed"
+		}
+		secret(field, s.Etcd.Secret, "etcd", "/etc/etcd/tls", "tls.crt", "tls.key", "ca.crt")
 	}
 	if s.Spec.CABundleSecretRef != nil {
 		secret("caBundleSecretRef", s.Spec.CABundleSecretRef.Name, "", "", "tls.crt")
