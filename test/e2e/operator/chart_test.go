@@ -1,0 +1,140 @@
+package operator
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+var chart = filepath.Join(root, "charts/kcp-operator")
+
+// render returns what the chart consists of, by kind.
+func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstructured {
+	t.Helper()
+	helm, err := kcptest.Binary("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"template", "release", chart, "--namespace=operators"}
+	for _, setting := range settings {
+		args = append(args, "--set="+setting)
+	}
+	out, err := exec.CommandContext(t.Context(), helm, args...).Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, err.(*exec.ExitError).Stderr)
+	}
+	byKind := map[string][]*unstructured.Unstructured{}
+	for document := range strings.SplitSeq(string(out), "\n---\n") {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+			t.Fatal(err)
+		}
+		if object.Object != nil {
+			byKind[object.GetKind()] = append(byKind[object.GetKind()], object)
+		}
+	}
+	return byKind
+}
+
+func TestDefinitionsSurviveTheChart(t *testing.T) {
+	definitions := render(t)["CustomResourceDefinition"]
+	if len(definitions) != 3 {
+		t.Errorf("it has %d definitions", len(definitions))
+	}
+	for _, definition := range definitions {
+		if definition.GetAnnotations()["helm.sh/resource-policy"] != "keep" {
+			t.Errorf("helm uninstall deletes %s, and all that was made of it", definition.GetName())
+		}
+	}
+	if len(render(t, "crds.create=false")["CustomResourceDefinition"]) > 0 {
+		t.Error("crds.create=false has no effect")
+	}
+}
+
+// Helm keeps a release in a Secret, compressed and encoded, which may have 1 MiB: once the templates, once the result.
+func TestTheReleaseFitsIntoASecret(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	for range 2 {
+		if err := json.NewEncoder(w).Encode(render(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if size := base64.StdEncoding.EncodedLen(packed.Len()); size > 512<<10 {
+		t.Errorf("about %d bytes", size)
+	}
+}
+
+func container(t *testing.T, settings ...string) map[string]any {
+	t.Helper()
+	deployment := render(t, settings...)["Deployment"][0]
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return containers[0].(map[string]any)
+}
+
+func TestLeaderElectionCanBeDisabled(t *testing.T) {
+	for setting, want := range map[string]string{"leaderElection.enabled=false": "--leader-elect=false", "replicas=2": "--leader-elect=true"} {
+		encoded, _ := json.Marshal(container(t, setting)["args"])
+		if !strings.Contains(string(encoded), want) {
+			t.Errorf("%s gives %s", setting, encoded)
+		}
+	}
+}
+
+func TestServicesLeadToPortsThatExist(t *testing.T) {
+	names := map[string]bool{}
+	for _, port := range container(t)["ports"].([]any) {
+		names[port.(map[string]any)["name"].(string)] = true
+	}
+	services := render(t)["Service"]
+	if len(services) == 0 {
+		t.Error("there is no Service")
+	}
+	for _, service := range services {
+		ports, _, _ := unstructured.NestedSlice(service.Object, "spec", "ports")
+		for _, port := range ports {
+			if target := port.(map[string]any)["targetPort"]; !names[target.(string)] {
+				t.Errorf("Service %s leads to the port %v; the pods have %v", service.GetName(), target, names)
+			}
+		}
+	}
+}
+
+func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
+	objects := render(t, "watchNamespaces={a,b}")
+	if len(objects["ClusterRole"]) > 0 {
+		t.Error("it has a ClusterRole")
+	}
+	namespaces := map[string]bool{}
+	for _, role := range objects["Role"] {
+		namespaces[role.GetNamespace()] = true
+	}
+	if !namespaces["a"] || !namespaces["b"] {
+		t.Errorf("it has Roles in %v", namespaces)
+	}
+	for _, binding := range objects["ClusterRoleBinding"] {
+		if name, _, _ := unstructured.NestedString(binding.Object, "roleRef", "name"); name != "system:auth-delegator" {
+			t.Errorf("it is bound to the ClusterRole %s", name)
+		}
+	}
+	roles := render(t)["ClusterRole"]
+	if len(roles) != 1 {
+		t.Errorf("an operator of all namespaces has %d ClusterRoles", len(roles))
+	}
+}

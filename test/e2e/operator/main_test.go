@@ -1,0 +1,145 @@
+// Package operator proves the operator at a real API server, which validates, defaults and authorizes: what it applies is
+// valid and stays as it is, its watches wake it, and its role lets it do all that it does, and not more.
+package operator
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/operatortest"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const root = "../../.."
+
+// host is the API server, with the definitions of the operator's kinds and of cert-manager's.
+var host *rest.Config
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	apiserver, err := kcptest.Binary("kube-apiserver")
+	if err != nil {
+		return 1, err
+	}
+	etcd, err := kcptest.Binary("etcd")
+	if err != nil {
+		return 1, err
+	}
+	environment := &envtest.Environment{
+		CRDDirectoryPaths:        []string{filepath.Join(root, "config/crd/bases"), "testdata/cert-manager.yaml"},
+		ErrorIfCRDPathMissing:    true,
+		ControlPlaneStartTimeout: 2 * time.Minute,
+		ControlPlaneStopTimeout:  time.Minute,
+		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: 2 * time.Minute},
+	}
+	environment.ControlPlane.APIServer = &envtest.APIServer{Path: apiserver}
+	environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
+	if host, err = environment.Start(); err != nil {
+		return 1, err
+	}
+	defer func() {
+		if stopped := environment.Stop(); err == nil {
+			err = stopped
+		}
+	}()
+	host.QPS, host.Burst = 1000, 1000
+	if err := prepare(context.Background()); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+// prepare makes the namespace, and a user who may do what the operator's role allows.
+func prepare(ctx context.Context) error {
+	c, err := client.New(host, client.Options{Scheme: operator.Scheme()})
+	if err != nil {
+		return err
+	}
+	content, err := os.ReadFile(filepath.Join(root, "charts/kcp-operator/files/rbac/role.yaml"))
+	if err != nil {
+		return err
+	}
+	role := &rbacv1.ClusterRole{}
+	first, _, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("\n---\n"))
+	if err := yaml.Unmarshal(first, role); err != nil {
+		return err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatortest.Namespace}}, role, binding} {
+		if err := c.Create(ctx, object); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// user is who the operator is.
+const user = "kcp-operator"
+
+// asOperator returns the configuration of the operator, which has the operator's role.
+func asOperator() *rest.Config {
+	config := rest.CopyConfig(host)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	return config
+}
+
+// cluster is the API server as an administrator.
+func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
+	t.Helper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: operator.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return operatortest.At(c)
+}
+
+// start runs the operator as it runs in a cluster.
+func start(t *testing.T, config *rest.Config) {
+	t.Helper()
+	options := operator.Options()
+	options.Metrics.BindAddress = "0"
+	options.Controller.SkipNameValidation = new(true) // one after the other, in one process
+	mgr, err := ctrl.NewManager(config, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := operator.Setup(ctx, mgr, operator.Config{Image: image}); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,241 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/access"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/kubeconfig"
+	"github.com/kcplane/kcp/operator/operatortest"
+	"github.com/kcplane/kcp/operator/rootshard"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const image = "registry.example.com/kcp:v1"
+
+// shard is a root shard that asks for everything that is optional.
+func shard(name string) *v1alpha1.RootShard {
+	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
+	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 6443}
+	rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{"https://etcd:2379"}
+	rs.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
+	return rs
+}
+
+func accessTo(name, target string) *v1alpha1.Kubeconfig {
+	k := &v1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
+	k.Spec = v1alpha1.KubeconfigSpec{
+		Target:   v1alpha1.KubeconfigTarget{RootShardRef: &v1alpha1.LocalReference{Name: target}},
+		Username: "alice", Validity: v1alpha1.Duration{Duration: metav1.Duration{Duration: 1e9 * 3600 * 24}},
+		SecretRef: v1alpha1.LocalReference{Name: name + "-kubeconfig"},
+	}
+	return k
+}
+
+// versions returns the resource version of everything that an owner controls.
+func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, list := range []client.ObjectList{
+		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{},
+		&networkingv1.NetworkPolicyList{}, &certmanager.CertificateList{}, &certmanager.IssuerList{},
+	} {
+		if err := c.List(t.Context(), list, client.InNamespace(operatortest.Namespace)); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(o runtime.Object) error {
+			object := o.(client.Object)
+			if metav1.IsControlledBy(object, owner) {
+				all[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func TestWhatTheServerFillsInIsNotWrittenAgain(t *testing.T) {
+	operatorAt, admin := cluster(t, asOperator()), cluster(t, host)
+	r := &rootshard.Reconciler{Client: operatorAt, Recorder: operatorAt.Events, DefaultImage: image}
+	rs := shard("settled")
+	if err := admin.Create(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	operatorAt.Reconcile(t, r, rs.Name)
+	admin.Issue(t)
+	operatorAt.Reconcile(t, r, rs.Name)
+	admin.Roll(t, "settled-kcp")
+	operatorAt.Reconcile(t, r, rs.Name)
+	ready(t, operatortest.Read(t, admin, rs.Name, rs).Status.Conditions)
+	before := versions(t, admin, rs)
+	if len(before) != 24 {
+		t.Errorf("it controls %d objects: %v", len(before), before)
+	}
+	operatorAt.Writes()
+	operatorAt.Reconcile(t, r, rs.Name)
+	if n := operatorAt.Writes(); n != 0 {
+		t.Errorf("%d writes, though nothing has changed", n)
+	}
+	// What others add stays, what they change is put right.
+	set := operatortest.Read(t, admin, "settled-kcp", &appsv1.StatefulSet{})
+	set.Labels["theirs"], set.Spec.Template.Spec.Containers[0].Image = "kept", "registry.example.com/evil:v1"
+	if err := admin.Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	operatorAt.Reconcile(t, r, rs.Name)
+	set = operatortest.Read(t, admin, "settled-kcp", &appsv1.StatefulSet{})
+	if got := set.Spec.Template.Spec.Containers[0].Image; got != image || set.Labels["theirs"] != "kept" {
+		t.Errorf("image %s, labels %v", got, set.Labels)
+	}
+}
+
+func ready(t *testing.T, conditions []metav1.Condition) {
+	t.Helper()
+	if c := meta.FindStatusCondition(conditions, "Ready"); c == nil || c.Status != metav1.ConditionTrue {
+		t.Fatalf("Ready is %+v", c)
+	}
+}
+
+func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
+	start(t, asOperator())
+	admin := cluster(t, host)
+	rs, k := shard("woken"), accessTo("woken", "woken")
+	rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "woken-etcd"}}
+	rs.Spec.Audit = &v1alpha1.AuditSpec{Policy: &v1alpha1.AuditPolicySpec{ConfigMap: &v1alpha1.LocalKeyReference{Name: "woken-audit", Key: "policy"}}}
+	eventually := func(what string, check func() error) {
+		t.Helper()
+		kcptest.Eventually(t, what, func(context.Context) error { return check() })
+	}
+	shardSays := func(name string, status metav1.ConditionStatus, reason string) {
+		t.Helper()
+		eventually("RootShard "+name+" "+reason, func() error {
+			return says(operatortest.Read(t, admin, "woken", rs).Status.Conditions, name, status, reason)
+		})
+	}
+	create := func(objects ...client.Object) {
+		t.Helper()
+		for _, object := range objects {
+			if err := admin.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	create(k)
+	eventually("the Kubeconfig misses its target", func() error {
+		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound")
+	})
+	create(rs)
+	eventually("the Kubeconfig has its target", func() error {
+		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionTrue, "Met")
+	})
+	shardSays("ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound")
+	create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-etcd"},
+		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
+	create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-audit"}, Data: map[string]string{"policy": "p"}})
+	shardSays("ReferenceValid", metav1.ConditionTrue, "Met")
+	eventually("pods are asked for", func() error {
+		admin.Issue(t)
+		return admin.Get(t.Context(), operatortest.Key("woken-kcp"), &appsv1.StatefulSet{})
+	})
+	admin.Roll(t, "woken-kcp")
+	shardSays("Ready", metav1.ConditionTrue, "Ready")
+	eventually("the Kubeconfig is Ready", func() error {
+		admin.Issue(t)
+		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "Ready", metav1.ConditionTrue, "Ready")
+	})
+	t.Run("by the change of an audit policy", func(t *testing.T) {
+		before := operatortest.Read(t, admin, "woken-kcp", &appsv1.StatefulSet{}).Generation
+		policy := operatortest.Read(t, admin, "woken-audit", &corev1.ConfigMap{})
+		policy.Data["policy"] = "changed"
+		if err := admin.Update(t.Context(), policy); err != nil {
+			t.Fatal(err)
+		}
+		eventually("the pods are replaced", func() error {
+			if operatortest.Read(t, admin, "woken-kcp", &appsv1.StatefulSet{}).Generation == before {
+				return errors.New("they are not")
+			}
+			return nil
+		})
+	})
+	t.Run("by the renewal of a certificate", func(t *testing.T) {
+		secret := operatortest.Read(t, admin, "kubeconfig-cert-woken", &corev1.Secret{})
+		before := operatortest.Read(t, admin, "woken-kubeconfig", &corev1.Secret{}).ResourceVersion
+		secret.Data["tls.crt"] = operatortest.PEM("renewed")
+		if err := admin.Update(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		eventually("the kubeconfig follows", func() error {
+			if operatortest.Read(t, admin, "woken-kubeconfig", &corev1.Secret{}).ResourceVersion == before {
+				return errors.New("it does not")
+			}
+			return nil
+		})
+	})
+	t.Run("by its deletion", func(t *testing.T) {
+		if err := admin.Delete(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+		eventually("the Kubeconfig and its key are gone", func() error {
+			for _, object := range []client.Object{&v1alpha1.Kubeconfig{}, &corev1.Secret{}} {
+				name := "woken"
+				if _, ok := object.(*corev1.Secret); ok {
+					name = "kubeconfig-cert-woken"
+				}
+				if err := kcptest.Gone(admin.Get(t.Context(), operatortest.Key(name), object)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func says(conditions []metav1.Condition, name string, status metav1.ConditionStatus, reason string) error {
+	c := meta.FindStatusCondition(conditions, name)
+	if c == nil || c.Status != status || c.Reason != reason {
+		return fmt.Errorf("%s is %+v", name, c)
+	}
+	return nil
+}
+
+func TestLongNamesWork(t *testing.T) {
+	const name = "a123456789b123456789c123456789d123456789" // 40, the most that the definition allows
+	admin := cluster(t, host)
+	rs := shard(name)
+	rs.Spec.Monitoring = &v1alpha1.MonitoringSpec{}
+	if err := admin.Create(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	r := &rootshard.Reconciler{Client: admin, Recorder: admin.Events, DefaultImage: image}
+	admin.Reconcile(t, r, name)
+	admin.Issue(t)
+	admin.Reconcile(t, r, name)
+	set := operatortest.Read(t, admin, name+"-kcp", &appsv1.StatefulSet{})
+	if len(set.Spec.Template.Spec.Volumes) == 0 {
+		t.Error("it has no volumes")
+	}
+	k := accessTo(name+"-"+name, name)
+	if err := admin.Create(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	kr := &kubeconfig.Reconciler{Client: admin, Recorder: admin.Events, Bind: access.Bind}
+	admin.Reconcile(t, kr, k.Name)
+	admin.Issue(t)
+	admin.Reconcile(t, kr, k.Name)
+	ready(t, operatortest.Read(t, admin, k.Name, k).Status.Conditions)
+}
