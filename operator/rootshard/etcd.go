@@ -50,15 +50,11 @@ func (s *scope) etcd(ctx context.Context) error {
 	return nil
 }
 
-// managed builds the etcd of a root shard, which is signed by the same issuer unless its spec says otherwise.
+// managed builds the etcd of a root shard. Unless the spec says otherwise its authority is its own: with the issuer of the root
+// shard, whose users have certificates from there, there would be one mistake between these and all data.
 func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdCluster {
-	cluster := &v1alpha1.EtcdCluster{
+	return &v1alpha1.EtcdCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},
 		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
 	}
-	if c := rs.Spec.Certificates; c != nil && c.IssuerRef != nil && (cluster.Spec.TLS == nil || cluster.Spec.TLS.IssuerRef == nil) {
-		issuer := *c.IssuerRef
-		cluster.Spec.TLS = &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &issuer}
-	}
-	return cluster
 }

@@ -168,8 +168,8 @@ type EtcdCompactionSpec struct {
 
 // EtcdClusterTLSSpec says who signs the authorities of an etcd.
 type EtcdClusterTLSSpec struct {
-	// IssuerRef names an Issuer or ClusterIssuer that may sign certificate authorities. Unset: that of the owner, or else a
-	// self-signed one that the operator makes.
+	// IssuerRef names an Issuer or ClusterIssuer that may sign certificate authorities. Unset: a self-signed one that the
+	// operator makes.
 	//
 	// +optional
 	IssuerRef *ObjectReference `json:"issuerRef,omitempty"`
