@@ -60,6 +60,20 @@ host-programs: clients ## Build what a host cluster consists of: a real Kubernet
 		$(foreach part,controller webhook cainjector,-image 'localhost/cert-manager-$(part):host=/certmanager $(part)') $(HOST)/certmanager=/certmanager
 	ln -sfn $$(cd test/host/pods && $(GO) list -m -f '{{.Dir}}' $(CERT_MANAGER))/deploy/charts/cert-manager $(HOST)/cert-manager-chart
 
+ETCD_IMAGES  = $(BIN)/etcd-images
+ETCD_VERSION = $(shell $(GO) list -m -f '{{.Version}}' go.etcd.io/etcd/server/v3)
+ETCD_BEFORE  = $(shell $(GO) list -modfile=test/host/etcd/v3.6.mod -m -f '{{.Version}}' go.etcd.io/etcd/server/v3)
+
+.PHONY: etcd-images
+etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod and of the minor before.
+	cd tools && $(GO) build -o $(BIN)/ ./image
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd ./operator/cmd/etcd-snapshot
+	CGO_ENABLED=0 $(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd
+	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_VERSION).tar -user 65532 -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
+		$(ETCD_IMAGES)/etcd=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
+	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_BEFORE).tar -user 65532 -image 'localhost/etcd:$(ETCD_BEFORE)=/etcd' \
+		$(ETCD_IMAGES)/before/etcd=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
+
 .PHONY: host-packages
 host-packages: ## Install what the host cluster needs of Debian.
 	apt-get install -qy --no-install-recommends $(HOST_PACKAGES)

@@ -2,10 +2,12 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -22,6 +24,8 @@ import (
 	"github.com/kcplane/kcp/operator/access"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/etcdbackup"
+	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/operator/kubeconfig"
 	"github.com/kcplane/kcp/operator/rootshard"
 )
@@ -30,6 +34,8 @@ import (
 type Config struct {
 	// Image of kcp, for shards that name none.
 	Image string
+	// EtcdRepository has the images of etcd, for clusters that name none. Empty: that of the release.
+	EtcdRepository string
 }
 
 // Scheme has every type that the operator reads or writes.
@@ -52,7 +58,7 @@ func Options() ctrl.Options {
 		Cache: cache.Options{
 			DefaultTransform: strip,
 			ByObject: map[client.Object]cache.ByObject{
-				&appsv1.StatefulSet{}: own, &corev1.Service{}: own, &corev1.Pod{}: own,
+				&appsv1.StatefulSet{}: own, &corev1.Service{}: own, &corev1.Pod{}: own, &corev1.PersistentVolumeClaim{}: own, &batchv1.Job{}: own,
 				&policyv1.PodDisruptionBudget{}: own, &networkingv1.NetworkPolicy{}: own, &certmanager.Certificate{}: own,
 			},
 		},
@@ -67,6 +73,21 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	recorder := mgr.GetEventRecorder(apply.FieldOwner)
 	shards := &rootshard.Reconciler{Client: mgr.GetClient(), Recorder: recorder, DefaultImage: config.Image}
 	if err := shards.Setup(ctx, mgr); err != nil {
+		return err
+	}
+	etcds := &etcdcluster.Reconciler{
+		Client: mgr.GetClient(), Recorder: recorder, Now: time.Now, Version: etcdcluster.DefaultVersion,
+		Repository: cmp.Or(config.EtcdRepository, etcdcluster.DefaultRepository),
+	}
+	if err := etcds.Setup(mgr); err != nil {
+		return err
+	}
+	backups := &etcdbackup.Reconciler{Client: etcds.Client, Recorder: recorder, Now: etcds.Now, Repository: etcds.Repository, Version: etcds.Version}
+	if err := backups.Setup(mgr); err != nil {
+		return err
+	}
+	schedules := &etcdbackup.ScheduleReconciler{Client: etcds.Client, Recorder: recorder, Now: etcds.Now}
+	if err := schedules.Setup(mgr); err != nil {
 		return err
 	}
 	kubeconfigs := &kubeconfig.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Bind: access.Bind, Now: time.Now}

@@ -21,6 +21,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/etcdcluster"
 )
 
 // WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
@@ -38,6 +39,7 @@ type settings struct {
 	leaderElect                  bool
 	leaderElectionNamespace      string
 	image                        string
+	etcdRepository               string
 	log                          zap.Options
 }
 
@@ -68,6 +70,7 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	fs.BoolVar(&s.leaderElect, "leader-elect", false, "Work only while holding a lease, so that there can be several operators of which one works.")
 	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the lease; that of the pod by default.")
 	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Image of kcp, for shards that name none.")
+	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository, "Repository of the images of etcd, whose tags are versions, for etcds that name none.")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	s.log.BindFlags(logs)
 	fs.AddGoFlagSet(logs)
@@ -93,7 +96,7 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image}); err != nil {
+	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image, EtcdRepository: s.etcdRepository}); err != nil {
 		return err
 	}
 	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {

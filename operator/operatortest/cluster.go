@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +56,8 @@ func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
 		}
 	}
 	return At(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithTypeConverters(converters()...).
-		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
+		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
+			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
 		Build())
 }
 

@@ -53,8 +53,12 @@ func (s *scope) etcd(ctx context.Context) error {
 // managed builds the etcd of a root shard. Unless the spec says otherwise its authority is its own: with the issuer of the root
 // shard, whose users have certificates from there, there would be one mistake between these and all data.
 func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdCluster {
-	return &v1alpha1.EtcdCluster{
+	cluster := &v1alpha1.EtcdCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},
 		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
 	}
+	if cluster.Spec.ClusterDomain == "" {
+		cluster.Spec.ClusterDomain = rs.Spec.ClusterDomain
+	}
+	return cluster
 }

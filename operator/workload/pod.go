@@ -48,7 +48,7 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, c.Extra.ExtraVolumes...)
 	if c.Template != nil && c.Template.Spec != nil && c.Template.Spec.Template != nil {
-		if err := changePod(&pod, c.Template.Spec.Template); err != nil {
+		if err := ChangePod(&pod, c.Template.Spec.Template, "spec.deploymentTemplate.spec.template"); err != nil {
 			return pod, err
 		}
 	}
@@ -112,8 +112,8 @@ func volume(f Files) corev1.Volume {
 
 func scratch(directory string) string { return "scratch-" + path.Base(directory) }
 
-// changePod merges a template into a pod, as kubectl patch does.
-func changePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec) error {
+// ChangePod merges a template into a pod, as kubectl patch does. Errors name the field that the template is in.
+func ChangePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec, field string) error {
 	if m := template.Metadata; m != nil {
 		pod.Labels, pod.Annotations = pki.Overlay(m.Labels, pod.Labels), pki.Overlay(m.Annotations, pod.Annotations)
 	}
@@ -125,7 +125,7 @@ func changePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec) 
 		err = unknown[0]
 	}
 	if err != nil {
-		return fmt.Errorf("spec.deploymentTemplate.spec.template.spec is no spec of a pod: %w", err)
+		return fmt.Errorf("%s.spec is no spec of a pod: %w", field, err)
 	}
 	built, err := json.Marshal(pod.Spec)
 	if err != nil {
@@ -133,7 +133,7 @@ func changePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec) 
 	}
 	merged, err := strategicpatch.StrategicMergePatch(built, template.Spec.Raw, corev1.PodSpec{})
 	if err != nil {
-		return fmt.Errorf("spec.deploymentTemplate.spec.template.spec: %w", err)
+		return fmt.Errorf("%s.spec: %w", field, err)
 	}
 	pod.Spec = corev1.PodSpec{}
 	return json.Unmarshal(merged, &pod.Spec)

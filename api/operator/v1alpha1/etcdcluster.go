@@ -31,6 +31,7 @@ type EtcdCluster struct {
 
 // EtcdClusterSpec is what an etcd should be.
 //
+// +kubebuilder:validation:XValidation:rule="has(self.clusterDomain) == has(oldSelf.clusterDomain) && (!has(self.clusterDomain) || self.clusterDomain == oldSelf.clusterDomain)",message="the members know each other by names in this domain: make a new cluster from a snapshot to change it",fieldPath=".clusterDomain"
 // +kubebuilder:validation:XValidation:rule="!has(self.version) || !has(oldSelf.version) || (int(self.version.split('.')[0]) == int(oldSelf.version.split('.')[0]) && int(self.version.split('.')[1]) <= int(oldSelf.version.split('.')[1]) + 1)",message="etcd is upgraded one minor version at a time: go to the next one, wait until the cluster is Ready, and go on",fieldPath=".version"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.storage) || has(self.storage)",message="the storage cannot be taken away: only its size can grow",fieldPath=".storage"
 type EtcdClusterSpec struct {
@@ -45,6 +46,11 @@ type EtcdClusterSpec struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern:=`^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$`
 	Version string `json:"version,omitempty"`
+	// ClusterDomain is the domain of the host cluster. Unset: that of the owner, or else cluster.local.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ClusterDomain string `json:"clusterDomain,omitempty"`
 	// Image of the members. Unset: that of the version.
 	//
 	// +optional
@@ -96,11 +102,27 @@ type EtcdClusterSpec struct {
 	//
 	// +optional
 	Maintenance *EtcdMaintenanceSpec `json:"maintenance,omitempty"`
+	// Restore is a snapshot that the cluster begins with. It is looked at before the cluster begins, and never again.
+	//
+	// +optional
+	Restore *EtcdRestoreSpec `json:"restore,omitempty"`
 	// DeletionPolicy says what happens to the data when the EtcdCluster is deleted. Unset: Retain.
 	//
 	// +optional
-	// +kubebuilder:validation:Enum=Retain;Snapshot;Delete
+	// +kubebuilder:validation:Enum=Retain;Delete
 	DeletionPolicy EtcdDeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// EtcdRestoreSpec names a snapshot.
+type EtcdRestoreSpec struct {
+	// Store that has it.
+	Store EtcdStoreSpec `json:"store"`
+	// Key by which the store has it: that in the status of the EtcdBackup.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="!self.contains('..') && !self.startsWith('/')",message="a key is what the status of an EtcdBackup tells: no path that leads out of the store"
+	Key string `json:"key"`
 }
 
 // EtcdDeletionPolicy says what happens to the data of an EtcdCluster that is deleted.
@@ -108,9 +130,8 @@ type EtcdDeletionPolicy string
 
 // The policies.
 const (
-	EtcdRetain   EtcdDeletionPolicy = "Retain"
-	EtcdSnapshot EtcdDeletionPolicy = "Snapshot"
-	EtcdDelete   EtcdDeletionPolicy = "Delete"
+	EtcdRetain EtcdDeletionPolicy = "Retain"
+	EtcdDelete EtcdDeletionPolicy = "Delete"
 )
 
 // EtcdStorageSpec is the volume of each member.

@@ -48,7 +48,9 @@ type EtcdClusterStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Members []EtcdMemberStatus `json:"members,omitempty"`
-	// Endpoints that clients use: one URL for each member.
+	// Endpoints that clients use: the URL of the Service of the members that are ready. It is there once the cluster has
+	// begun, and stays when members come and go, so that clients need not be told; and it does not lead them to a member
+	// that still learns, which would refuse them.
 	//
 	// +optional
 	// +listType=atomic
@@ -57,6 +59,10 @@ type EtcdClusterStatus struct {
 	//
 	// +optional
 	ClientSecretName string `json:"clientSecretName,omitempty"`
+	// LastDefragmentation is when space was last given back by schedule.
+	//
+	// +optional
+	LastDefragmentation *metav1.Time `json:"lastDefragmentation,omitempty"`
 	// Operation is the change to the members that is under way. It is written before the first step, and read by an
 	// operator that starts again in the middle.
 	//

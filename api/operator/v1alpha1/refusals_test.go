@@ -27,6 +27,12 @@ spec:
 	"EtcdCluster": `
 metadata: {name: etcd}
 spec: {}`,
+	"EtcdBackup": `
+metadata: {name: now}
+spec: {cluster: etcd, store: {volume: {claimName: snapshots}}}`,
+	"EtcdBackupSchedule": `
+metadata: {name: nightly}
+spec: {cluster: etcd, schedule: 0 3 * * *, store: {volume: {claimName: snapshots}}}`,
 }
 
 // refusals are changes that nobody should get away with. With from, an object that is so is changed.
@@ -76,6 +82,19 @@ var refusals = []struct {
 	{"a certificate for a moment", "Kubeconfig", "", "spec: {validity: 10m}", "1h is the least"},
 	{"a validity in days", "Kubeconfig", "", "spec: {validity: 1d}", "a duration is written like 8760h"},
 	{"the same group twice", "Kubeconfig", "", "spec: {groups: [team, team]}", "Duplicate value"},
+
+	{"another store", "EtcdBackup", "spec: {}", "spec: {store: {volume: {claimName: other}}}", "a snapshot is taken once"},
+	{"a name that is too long", "EtcdBackup", "", "metadata: {name: " + strings.Repeat("a", 53) + "}", "at most 52 characters"},
+	{"a name that is too long", "EtcdBackupSchedule", "", "metadata: {name: " + strings.Repeat("a", 41) + "}", "at most 40 characters"},
+	{"no store", "EtcdBackup", "", "spec: {store: {volume: null}}", "set either volume or s3"},
+	{"two stores", "EtcdBackup", "", "spec: {store: {s3: {endpoint: 'https://s3', bucket: all, credentialsSecretRef: {name: a}}}}", "set either volume or s3"},
+	{"a bucket without a scheme", "EtcdBackup", "",
+		"spec: {store: {volume: null, s3: {endpoint: s3.example.com, bucket: all, credentialsSecretRef: {name: a}}}}", "an endpoint is a URL"},
+	{"a schedule in words", "EtcdBackupSchedule", "", "spec: {schedule: every night}", "a schedule has five fields"},
+	{"nothing to keep", "EtcdBackupSchedule", "", "spec: {keepLast: 0}", "greater than or equal to 1"},
+	{"a key that leads out of the store", "EtcdCluster", "",
+		"spec: {restore: {key: ../other.db, store: {volume: {claimName: snapshots}}}}", "no path that leads out of the store"},
+	{"another domain", "EtcdCluster", "spec: {clusterDomain: a.example}", "spec: {clusterDomain: b.example}", "make a new cluster from a snapshot"},
 
 	{"a name that is too long", "EtcdCluster", "", "metadata: {name: a123456789012345678901234567890123456789012345}", "at most 45 lower case letters"},
 	{"no members", "EtcdCluster", "", "spec: {replicas: 0}", "an etcd has 1, 3 or 5 members"},

@@ -18,6 +18,8 @@ var (
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion,
+		&EtcdBackup{}, &EtcdBackupList{},
+		&EtcdBackupSchedule{}, &EtcdBackupScheduleList{},
 		&EtcdCluster{}, &EtcdClusterList{},
 		&Kubeconfig{}, &KubeconfigList{},
 		&RootShard{}, &RootShardList{},

@@ -143,11 +143,12 @@ func (n *Namespace) Apply(t testing.TB, manifest string) {
 	kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Input(manifest).Run(t, "--namespace="+n.Name, "apply", "--filename=-")
 }
 
-// Build builds a static binary from a package of the repository, and returns its file.
-func Build(ctx context.Context, t testing.TB, pkg string) string {
+// Build builds a static binary from a package of the repository, with further flags of go build, and returns its file.
+func Build(ctx context.Context, t testing.TB, pkg string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", file, pkg)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", file}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building %s: %v\n%s", pkg, err, out)

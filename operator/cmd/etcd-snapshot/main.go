@@ -1,0 +1,124 @@
+// Command etcd-snapshot takes a snapshot of an etcd, or restores one, in a Job of the operator. What it has to tell goes to the
+// termination message of its container.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/kcplane/kcp/operator/snapshot"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		tell(err.Error())
+		os.Exit(1)
+	}
+}
+
+// tell writes where the kubelet looks for it.
+func tell(text string) {
+	if err := os.WriteFile("/dev/termination-log", []byte(text), 0o600); err != nil {
+		fmt.Println(text)
+	}
+}
+
+func command() *cobra.Command {
+	root := &cobra.Command{Use: "etcd-snapshot", SilenceUsage: true, Short: "Takes snapshots of an etcd, and restores them"}
+	root.AddCommand(save(), restore())
+	return root
+}
+
+// storeFlags say where snapshots are.
+type storeFlags struct {
+	directory, endpoint, bucket, prefix, region, ca string
+}
+
+func (s *storeFlags) bind(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVar(&s.directory, "directory", "", "Directory of the store, if it is a volume.")
+	fs.StringVar(&s.endpoint, "s3-endpoint", "", "URL of the service, if the store is a bucket.")
+	fs.StringVar(&s.bucket, "s3-bucket", "", "Name of the bucket.")
+	fs.StringVar(&s.prefix, "s3-prefix", "", "Prefix of the names of objects in the bucket.")
+	fs.StringVar(&s.region, "s3-region", "", "Region of the bucket.")
+	fs.StringVar(&s.ca, "s3-ca-file", "", "File with the authority that vouches for the service. It need not exist.")
+}
+
+func (s *storeFlags) store() (snapshot.Store, error) {
+	if s.directory != "" {
+		return snapshot.Directory(s.directory), nil
+	}
+	ca, err := os.ReadFile(s.ca)
+	if err != nil && s.ca != "" && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return snapshot.NewBucket(s.endpoint, s.bucket, s.prefix, s.region, ca)
+}
+
+func save() *cobra.Command {
+	var s storeFlags
+	var endpoint, cluster string
+	var keep int
+	var tls transport.TLSInfo
+	c := &cobra.Command{Use: "save", Short: "Take a snapshot of a member", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
+		store, err := s.store()
+		if err != nil {
+			return err
+		}
+		config, err := tls.ClientConfig()
+		if err != nil {
+			return err
+		}
+		member := clientv3.Config{Endpoints: []string{endpoint}, TLS: config, DialTimeout: 20 * time.Second}
+		taken, err := snapshot.Save(c.Context(), member, store, cluster, keep, time.Now())
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(taken)
+		if err != nil {
+			return err
+		}
+		tell(string(text))
+		return nil
+	}}
+	s.bind(c)
+	c.Flags().StringVar(&endpoint, "endpoint", "", "URL of the member.")
+	c.Flags().StringVar(&cluster, "cluster", "", "Name of the cluster, which its keys begin with.")
+	c.Flags().IntVar(&keep, "keep", 0, "How many snapshots of the cluster stay in the store. 0: all.")
+	c.Flags().StringVar(&tls.CertFile, "cert-file", "", "File with the client certificate.")
+	c.Flags().StringVar(&tls.KeyFile, "key-file", "", "File with its key.")
+	c.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "File with the authority that vouches for the member.")
+	return c
+}
+
+func restore() *cobra.Command {
+	var s storeFlags
+	var key string
+	var member snapshot.Member
+	c := &cobra.Command{Use: "restore", Short: "Make the data of a member from a snapshot", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
+		store, err := s.store()
+		if err != nil {
+			return err
+		}
+		return snapshot.Restore(c.Context(), store, key, member)
+	}}
+	s.bind(c)
+	c.Flags().StringVar(&key, "key", "", "Key of the snapshot in its store.")
+	c.Flags().StringVar(&member.Name, "name", "", "Name of the member.")
+	c.Flags().StringVar(&member.PeerURL, "peer-url", "", "URL by which others will find it.")
+	c.Flags().StringVar(&member.Token, "token", "", "Token of the cluster that it will be the first of.")
+	c.Flags().StringVar(&member.DataDirectory, "data-dir", "", "Directory that its data goes to.")
+	return c
+}

@@ -1,0 +1,124 @@
+package etcdbackup
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/operatortest"
+)
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(certmanager.AddToScheme(s))
+	return s
+}
+
+// etcd is an EtcdCluster named x that can be used, or not.
+func etcd(available bool) *v1alpha1.EtcdCluster {
+	c := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	if available {
+		meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Quorum"})
+	}
+	c.Status.CurrentVersion = "3.7.3"
+	c.Status.Members = []v1alpha1.EtcdMemberStatus{
+		{Name: "x-0", Ready: true, IsLeader: true}, {Name: "x-1", Ready: false}, {Name: "x-2", Ready: true}, {Name: "x-3", Ready: true, IsLearner: true},
+	}
+	return c
+}
+
+var onVolume = v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
+
+func backup() *v1alpha1.EtcdBackup {
+	return &v1alpha1.EtcdBackup{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.EtcdBackupSpec{Cluster: "x", Store: onVolume, KeepLast: new(int32(3))}}
+}
+
+var now = time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
+
+func reconciler(c *operatortest.Cluster) *Reconciler {
+	return &Reconciler{Client: c, Recorder: c.Events, Now: func() time.Time { return now }, Repository: "registry.example.com/etcd", Version: "3.7.3"}
+}
+
+func take(t *testing.T, c *operatortest.Cluster) *v1alpha1.EtcdBackup {
+	t.Helper()
+	c.Reconcile(t, reconciler(c), "b")
+	return operatortest.Read(t, c, "b", &v1alpha1.EtcdBackup{})
+}
+
+// end makes the Job's end known, and what its pod had to tell.
+func end(t *testing.T, c *operatortest.Cluster, how batchv1.JobConditionType, exit int32, message string) {
+	t.Helper()
+	job := operatortest.Read(t, c, "b-snapshot", &batchv1.Job{})
+	job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue}}
+	if err := c.Status().Update(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "b-snapshot-1", Labels: map[string]string{batchv1.JobNameLabel: job.Name}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: exit, Message: message}}}}}}
+	if err := c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func says(t *testing.T, conditions []metav1.Condition, name, status, message string) {
+	t.Helper()
+	if c := meta.FindStatusCondition(conditions, name); c == nil || string(c.Status) != status || !strings.Contains(c.Message, message) {
+		t.Errorf("%s is %+v, want %s with %q", name, c, status, message)
+	}
+}
+
+func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
+	c := operatortest.New(scheme(), etcd(true), backup())
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "member x-2")
+	container := operatortest.Read(t, c, "b-snapshot", &batchv1.Job{}).Spec.Template.Spec.Containers[0]
+	if container.Image != "registry.example.com/etcd:v3.7.3" {
+		t.Errorf("it runs %s", container.Image)
+	}
+	for _, arg := range []string{"--endpoint=https://x-2.x-peers.team.svc.cluster.local:2379", "--directory=/store", "--keep=3", "--cluster=x"} {
+		if !slices.Contains(container.Args, arg) {
+			t.Errorf("%s is not among %v", arg, container.Args)
+		}
+	}
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReady, "False", "takes a snapshot")
+	end(t, c, batchv1.JobComplete, 0, `{"key":"x/1.db","revision":42,"size":4096}`)
+	done := take(t, c)
+	says(t, done.Status.Conditions, v1alpha1.ConditionReady, "True", "")
+	if s := done.Status.Snapshot; s == nil || s.Key != "x/1.db" || s.Revision != 42 || done.Status.Phase != v1alpha1.PhaseReady || done.Status.CompletedAt == nil {
+		t.Errorf("status: %+v", done.Status)
+	}
+	c.Writes()
+	take(t, c)
+	if n := c.Writes(); n != 0 {
+		t.Errorf("%d writes after the end", n)
+	}
+}
+
+func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
+	c := operatortest.New(scheme(), etcd(true), backup())
+	take(t, c)
+	end(t, c, batchv1.JobFailed, 1, "storing x/1.db: no space left on device")
+	failed := take(t, c)
+	says(t, failed.Status.Conditions, v1alpha1.ConditionStalled, "True", "no space left on device")
+	if failed.Status.Phase != v1alpha1.PhaseFailed || failed.Status.CompletedAt == nil || failed.Status.Snapshot != nil {
+		t.Errorf("status: %+v", failed.Status)
+	}
+}
+
+func TestASnapshotWaitsForItsCluster(t *testing.T) {
+	says(t, take(t, operatortest.New(scheme(), backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
+	says(t, take(t, operatortest.New(scheme(), etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
+}

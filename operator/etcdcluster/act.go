@@ -1,0 +1,216 @@
+package etcdcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/etcdmember"
+)
+
+// act takes the step that was decided on. What it says, to whom, is an event.
+func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
+	var err error
+	switch d.step {
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods: // done by writing the status, or the StatefulSet
+		return nil
+	case stepBootstrap:
+		err = s.tell(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
+	case stepForget:
+		return s.tell(ctx, seen, d.ordinal, nil)
+	case stepAdd:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberAddAsLearner(ctx, []string{s.peerURL(d.ordinal)})
+			return err
+		})
+	case stepStart:
+		err = s.tell(ctx, seen, d.ordinal, s.join(seen, d))
+	case stepPromote:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberPromote(ctx, d.id)
+			return err
+		})
+		if errors.Is(err, rpctypes.ErrMemberLearnerNotReady) {
+			return nil // it is asked again until the member has caught up
+		}
+	case stepRemove:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberRemove(ctx, d.id)
+			return err
+		})
+	case stepMoveLeader:
+		err = seen.contacts[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MoveLeader(ctx, d.to)
+			return err
+		})
+	case stepWipe:
+		err = s.wipe(ctx, seen, d.ordinal)
+	case stepRestart:
+		err = s.deletePod(ctx, seen, d.ordinal)
+	case stepDefragment:
+		err = seen.contacts[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Defragment(ctx, c.Endpoints()[0])
+			return err
+		})
+	case stepDisarm:
+		err = s.disarm(ctx, seen)
+	case stepRestore:
+		err = s.beginRestoration(ctx)
+	case stepRestored:
+		return s.endRestoration(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of member %d: %w", d.step, d.ordinal, err)
+	}
+	s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeNormal, d.reason, string(d.step), "%s, since %s", s.describe(d), d.why)
+	return nil
+}
+
+func (s *scope) describe(d decision) string {
+	name := memberName(s.cluster, d.ordinal)
+	switch d.step {
+	case stepBootstrap:
+		return name + " is told to start the cluster"
+	case stepAdd:
+		return name + " is added as a learner"
+	case stepStart:
+		return name + " is told to join"
+	case stepPromote:
+		return name + " votes now"
+	case stepRemove:
+		return fmt.Sprintf("member %x of %s is removed", d.id, name)
+	case stepMoveLeader:
+		return fmt.Sprintf("%s hands the lead to member %x", name, d.to)
+	case stepWipe:
+		return "the volume of " + name + " is deleted"
+	case stepRestart:
+		return name + " is restarted"
+	case stepDefragment:
+		return name + " is defragmented"
+	}
+	if d.step == stepRestore {
+		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
+	}
+	return "the alarm is disarmed"
+}
+
+// token tells this cluster from all others, and from what it was before its data was restored.
+func (s *scope) token() string {
+	return fmt.Sprintf("%s-%d", s.cluster.UID, s.cluster.Status.RestoreGeneration)
+}
+
+func (s *scope) named(ordinal int) string {
+	return memberName(s.cluster, ordinal) + "=" + s.peerURL(ordinal)
+}
+
+// join says how a learner joins: as one of all members that etcd lists, itself included.
+func (s *scope) join(seen *sight, d decision) *etcdmember.Start {
+	var all []string
+	for _, m := range seen.members {
+		all = append(all, s.named(m.ordinal))
+	}
+	return &etcdmember.Start{State: etcdmember.StateExisting, Cluster: strings.Join(all, ","), Token: s.token(), MemberID: identity(d.id)}
+}
+
+// tell writes down at a pod what it is to start as, or takes it back.
+func (s *scope) tell(ctx context.Context, seen *sight, ordinal int, start *etcdmember.Start) error {
+	live := seen.live[ordinal]
+	if live == nil {
+		return fmt.Errorf("pod %d is gone", ordinal)
+	}
+	told := live.DeepCopy()
+	if start == nil {
+		delete(told.Annotations, etcdmember.Annotation)
+	} else {
+		text, err := json.Marshal(start)
+		if err != nil {
+			return err
+		}
+		if told.Annotations == nil {
+			told.Annotations = map[string]string{}
+		}
+		told.Annotations[etcdmember.Annotation] = string(text)
+	}
+	// The lock keeps an older pod's turn from reaching the one that took its place.
+	return s.Patch(ctx, told, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+}
+
+// wipe deletes the volume of a pod that is no member, and the pod, which holds on to it.
+func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
+	if m, ok := seen.at(ordinal); ok && m.started {
+		return fmt.Errorf("its volume is in use")
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	claim.Namespace, claim.Name = s.cluster.Namespace, volumeName(s.cluster, ordinal)
+	if err := client.IgnoreNotFound(s.Delete(ctx, claim)); err != nil {
+		return err
+	}
+	return s.deletePod(ctx, seen, ordinal)
+}
+
+func (s *scope) deletePod(ctx context.Context, seen *sight, ordinal int) error {
+	live := seen.live[ordinal]
+	if live == nil {
+		return nil
+	}
+	return client.IgnoreNotFound(s.Delete(ctx, live, client.Preconditions{UID: &live.UID}))
+}
+
+// disarm ends the alarms that nothing is behind any more. Corruption is forgiven of members that are gone only.
+func (s *scope) disarm(ctx context.Context, seen *sight) error {
+	return seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		for _, alarm := range seen.alarms {
+			listed := false
+			for _, m := range seen.members {
+				listed = listed || m.id == alarm.MemberID
+			}
+			if listed && alarm.Alarm == etcdserverpb.AlarmType_CORRUPT {
+				continue
+			}
+			if _, err := c.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// applyMembers makes the StatefulSet what it is to be. How many pods there are is decided step by step; what they are made
+// of can change at any time, since it is the operator that replaces them.
+func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, version string) error {
+	pods := len(seen.pods)
+	switch {
+	case d.step == stepScalePods:
+		pods = d.pods
+	case seen.stateful == nil && pods == 0:
+		return nil
+	}
+	if seen.leaving {
+		return nil
+	}
+	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
+		pods = max(pods, m.ordinal+1)
+	}
+	authorities, err := s.authorities(ctx)
+	if err != nil {
+		return retriable(err)
+	}
+	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: authorities}
+	if seen.stateful != nil {
+		m.size = templateSize(seen)
+	}
+	wanted, err := statefulSet(s.cluster, m)
+	if err != nil {
+		return nil // told in the condition Stalled
+	}
+	return apply.All(ctx, s.Client, s.cluster, wanted)
+}

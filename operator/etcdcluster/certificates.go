@@ -1,0 +1,57 @@
+package etcdcluster
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/pki"
+)
+
+// The authorities of a cluster, and what they sign. Peers have one of their own, so that no client is taken for a member.
+func serverName(cluster string) string   { return cluster + "-server" }
+func peerName(cluster string) string     { return cluster + "-peer" }
+func operatorName(cluster string) string { return cluster + "-operator" }
+func peerCAName(cluster string) string   { return cluster + "-peer-ca" }
+
+// certificates builds the authorities, then the leaves. The names cover every member that there may ever be, so that
+// certificates stay as they are when the cluster is scaled.
+func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
+	var objects []client.Object
+	namespace, name := cluster.Namespace, cluster.Name
+	issuer := certmanager.ObjectReference{Name: name + "-selfsigned", Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group}
+	if tls := cluster.Spec.TLS; tls != nil && tls.IssuerRef != nil {
+		issuer = pki.Issuer(*tls.IssuerRef)
+	} else {
+		objects = append(objects, pki.SelfSignedIssuer(namespace, issuer.Name, labels(cluster)))
+	}
+	for _, ca := range []string{ClientIssuerName(name), peerCAName(name)} {
+		objects = append(objects,
+			certificate(cluster, pki.Request{Name: ca, CommonName: ca, Issuer: issuer, Authority: true}),
+			pki.CAIssuer(namespace, ca, ca, labels(cluster)))
+	}
+	client := pki.Issuer(v1alpha1.ObjectReference{Name: ClientIssuerName(name)})
+	peer := pki.Issuer(v1alpha1.ObjectReference{Name: peerCAName(name)})
+	both := append([]string{"client auth"}, pki.ServerUsages...)
+	members := fmt.Sprintf("*.%s.%s.svc.%s", peerServiceName(name), namespace, domain(cluster))
+	serverNames := []string{"localhost", members}
+	for _, suffix := range []string{"", "." + namespace, "." + namespace + ".svc", "." + namespace + ".svc." + domain(cluster)} {
+		serverNames = append(serverNames, ClientServiceName(name)+suffix)
+	}
+	return append(objects,
+		certificate(cluster, pki.Request{Name: serverName(name), Issuer: client, Usages: both, DNSNames: serverNames, IPAddresses: []string{"127.0.0.1"}}),
+		certificate(cluster, pki.Request{Name: peerName(name), Issuer: peer, Usages: both, DNSNames: []string{members}}),
+		certificate(cluster, pki.Request{Name: ClientSecretName(name), Issuer: client, Usages: pki.ClientUsages, CommonName: ClientSecretName(name)}),
+		certificate(cluster, pki.Request{Name: operatorName(name), Issuer: client, Usages: pki.ClientUsages, CommonName: operatorName(name)}),
+	)
+}
+
+// certificate builds one with a key of the kind that costs least in each handshake.
+func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Certificate {
+	r.Namespace, r.Labels = cluster.Namespace, labels(cluster)
+	c := pki.Certificate(r)
+	c.Spec.PrivateKey.Algorithm, c.Spec.PrivateKey.Size, c.Spec.PrivateKey.Encoding = "ECDSA", 256, "PKCS8"
+	return c
+}

@@ -1,0 +1,191 @@
+package etcdcluster
+
+import "fmt"
+
+// step is what a decision says to do. There is one in a reconciliation, and the next is decided from what came of it.
+type step string
+
+const (
+	stepNothing        step = ""               // all is as it should be
+	stepWait           step = "Wait"           // for something that goes on by itself
+	stepHelp           step = "Help"           // nothing can be done until a person does something
+	stepScalePods      step = "ScalePods"      // to a number of pods
+	stepBootstrap      step = "Bootstrap"      // tell the first pod to start a cluster: once in a life
+	stepRecordIdentity step = "RecordIdentity" // write down which cluster this is
+	stepForget         step = "Forget"         // take back what a pod was told
+	stepAdd            step = "Add"            // as a learner
+	stepStart          step = "Start"          // tell a pod to join
+	stepPromote        step = "Promote"        // a learner to a voter
+	stepRemove         step = "Remove"         // from the list of members
+	stepWipe           step = "Wipe"           // delete a volume that no member uses, and its pod
+	stepMoveLeader     step = "MoveLeader"
+	stepRestart        step = "Restart" // delete a pod, so that it is made as asked for
+	stepDefragment     step = "Defragment"
+	stepDisarm         step = "Disarm" // say that there is space again
+	stepRestore        step = "Restore"
+	stepRestored       step = "Restored" // write down that it is done
+)
+
+// decision is what to do next, to whom, and why.
+type decision struct {
+	step    step
+	ordinal int    // of the pod that it is about
+	id      uint64 // of the member that it is about
+	to      uint64 // who leads afterwards
+	pods    int    // how many there are afterwards
+	reason  string // for conditions and events
+	why     string
+}
+
+// Reasons of decisions, in the words of conditions and events.
+const (
+	reasonPaused       = "Paused"
+	reasonBootstrap    = "Bootstrapping"
+	reasonQuorumLost   = "QuorumLost"
+	reasonForeign      = "UnknownMember"
+	reasonAnother      = "AnotherCluster"
+	reasonScale        = "Scaling"
+	reasonReplace      = "ReplacingMember"
+	reasonDegraded     = "MemberUnhealthy"
+	reasonRoll         = "RollingPods"
+	reasonNoSpace      = "OutOfSpace"
+	reasonDefragment   = "Defragmenting"
+	reasonAsAskedFor   = "AsAskedFor"
+	reasonPodsStarting = "PodsStarting"
+	reasonRestore      = "Restoring"
+)
+
+// decide says what to do next. Its rules come in the order of their urgency; the first that has something to say decides.
+func decide(o observation) decision {
+	d := next(o)
+	if o.paused && d.step != stepNothing && d.step != stepWait && d.step != stepHelp {
+		return help(reasonPaused, "spec.maintenance.paused is set: what would be done now is %s (%s)", d.step, d.why)
+	}
+	return d
+}
+
+func next(o observation) decision {
+	rules := []func(observation) (decision, bool){
+		unstick, restoreFirst, identify, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
+		replaceLost, fillPods, shrink, roll, grow, makeSpace, defragment,
+	}
+	for _, rule := range rules {
+		if d, ok := rule(o); ok {
+			return d
+		}
+	}
+	if !o.healthy() {
+		return wait(reasonDegraded, "a member does not answer; the others have quorum, and it is given time to come back")
+	}
+	return decision{reason: reasonAsAskedFor, why: fmt.Sprintf("%d of %d members are healthy", len(o.members), o.want)}
+}
+
+func wait(reason, why string, args ...any) decision {
+	return decision{step: stepWait, reason: reason, why: fmt.Sprintf(why, args...)}
+}
+
+func help(reason, why string, args ...any) decision {
+	return decision{step: stepHelp, reason: reason, why: fmt.Sprintf(why, args...)}
+}
+
+func scalePods(pods int, reason, why string, args ...any) (decision, bool) {
+	return decision{step: stepScalePods, pods: pods, reason: reason, why: fmt.Sprintf(why, args...)}, true
+}
+
+func onMember(s step, m member, reason, why string) (decision, bool) {
+	return decision{step: s, ordinal: m.ordinal, id: m.id, reason: reason, why: why}, true
+}
+
+func onPod(s step, ordinal int, reason, why string) (decision, bool) {
+	return decision{step: s, ordinal: ordinal, reason: reason, why: why}, true
+}
+
+var undecided decision
+
+// unstick replaces pods that cannot even start as they are, when something else was asked for since. It takes nothing from
+// anybody, so it needs no quorum.
+func unstick(o observation) (decision, bool) {
+	for ordinal, p := range o.pods {
+		if p.exists && p.outdated && (p.stuck || p.broken) {
+			return onPod(stepRestart, ordinal, reasonRoll, "it cannot start as it is, and something else was asked for since")
+		}
+	}
+	return undecided, false
+}
+
+// identify sees to the first start. Pods are made for all volumes that exist, so that a cluster whose object was made anew
+// is found again. A cluster is started only if there are no data at all.
+func identify(o observation) (decision, bool) {
+	if o.known {
+		return undecided, false
+	}
+	if o.quorum {
+		return decision{step: stepRecordIdentity, reason: reasonBootstrap, why: "the members answer"}, true
+	}
+	if need := max(1, o.volumes); len(o.pods) < need {
+		return scalePods(need, reasonBootstrap, "a cluster begins with one member")
+	}
+	for ordinal, p := range o.pods {
+		switch {
+		case !p.exists:
+			return wait(reasonPodsStarting, "pod %d does not exist yet", ordinal), true
+		case !p.empty:
+			return wait(reasonPodsStarting, "pod %d does not answer yet; if the members whose volumes exist never come to a majority, "+
+				"look at the logs of the pods", ordinal), true
+		}
+	}
+	if o.pods[0].told {
+		return wait(reasonBootstrap, "pod 0 starts the cluster"), true
+	}
+	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
+}
+
+// keepQuorum stops everything while there is no majority: what it would do could be what destroys the last copy.
+func keepQuorum(o observation) (decision, bool) {
+	if o.quorum {
+		return undecided, false
+	}
+	if need := max(1, o.recorded); len(o.pods) == 0 {
+		return scalePods(need, reasonQuorumLost, "the pods of the members are gone; their volumes are taken up again")
+	}
+	lost := 0
+	for ordinal := range o.recorded {
+		if o.pod(ordinal).empty {
+			lost++
+		}
+	}
+	if left := o.recorded - lost; lost > 0 && left <= o.recorded/2 {
+		return help(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is touched. Bring the "+
+			"volumes back, or restore a snapshot into a new EtcdCluster; the volumes that are left stay as they are", lost, o.recorded), true
+	}
+	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is touched. Look why the pods are not ready: "+
+		"once a majority runs again, the cluster goes on by itself"), true
+}
+
+func onlyOurs(o observation) (decision, bool) {
+	if o.another {
+		return help(reasonAnother, "the members answer as another cluster than the one in status.clusterID; bring its volumes back, or "+
+			"delete this EtcdCluster and make it anew to take over the one that answers"), true
+	}
+	for _, m := range o.members {
+		if m.ordinal < 0 {
+			return help(reasonForeign, "member %x (%s) was added by somebody else; remove it with etcdctl member remove %x", m.id, m.name, m.id), true
+		}
+	}
+	return undecided, false
+}
+
+// forget takes back what a pod was told as soon as it is done, so that it can't be done a second time.
+func forget(o observation) (decision, bool) {
+	for ordinal, p := range o.pods {
+		if m, ok := o.at(ordinal); p.told && !p.empty && ok && m.healthy {
+			return onPod(stepForget, ordinal, reasonScale, "it has done what it was told")
+		}
+	}
+	return undecided, false
+}
+
+// forgive ends the alarms of members that are gone. Such an alarm keeps the others from taking writes.
+func forgive(o observation) (decision, bool) {
+	return decision{step: stepDisarm, reason: reasonReplace, why: "the member that the alarm is about is gone"}, o.goneAlarm
+}

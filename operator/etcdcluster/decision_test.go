@@ -1,0 +1,235 @@
+package etcdcluster
+
+import (
+	"strings"
+	"testing"
+)
+
+// cluster returns an observation of a cluster of n members in which all is well, the first leading.
+func cluster(n int) observation {
+	o := observation{want: n, known: true, recorded: n, volumes: n, quorum: true, quota: 2 << 30,
+		defrag: defragmentation{due: true, threshold: 0.5}}
+	for ordinal := range n {
+		o.pods = append(o.pods, pod{exists: true})
+		o.members = append(o.members, member{id: uint64(100 + ordinal), ordinal: ordinal, started: true, healthy: true, leader: ordinal == 0})
+	}
+	return o
+}
+
+func (o observation) asked(want int) observation { o.want = want; return o }
+
+func (o observation) with(change func(*observation)) observation { change(&o); return o }
+
+func lead(ordinal int) func(*observation) {
+	return func(o *observation) {
+		for i := range o.members {
+			o.members[i].leader = o.members[i].ordinal == ordinal
+		}
+	}
+}
+
+func outdated(ordinals ...int) func(*observation) {
+	return func(o *observation) {
+		for _, ordinal := range ordinals {
+			o.pods[ordinal].outdated = true
+		}
+	}
+}
+
+// lose takes the volume of a member.
+func lose(ordinals ...int) func(*observation) {
+	return func(o *observation) {
+		for _, ordinal := range ordinals {
+			o.pods[ordinal].empty = true
+			o.members[ordinal].healthy, o.members[ordinal].leader = false, false
+		}
+	}
+}
+
+func fail(ordinals ...int) func(*observation) {
+	return func(o *observation) {
+		for _, ordinal := range ordinals {
+			o.members[ordinal].healthy, o.members[ordinal].leader = false, false
+		}
+	}
+}
+
+func restoring(how restoration) func(*observation) {
+	return func(o *observation) { o.restore, o.restoreMessage = how, "no such key" }
+}
+
+// join adds a pod which is empty, and its member as a learner if it has one.
+func join(m *member) func(*observation) {
+	return func(o *observation) {
+		o.pods = append(o.pods, pod{exists: true, empty: m == nil || !m.started})
+		if m != nil {
+			m.learner, m.ordinal = true, len(o.pods)-1
+			o.members = append(o.members, *m)
+		}
+	}
+}
+
+func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
+	fresh := func(pods ...pod) observation { return observation{want: 3, pods: pods, volumes: len(pods)} }
+	empty := pod{exists: true, empty: true}
+	noQuorum := func(o *observation) { o.quorum, o.members = false, nil }
+	fragment := func(size, inUse int64, ordinals ...int) func(*observation) {
+		return func(o *observation) {
+			for _, ordinal := range ordinals {
+				o.members[ordinal].size, o.members[ordinal].inUse = size, inUse
+			}
+		}
+	}
+	full := func(o *observation) { o.noSpace = true }
+
+	for _, c := range []struct {
+		name    string
+		o       observation
+		step    step
+		ordinal int
+		says    string
+	}{
+		{"all is well", cluster(3), stepNothing, 0, "3 of 3"},
+		{"somebody wants no hands on it", cluster(1).asked(3).with(func(o *observation) { o.paused = true }), stepHelp, 0, "paused"},
+
+		{"all is well, and somebody wants no hands on it", cluster(3).with(func(o *observation) { o.paused = true }), stepNothing, 0, ""},
+
+		{"nothing exists", fresh(), stepScalePods, 1, ""},
+		{"the first pod does not exist yet", fresh(pod{}), stepWait, 0, "not exist"},
+		{"the first pod does not answer yet", fresh(pod{exists: true}), stepWait, 0, "does not answer"},
+		{"the first pod has an empty volume", fresh(empty), stepBootstrap, 0, ""},
+		{"the first pod was told to start", fresh(pod{exists: true, empty: true, told: true}), stepWait, 0, "starts the cluster"},
+		{"volumes of an earlier object exist", observation{want: 3, volumes: 3, pods: []pod{empty}}, stepScalePods, 3, ""},
+		{"one of the earlier volumes holds data", fresh(empty, pod{exists: true}, empty), stepWait, 0, "pod 1 does not answer"},
+		{"all of the earlier volumes are empty", fresh(empty, empty, empty), stepBootstrap, 0, ""},
+		{"a snapshot is to be restored", fresh().with(restoring(restoreNeeded)), stepRestore, 0, ""},
+		{"the snapshot is restored", fresh().with(restoring(restoreRunning)), stepWait, 0, "is restored"},
+		{"the snapshot could not be restored", fresh().with(restoring(restoreFailed)), stepHelp, 0, "could not be restored: no such key"},
+		{"the snapshot was restored", fresh().with(restoring(restoreDone)), stepRestored, 0, ""},
+		{"a snapshot would be restored over data", fresh(empty).with(restoring(restoreTaken)), stepHelp, 0, "volumes of an earlier cluster"},
+		{"a cluster that runs is never restored over", cluster(3).with(restoring(restoreNeeded)), stepNothing, 0, ""},
+		{"a cluster answers that was not written down", cluster(3).with(func(o *observation) { o.known = false }), stepRecordIdentity, 0, ""},
+		{"the first member has started", cluster(1).asked(3).with(func(o *observation) { o.pods[0].told = true }), stepForget, 0, ""},
+
+		{"no majority answers", cluster(3).with(noQuorum), stepWait, 0, "nothing is touched"},
+		{"one volume is lost and nobody answers", cluster(3).with(lose(1)).with(noQuorum), stepWait, 0, "nothing is touched"},
+		{"two of three volumes are lost", cluster(3).with(lose(1, 2)).with(noQuorum), stepHelp, 0, "2 of 3 members have lost"},
+		{"the only volume is lost", cluster(1).with(lose(0)).with(noQuorum), stepHelp, 0, "restore a snapshot"},
+		{"the only member restarts while a pod is added", cluster(1).with(join(nil)).with(noQuorum), stepWait, 0, "nothing is touched"},
+		{"no majority, and other sizes are asked for", cluster(3).with(noQuorum).asked(1), stepWait, 0, "nothing is touched"},
+		{"no majority, and the pods are outdated but run", cluster(3).with(noQuorum).with(outdated(0, 1, 2)), stepWait, 0, ""},
+		{"no majority, and an outdated pod cannot start", cluster(3).with(noQuorum).with(outdated(0, 1, 2)).with(func(o *observation) {
+			o.pods[1].stuck = true
+		}), stepRestart, 1, ""},
+		{"the StatefulSet is gone", cluster(3).with(noQuorum).with(func(o *observation) { o.pods = nil }), stepScalePods, 3, ""},
+
+		{"another cluster answers", cluster(3).with(func(o *observation) { o.another = true }), stepHelp, 0, "another cluster"},
+		{"somebody added a member", cluster(3).with(func(o *observation) {
+			o.members = append(o.members, member{id: 0xbeef, ordinal: -1, name: "mine"})
+		}), stepHelp, 0, "etcdctl member remove beef"},
+
+		{"more members are asked for", cluster(1).asked(3), stepScalePods, 2, ""},
+		{"more members are asked for, and one is down", cluster(3).asked(5).with(fail(2)), stepWait, 0, "all others are healthy"},
+		{"the new pod does not exist yet", cluster(1).asked(3).with(func(o *observation) { o.pods = append(o.pods, pod{}) }), stepWait, 0, "pod 1 starts"},
+		{"the new pod is empty", cluster(1).asked(3).with(join(nil)), stepAdd, 1, ""},
+		{"the new pod is empty, and another is down", cluster(3).asked(5).with(fail(1)).with(join(nil)), stepWait, 0, "pod 3 is added when"},
+		{"the new pod has data of a member that was removed", cluster(1).asked(3).with(func(o *observation) {
+			o.pods = append(o.pods, pod{exists: true, broken: true})
+		}), stepWipe, 1, ""},
+		{"the learner was added", cluster(1).asked(3).with(join(&member{id: 7})), stepStart, 1, ""},
+		{"the learner was told", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
+			o.pods[1].told, o.pods[1].toldID = true, 7
+		}), stepWait, 1, "takes over"},
+		{"the pod was told to be a learner that is gone", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
+			o.pods[1].told, o.pods[1].toldID = true, 6
+		}), stepStart, 1, ""},
+		{"the learner takes over data", cluster(1).asked(3).with(join(&member{id: 7, started: true})), stepWait, 0, "takes over"},
+		{"the learner answers", cluster(1).asked(3).with(join(&member{id: 7, started: true, healthy: true})), stepPromote, 1, ""},
+		{"the learner loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(func(o *observation) {
+			o.pods[1].empty = true
+		}), stepRemove, 1, ""},
+		{"the learner is not asked for any more", cluster(1).with(join(&member{id: 7, started: true})), stepRemove, 1, ""},
+
+		{"fewer members are asked for", cluster(5).asked(3), stepRemove, 4, ""},
+		{"fewer are asked for, and the last leads", cluster(5).asked(3).with(lead(4)), stepMoveLeader, 4, ""},
+		{"fewer are asked for, and the last is down", cluster(3).asked(1).with(fail(2)), stepRemove, 2, ""},
+		{"fewer are asked for, and another is down", cluster(5).asked(3).with(fail(1)), stepWait, 0, "every other member is healthy"},
+		{"the last was removed", cluster(3).asked(2).with(func(o *observation) { o.members = o.members[:2] }), stepScalePods, 2, ""},
+
+		{"a volume is lost", cluster(3).with(lose(1)), stepRemove, 1, "volume was lost"},
+		{"the leader's volume was lost", cluster(3).with(lose(0)).with(lead(1)), stepRemove, 0, "volume was lost"},
+		{"two of five volumes are lost", cluster(5).with(lose(1, 3)), stepRemove, 1, ""},
+		{"a volume is lost, and another member is down", cluster(3).with(lose(1)).with(fail(2)), stepHelp, 0, "no majority without it"},
+		{"a member is down", cluster(3).with(fail(1)), stepWait, 0, "given time"},
+		{"a member ends again and again", cluster(3).with(fail(1)).with(func(o *observation) { o.pods[1].broken = true }), stepRemove, 1, "again and again"},
+		{"an outdated member ends again and again", cluster(3).with(fail(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
+			o.pods[1].broken = true
+		}), stepRestart, 1, ""},
+		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "not that of the others"},
+		{"the leader is corrupt", cluster(3).with(func(o *observation) { o.members[0].corrupt = true }), stepMoveLeader, 0, ""},
+		{"an alarm is about a member that is gone", cluster(3).with(func(o *observation) { o.goneAlarm = true }), stepDisarm, 0, ""},
+		{"a removed member's pod is empty", cluster(3).with(lose(1)).with(func(o *observation) {
+			o.members = []member{o.members[0], o.members[2]}
+		}), stepAdd, 1, ""},
+
+		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
+		{"the last leads and is outdated", cluster(3).with(lead(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
+		{"only the leader is outdated", cluster(3).with(outdated(0)), stepMoveLeader, 0, ""},
+		{"the only member is outdated", cluster(1).with(outdated(0)), stepRestart, 0, ""},
+		{"pods are outdated, and a member is down", cluster(3).with(outdated(0, 1)).with(fail(2)), stepWait, 0, "every other member"},
+		{"pods are outdated, and one of them is down", cluster(3).with(outdated(0, 1, 2)).with(fail(1)), stepRestart, 1, ""},
+		{"pods are outdated, and a member is behind", cluster(3).with(outdated(0, 1)).with(func(o *observation) {
+			o.members[2].lag = lagLimit + 1
+		}), stepWait, 0, "catch up"},
+		{"pods are outdated, and there is a learner", cluster(1).asked(3).with(outdated(0)).with(join(&member{id: 7, started: true})), stepWait, 0, "takes over"},
+		{"an upgrade, and the quota is used up", cluster(3).with(outdated(0, 1, 2)).with(full).with(func(o *observation) { o.upgrading = true }),
+			stepDisarm, 0, ""},
+		{"a larger quota", cluster(3).with(outdated(0, 1, 2)).with(full), stepRestart, 2, ""},
+
+		{"the quota is used up by free space", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0, 1, 2)), stepDefragment, 2, ""},
+		{"the followers' free space was given back", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0)), stepDefragment, 0, ""},
+		{"the free space was given back", cluster(3).with(full).with(fragment(1<<30, 1<<30, 0, 1, 2)), stepDisarm, 0, ""},
+		{"the quota is used up", cluster(3).with(full).with(fragment(2<<30, 2<<30, 0, 1, 2)), stepHelp, 0, "quotaBackendBytes"},
+		{"the quota is used up, and a member is down", cluster(3).with(full).with(fail(1)), stepWait, 0, "every member is healthy"},
+
+		{"members have free space", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)), stepDefragment, 2, ""},
+		{"only the leader has free space", cluster(3).with(fragment(1<<30, 1<<28, 0)), stepMoveLeader, 0, ""},
+		{"the only member has free space", cluster(1).with(fragment(1<<30, 1<<28, 0)), stepNothing, 0, ""},
+		{"the only member has free space, and may pause", cluster(1).with(fragment(1<<30, 1<<28, 0)).with(func(o *observation) {
+			o.defrag.allowUnavailable = true
+		}), stepDefragment, 0, ""},
+		{"members have free space, and it is not the time", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(func(o *observation) {
+			o.defrag.due = false
+		}), stepNothing, 0, ""},
+		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(fail(1)), stepWait, 0, "given time"},
+		{"small members have free space", cluster(3).with(fragment(1<<20, 1, 0, 1, 2)), stepNothing, 0, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := decide(c.o)
+			about := d.ordinal
+			if d.step == stepScalePods {
+				about = d.pods
+			}
+			if d.step != c.step || (acts(d.step) && about != c.ordinal) || !strings.Contains(d.why, c.says) {
+				t.Errorf("decided %+v, want %s of %d, with %q", d, c.step, c.ordinal, c.says)
+			}
+			if d.reason == "" || d.why == "" {
+				t.Errorf("%+v does not say why", d)
+			}
+		})
+	}
+}
+
+func acts(s step) bool { return s != stepNothing && s != stepWait && s != stepHelp }
+
+func TestTheLeaderIsHandedToAMemberThatStays(t *testing.T) {
+	if d := decide(cluster(5).asked(3).with(lead(4))); d.to != 100 {
+		t.Errorf("scaling down: %+v", d)
+	}
+	if d := decide(cluster(3).with(outdated(0))); d.to != 101 {
+		t.Errorf("the leader is the last to be upgraded: %+v", d)
+	}
+	if d := decide(cluster(5).asked(3).with(lead(4)).with(outdated(0))); d.to != 101 {
+		t.Errorf("scaling down while pods are outdated: %+v", d)
+	}
+}

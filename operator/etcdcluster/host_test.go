@@ -1,0 +1,274 @@
+package etcdcluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"hash/fnv"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/etcdmember"
+	"github.com/kcplane/kcp/operator/operatortest"
+)
+
+// host is the rest of a Kubernetes cluster: a StatefulSet controller and a kubelet that run members as real processes, each
+// on a loopback address of its own, and an issuer of certificates. It does a bit at a time, when it is asked to.
+type host struct {
+	*operatortest.Cluster
+	t       *testing.T
+	program string
+	dir     string
+	network string // the first three numbers of the addresses
+	running map[types.UID]*process
+	issuers map[string]*authority
+}
+
+// process is the process of a pod.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+	log   *os.File
+}
+
+func (p *process) isRunning() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+func (p *process) kill(signal os.Signal) {
+	_ = p.cmd.Process.Signal(signal)
+	<-p.ended
+	_ = p.log.Close()
+}
+
+func newHost(t *testing.T, cluster *operatortest.Cluster) *host {
+	t.Helper()
+	h := &host{Cluster: cluster, t: t, dir: t.TempDir(), running: map[types.UID]*process{}, issuers: map[string]*authority{},
+		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250)}
+	h.program = filepath.Join(h.dir, "etcd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", h.program, "../cmd/etcd")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() {
+		for _, p := range h.running {
+			p.kill(syscall.SIGKILL)
+		}
+		if t.Failed() {
+			h.showLogs()
+		}
+	})
+	return h
+}
+
+func (h *host) showLogs() {
+	logs, _ := filepath.Glob(filepath.Join(h.dir, "*.log"))
+	for _, file := range logs {
+		if text, err := os.ReadFile(file); err == nil {
+			h.t.Logf("%s:\n%s", filepath.Base(file), text[max(0, len(text)-3000):])
+		}
+	}
+}
+
+func (h *host) address(ordinal int) string { return fmt.Sprintf("%s.%d", h.network, ordinal+1) }
+
+// turn lets everything that is not the operator do its part once.
+func (h *host) turn(name string) {
+	h.t.Helper()
+	h.issue()
+	set := &appsv1.StatefulSet{}
+	if err := h.Get(h.t.Context(), operatortest.Key(name), set); apierrors.IsNotFound(err) {
+		return
+	} else if err != nil {
+		h.t.Fatal(err)
+	}
+	hash := fnv.New32a()
+	text, err := set.Spec.Template.Marshal()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	_, _ = hash.Write(text)
+	set.Status.ObservedGeneration, set.Status.UpdateRevision = set.Generation, fmt.Sprintf("%s-%x", name, hash.Sum32())
+	if err := h.Status().Update(h.t.Context(), set); err != nil {
+		h.t.Fatal(err)
+	}
+	alive := map[types.UID]bool{}
+	for ordinal := range int(*set.Spec.Replicas) {
+		alive[h.pod(set, ordinal)] = true
+	}
+	pods := &corev1.PodList{}
+	h.must(h.List(h.t.Context(), pods))
+	for i := range pods.Items {
+		if uid := pods.Items[i].UID; !alive[uid] { // scaled away
+			h.must(h.Delete(h.t.Context(), &pods.Items[i]))
+			claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: dataVolume + "-" + pods.Items[i].Name}}
+			h.must(client.IgnoreNotFound(h.Delete(h.t.Context(), claim)))
+		}
+	}
+	for uid, p := range h.running {
+		if !alive[uid] {
+			p.kill(syscall.SIGTERM)
+			delete(h.running, uid)
+		}
+	}
+}
+
+func (h *host) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// pod makes a pod and its volume, unless they exist, and sees to it that its process runs.
+func (h *host) pod(set *appsv1.StatefulSet, ordinal int) types.UID {
+	ctx, name := h.t.Context(), fmt.Sprintf("%s-%d", set.Name, ordinal)
+	claim := &corev1.PersistentVolumeClaim{}
+	if err := h.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: dataVolume + "-" + name}, claim); apierrors.IsNotFound(err) {
+		claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Name: dataVolume + "-" + name,
+			Labels: set.Spec.Selector.MatchLabels, UID: uuid.NewUUID()}, Spec: *set.Spec.VolumeClaimTemplates[0].Spec.DeepCopy()}
+		h.must(h.Create(ctx, claim))
+	} else {
+		h.must(err)
+	}
+	p := &corev1.Pod{}
+	if err := h.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, p); apierrors.IsNotFound(err) {
+		p = &corev1.Pod{ObjectMeta: *set.Spec.Template.ObjectMeta.DeepCopy(), Spec: *set.Spec.Template.Spec.DeepCopy()}
+		p.Namespace, p.Name, p.UID = set.Namespace, name, uuid.NewUUID()
+		p.Labels[appsv1.ControllerRevisionHashLabelKey] = set.Status.UpdateRevision
+		p.Status.PodIP = h.address(ordinal)
+		h.must(h.Create(ctx, p))
+		h.endOthers(ordinal)
+	} else {
+		h.must(err)
+	}
+	h.must(os.WriteFile(filepath.Join(h.dir, string(p.UID)+".start"), []byte(p.Annotations[etcdmember.Annotation]), 0o600))
+	if running := h.running[p.UID]; running == nil || !running.isRunning() {
+		h.start(p, ordinal, string(claim.UID))
+	}
+	return p.UID
+}
+
+// endOthers ends what ran at an address before.
+func (h *host) endOthers(ordinal int) {
+	for uid, p := range h.running {
+		if strings.HasSuffix(p.log.Name(), fmt.Sprintf("-%d.log", ordinal)) {
+			p.kill(syscall.SIGKILL)
+			delete(h.running, uid)
+		}
+	}
+}
+
+// start runs what the container of a pod would, with its files and addresses in place of those in the container.
+func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
+	log, err := os.OpenFile(filepath.Join(h.dir, fmt.Sprintf("member-%d.log", ordinal)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	h.must(err)
+	replace := strings.NewReplacer(
+		"$(POD_NAME)."+peerServiceName("x")+"."+p.Namespace+".svc.cluster.local", h.address(ordinal),
+		"$(POD_NAME)", p.Name, "0.0.0.0", h.address(ordinal),
+		dataMount, filepath.Join(h.dir, volume), toldMount+"/"+toldFile, filepath.Join(h.dir, string(p.UID)+".start"),
+		serverMount, filepath.Join(h.dir, "x-server"), peerMount, filepath.Join(h.dir, "x-peer"),
+	)
+	var args []string
+	for _, arg := range p.Spec.Containers[0].Args {
+		args = append(args, replace.Replace(arg))
+	}
+	cmd := exec.CommandContext(context.WithoutCancel(h.t.Context()), h.program, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	h.must(cmd.Start())
+	started := &process{cmd: cmd, ended: make(chan struct{}), log: log}
+	go func() { _ = cmd.Wait(); close(started.ended) }()
+	h.running[p.UID] = started
+}
+
+// authority signs, as an Issuer does.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         []byte
+}
+
+// issue does what cert-manager does, and writes the Secrets into files, as the kubelet does.
+func (h *host) issue() {
+	list := &certmanager.CertificateList{}
+	h.must(h.List(h.t.Context(), list))
+	for i := range list.Items {
+		c := &list.Items[i]
+		if _, known := h.issuers[c.Spec.IssuerRef.Name]; c.Unready() != "" && (c.Spec.IsCA || known) {
+			h.sign(c)
+			c.Status.Conditions = []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: c.Generation}}
+			h.must(h.Status().Update(h.t.Context(), c))
+		}
+	}
+}
+
+func (h *host) sign(c *certmanager.Certificate) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	h.must(err)
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	h.must(err)
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: c.Spec.CommonName}, DNSNames: c.Spec.DNSNames, IsCA: c.Spec.IsCA,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	}
+	if c.Spec.IsCA {
+		template.KeyUsage |= x509.KeyUsageCertSign
+		template.ExtKeyUsage = nil
+	}
+	if len(c.Spec.DNSNames) > 0 { // members have no names here
+		for ordinal := range most {
+			template.IPAddresses = append(template.IPAddresses, net.ParseIP(h.address(ordinal)))
+		}
+	}
+	by := h.issuers[c.Spec.IssuerRef.Name]
+	if by == nil { // the self-signed one
+		by = &authority{certificate: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, by.certificate, key.Public(), by.key)
+	h.must(err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	h.must(err)
+	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if c.Spec.IsCA {
+		parsed, err := x509.ParseCertificate(der)
+		h.must(err)
+		h.issuers[c.Name] = &authority{certificate: parsed, key: key, pem: text}
+		by = h.issuers[c.Name]
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Spec.SecretName}, Data: map[string][]byte{
+		"tls.crt": text, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), "ca.crt": by.pem}}
+	h.must(h.Create(h.t.Context(), secret))
+	directory := filepath.Join(h.dir, c.Name)
+	h.must(os.MkdirAll(directory, 0o700))
+	for file, content := range secret.Data {
+		h.must(os.WriteFile(filepath.Join(directory, file), content, 0o600))
+	}
+}

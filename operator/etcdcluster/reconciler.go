@@ -1,0 +1,259 @@
+package etcdcluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/status,verbs=get;patch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/finalizers,verbs=update
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// How soon to look again: after a step, while something is under way, and when there is nothing to do.
+const (
+	afterStep    = 500 * time.Millisecond
+	whileWaiting = 2 * time.Second
+	whenSettled  = 30 * time.Second
+)
+
+// Reconciler of EtcdClusters.
+type Reconciler struct {
+	client.Client
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// Repository of the images of members. Their tags are versions of etcd, with a v.
+	Repository string
+	// Version of etcd for clusters whose specs name none, when they are made.
+	Version string
+	// host overrides the names that members are found by, for tests without DNS.
+	host func(cluster *v1alpha1.EtcdCluster, member string) string
+}
+
+// scope is one EtcdCluster that is reconciled.
+type scope struct {
+	*Reconciler
+	cluster *v1alpha1.EtcdCluster
+	secret  *corev1.Secret // that the members accept the operator by
+	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
+	certificatesErr error
+	// complaint is what somebody has to change, though the members are looked after meanwhile.
+	complaint error
+}
+
+// Reconcile looks at the cluster, decides on one step, and takes it.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	cluster := &v1alpha1.EtcdCluster{}
+	if err := r.Get(ctx, request.NamespacedName, cluster); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := cluster.DeepCopy()
+	s := &scope{Reconciler: r, cluster: cluster}
+	if !cluster.DeletionTimestamp.IsZero() { // the garbage collector removes what belongs to it; volumes stay, or go with the StatefulSet
+		cluster.Status.Phase = v1alpha1.PhaseDeleting
+		return ctrl.Result{}, s.save(ctx, before)
+	}
+	return s.reconcile(ctx, before)
+}
+
+func (s *scope) save(ctx context.Context, before *v1alpha1.EtcdCluster) error {
+	return conditions.Save(ctx, s.Client, s.Recorder, before, s.cluster, before.Status.Conditions, s.cluster.Status.Conditions)
+}
+
+// reconcile writes down what it is about to do before it does it, so that people and the next operator know.
+func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
+	blocked := s.prepare(ctx)
+	if blocked != nil {
+		s.report(nil, decision{}, blocked)
+		if err := s.save(ctx, before); err != nil {
+			return ctrl.Result{}, err
+		}
+		return ctrl.Result{}, retriable(blocked)
+	}
+	seen, err := s.look(ctx)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	version, err := chooseVersion(s.cluster.Spec.Version, s.cluster.Status.CurrentVersion, s.Version)
+	if err != nil {
+		s.complaint = err
+	}
+	seen.upgrading = s.cluster.Status.CurrentVersion != "" && version != s.cluster.Status.CurrentVersion
+	s.schedule(seen)
+	d := decide(seen.observation)
+	if d.step == stepNothing && !seen.paused && seen.stateful != nil {
+		if grown, err := s.growVolumes(ctx, seen); grown && err == nil {
+			return ctrl.Result{RequeueAfter: afterStep}, nil
+		} else if retriable(err) != nil {
+			return ctrl.Result{}, err
+		} else if err != nil {
+			s.complaint = err
+		}
+	}
+	if err := s.reportBackups(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	s.report(seen, d, s.complaint)
+	if err := s.save(ctx, before); err != nil {
+		return ctrl.Result{}, err
+	}
+	if err := s.act(ctx, seen, d); err != nil {
+		ctrl.LoggerFrom(ctx).Info("a step did not succeed, and is decided anew", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
+		return ctrl.Result{RequeueAfter: whileWaiting}, nil
+	}
+	if !seen.paused {
+		if err := s.applyMembers(ctx, seen, d, version); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: pause(d)}, nil
+}
+
+func pause(d decision) time.Duration {
+	switch d.step {
+	case stepNothing, stepHelp:
+		return whenSettled
+	case stepWait:
+		return whileWaiting
+	}
+	return afterStep
+}
+
+// prepare makes what pods need before there can be any. Its error is a condition, or worth trying again.
+func (s *scope) prepare(ctx context.Context) error {
+	objects := certificates(s.cluster)
+	if err := apply.All(ctx, s.Client, s.cluster, objects...); err != nil {
+		return err
+	}
+	if err := apply.All(ctx, s.Client, s.cluster, peerService(s.cluster), clientService(s.cluster)); err != nil {
+		return err
+	}
+	if err := s.applyOptional(ctx); err != nil {
+		return err
+	}
+	for _, object := range objects {
+		wanted, ok := object.(*certmanager.Certificate)
+		if !ok {
+			continue
+		}
+		live := &certmanager.Certificate{}
+		if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		if why := live.Unready(); why != "" && s.certificatesErr == nil {
+			s.certificatesErr = conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", wanted.Name, why)
+		}
+	}
+	return s.readSecret(ctx)
+}
+
+// applyOptional makes or removes what a spec can do without.
+func (s *scope) applyOptional(ctx context.Context) error {
+	if budget := disruptionBudget(s.cluster); budget != nil {
+		if err := apply.All(ctx, s.Client, s.cluster, budget); err != nil {
+			return err
+		}
+	} else if err := apply.Remove(ctx, s.Client, s.cluster, &policyv1.PodDisruptionBudget{ObjectMeta: meta(s.cluster, s.cluster.Name)}); err != nil {
+		return err
+	}
+	monitor := serviceMonitor(s.cluster)
+	if monitor == nil {
+		monitor = &unstructured.Unstructured{}
+		monitor.SetGroupVersionKind(workload.ServiceMonitorKind)
+		monitor.SetNamespace(s.cluster.Namespace)
+		monitor.SetName(s.cluster.Name)
+		return apply.Remove(ctx, s.Client, s.cluster, monitor)
+	}
+	err := apply.All(ctx, s.Client, s.cluster, monitor)
+	if apimeta.IsNoMatchError(err) {
+		s.complaint = conditions.Stall("KindMissing",
+			"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
+		return nil
+	}
+	return err
+}
+
+// readSecret waits for every Secret that a pod mounts, or else it would start without.
+func (s *scope) readSecret(ctx context.Context) error {
+	for _, name := range []string{serverName(s.cluster.Name), peerName(s.cluster.Name), ClientSecretName(s.cluster.Name), operatorName(s.cluster.Name)} {
+		secret, err := s.readKeys(ctx, name)
+		if err != nil {
+			return err
+		}
+		s.secret = secret
+	}
+	return nil
+}
+
+func (s *scope) readKeys(ctx context.Context, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, secret)
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt"} {
+		if len(secret.Data[key]) > 0 {
+			continue
+		}
+		if s.certificatesErr != nil {
+			return nil, s.certificatesErr
+		}
+		return nil, conditions.Wait("CertificateNotReady", "waiting for %s in Secret %s: its issuer must tell who it is", key, name)
+	}
+	return secret, nil
+}
+
+// authorities is a hash of whom the members trust. They read it when they start, so that pods are replaced when it changes.
+func (s *scope) authorities(ctx context.Context) (string, error) {
+	sum := sha256.New()
+	for _, name := range []string{serverName(s.cluster.Name), peerName(s.cluster.Name)} {
+		secret, err := s.readKeys(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		sum.Write(secret.Data["ca.crt"])
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+}
+
+func (s *scope) credentials(_ context.Context, ordinal int) (*tls.Config, error) {
+	return credentials(s.secret, s.hostOf(ordinal))
+}
+
+func (s *scope) hostOf(ordinal int) string {
+	if s.host != nil {
+		return s.host(s.cluster, memberName(s.cluster, ordinal))
+	}
+	return memberHost(s.cluster, memberName(s.cluster, ordinal))
+}
+
+func (s *scope) peerURL(ordinal int) string {
+	return fmt.Sprintf("https://%s:%d", s.hostOf(ordinal), PeerPort)
+}

@@ -1,0 +1,315 @@
+package etcdcluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/operatortest"
+)
+
+func scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(v1alpha1.AddToScheme(s))
+	utilruntime.Must(certmanager.AddToScheme(s))
+	return s
+}
+
+// rig is an EtcdCluster named x, the operator, and what runs the members.
+type rig struct {
+	*host
+	reconciler *Reconciler
+}
+
+func newRig(t *testing.T, members int32) *rig {
+	t.Helper()
+	cluster := operatortest.New(scheme(), &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		Spec: v1alpha1.EtcdClusterSpec{Replicas: &members}})
+	h := newHost(t, cluster)
+	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
+		Repository: "etcd", Version: DefaultVersion, host: func(c *v1alpha1.EtcdCluster, member string) string {
+			return h.address(ordinalOf(c, member))
+		}}}
+}
+
+func (r *rig) cluster() *v1alpha1.EtcdCluster {
+	r.t.Helper()
+	return operatortest.Read(r.t, r.Cluster, "x", &v1alpha1.EtcdCluster{})
+}
+
+// step lets the host and the operator do their parts once each.
+func (r *rig) step() ctrl.Result {
+	r.t.Helper()
+	r.turn("x")
+	return r.Reconcile(r.t, r.reconciler, "x")
+}
+
+// until goes on until something is so.
+func (r *rig) until(what string, so func(*v1alpha1.EtcdCluster) bool) *v1alpha1.EtcdCluster {
+	r.t.Helper()
+	for {
+		r.step()
+		cluster := r.cluster()
+		if so(cluster) {
+			return cluster
+		}
+		if end, limited := r.t.Deadline(); limited && time.Until(end) < 10*time.Second { // else the logs are lost
+			r.t.Fatalf("%s never came; at last: %+v", what, cluster.Status)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func is(name string) func(*v1alpha1.EtcdCluster) bool {
+	return func(c *v1alpha1.EtcdCluster) bool { return apimeta.IsStatusConditionTrue(c.Status.Conditions, name) }
+}
+
+func (r *rig) ready(members int) *v1alpha1.EtcdCluster {
+	r.t.Helper()
+	return r.until(fmt.Sprintf("a cluster of %d", members), func(c *v1alpha1.EtcdCluster) bool {
+		return is(v1alpha1.ConditionReady)(c) && len(c.Status.Members) == members
+	})
+}
+
+func (r *rig) scale(members int32) {
+	r.t.Helper()
+	cluster := r.cluster()
+	cluster.Spec.Replicas = &members
+	cluster.Generation++
+	r.must(r.Update(r.t.Context(), cluster))
+}
+
+// loseVolume deletes a pod with its volume.
+func (r *rig) loseVolume(member string) {
+	r.t.Helper()
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: dataVolume + "-" + member}}
+	r.must(r.Delete(r.t.Context(), claim))
+	r.must(r.Delete(r.t.Context(), operatortest.Read(r.t, r.Cluster, member, &corev1.Pod{})))
+}
+
+func (r *rig) process(member string) *process {
+	r.t.Helper()
+	return r.running[operatortest.Read(r.t, r.Cluster, member, &corev1.Pod{}).UID]
+}
+
+// etcd returns a client with the credentials that consumers have.
+func (r *rig) etcd(addresses ...string) *clientv3.Client {
+	r.t.Helper()
+	tls, err := credentials(operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{}), "")
+	r.must(err)
+	var endpoints []string
+	for _, address := range addresses {
+		endpoints = append(endpoints, "https://"+net.JoinHostPort(address, strconv.Itoa(ClientPort)))
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: endpoints, TLS: tls, DialTimeout: time.Second, Logger: zap.NewNop()})
+	r.must(err)
+	r.t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// writer writes all the time, and remembers what was acknowledged.
+type writer struct {
+	lock         sync.Mutex
+	acknowledged []string
+	stop         context.CancelFunc
+	done         chan struct{}
+}
+
+func (r *rig) write() *writer {
+	r.t.Helper()
+	var addresses []string
+	for ordinal := range most {
+		addresses = append(addresses, r.address(ordinal))
+	}
+	client := r.etcd(addresses...)
+	ctx, stop := context.WithCancel(r.t.Context())
+	w := &writer{stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		for n := 0; ctx.Err() == nil; n++ {
+			key := fmt.Sprintf("/written/%08d", n)
+			timed, cancel := context.WithTimeout(ctx, 2*time.Second)
+			if _, err := client.Put(timed, key, key); err == nil {
+				w.lock.Lock()
+				w.acknowledged = append(w.acknowledged, key)
+				w.lock.Unlock()
+			}
+			cancel()
+		}
+	}()
+	return w
+}
+
+// verify ends the writes, and looks for each of those that were acknowledged.
+func (w *writer) verify(r *rig) {
+	r.t.Helper()
+	w.stop()
+	<-w.done
+	client := r.etcd(r.address(0))
+	got, err := client.Get(r.t.Context(), "/written/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	r.must(err)
+	there := map[string]bool{}
+	for _, kv := range got.Kvs {
+		there[string(kv.Key)] = true
+	}
+	for _, key := range w.acknowledged {
+		if !there[key] {
+			r.t.Fatalf("%s was acknowledged, and is lost", key)
+		}
+	}
+	if len(w.acknowledged) == 0 {
+		r.t.Error("no write was ever acknowledged")
+	}
+	r.t.Logf("%d writes were acknowledged, none is lost", len(w.acknowledged))
+}
+
+func TestAClusterIsScaledAndRepairedWhileItIsWrittenTo(t *testing.T) {
+	r := newRig(t, 1)
+	began := r.until("a cluster that can be used", is(v1alpha1.ConditionAvailable))
+	if began.Status.ClientSecretName != "x-client" || len(began.Status.Endpoints) != 1 || began.Status.ClusterID == "" {
+		t.Errorf("clients are told %+v", began.Status)
+	}
+	w := r.write()
+	for _, members := range []int32{3, 5, 3} {
+		r.scale(members)
+		r.ready(int(members))
+	}
+
+	r.process("x-1").kill(syscall.SIGKILL)
+	r.until("a member that is down", is(v1alpha1.ConditionReady))
+
+	for _, leads := range []bool{false, true} { // lose the volume of a follower, then of the leader
+		before := r.ready(3)
+		lost := before.Status.Members[0]
+		for _, m := range before.Status.Members {
+			if m.IsLeader == leads {
+				lost = m
+			}
+		}
+		r.loseVolume(lost.Name)
+		r.until("a member in place of "+lost.Name, func(c *v1alpha1.EtcdCluster) bool {
+			for _, m := range c.Status.Members {
+				if m.Name == lost.Name && m.ID != lost.ID {
+					return is(v1alpha1.ConditionReady)(c)
+				}
+			}
+			return false
+		})
+	}
+
+	r.scale(1)
+	ended := r.ready(1)
+	if ended.Status.ClusterID != began.Status.ClusterID {
+		t.Errorf("the cluster was %s and is %s", began.Status.ClusterID, ended.Status.ClusterID)
+	}
+	w.verify(r)
+	r.Writes()
+	for range 5 {
+		r.step()
+	}
+	if n := r.Writes(); n != 0 {
+		t.Errorf("%d times something was written while nothing changed", n)
+	}
+}
+
+func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
+	r := newRig(t, 3)
+	before := r.ready(3)
+	r.loseVolume("x-0")
+	r.loseVolume("x-1")
+	after := r.until("the loss of the majority", is(v1alpha1.ConditionStalled))
+	for _, name := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionAvailable} {
+		if is(name)(after) {
+			t.Errorf("it is %s", name)
+		}
+	}
+	if !is(v1alpha1.ConditionQuorumLost)(after) || after.Status.ClusterID != before.Status.ClusterID {
+		t.Errorf("status: %+v", after.Status)
+	}
+	r.Writes()
+	for range 10 {
+		r.step()
+	}
+	if n := r.Writes(); n != 0 {
+		t.Errorf("%d times something was written", n)
+	}
+}
+
+func TestVolumesGrowUnderTheirPods(t *testing.T) {
+	r := newRig(t, 1)
+	before := r.ready(1)
+	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
+	cluster := r.cluster()
+	cluster.Spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse("20Gi"))}
+	cluster.Generation++
+	r.must(r.Update(t.Context(), cluster))
+	after := r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
+		set := &appsv1.StatefulSet{}
+		err := r.Get(t.Context(), operatortest.Key("x"), set)
+		return err == nil && set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi" && is(v1alpha1.ConditionReady)(c)
+	})
+	claim := operatortest.Read(t, r.Cluster, "data-x-0", &corev1.PersistentVolumeClaim{})
+	if size := claim.Spec.Resources.Requests.Storage().String(); size != "20Gi" {
+		t.Errorf("the volume has %s", size)
+	}
+	if operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID != pod || before.Status.ClusterID != after.Status.ClusterID {
+		t.Error("the pod was replaced")
+	}
+}
+
+func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
+	r := newRig(t, 3)
+	before := r.ready(3)
+	w := r.write()
+	cluster := r.cluster()
+	cluster.Spec.SnapshotCount = new(int64(5000))
+	cluster.Generation++
+	r.must(r.Update(t.Context(), cluster))
+	down := 0
+	r.until("new pods", func(c *v1alpha1.EtcdCluster) bool {
+		missing := 0
+		for _, m := range c.Status.Members {
+			if !m.Ready {
+				missing++
+			}
+		}
+		down = max(down, missing)
+		pods := &corev1.PodList{}
+		r.must(r.List(t.Context(), pods))
+		for _, p := range pods.Items {
+			args := fmt.Sprint(p.Spec.Containers[0].Args)
+			if args != fmt.Sprint(arguments(c)) {
+				return false
+			}
+		}
+		return is(v1alpha1.ConditionReady)(c)
+	})
+	if down > 1 {
+		t.Errorf("%d members were down at a time", down)
+	}
+	if ended := r.cluster(); ended.Status.ClusterID != before.Status.ClusterID {
+		t.Errorf("the cluster was %s and is %s", before.Status.ClusterID, ended.Status.ClusterID)
+	}
+	w.verify(r)
+}

@@ -1,0 +1,126 @@
+package etcdcluster
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/apply"
+)
+
+// restoration is how far the restoration of a snapshot is, which a cluster may begin with.
+type restoration string
+
+const (
+	restoreNone    restoration = ""        // none was asked for, or it is long done
+	restoreTaken   restoration = "Taken"   // volumes exist that it would overwrite
+	restoreNeeded  restoration = "Needed"  // nothing was done yet
+	restoreRunning restoration = "Running" // the Job works
+	restoreFailed  restoration = "Failed"
+	restoreDone    restoration = "Done" // the data is there, and nobody runs on it yet
+)
+
+// restoreFirst sees to it that a cluster which is to begin with a snapshot does not begin without.
+func restoreFirst(o observation) (decision, bool) {
+	if o.known {
+		return undecided, false
+	}
+	switch o.restore {
+	case restoreTaken:
+		return help(reasonRestore, "spec.restore asks for a snapshot, and volumes of an earlier cluster of this name exist: delete the "+
+			"PersistentVolumeClaims if their data is not needed, or choose another name"), true
+	case restoreNeeded:
+		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore asks for a snapshot"}, true
+	case restoreRunning:
+		return wait(reasonRestore, "the snapshot is restored"), true
+	case restoreFailed:
+		return help(reasonRestore, "the snapshot could not be restored: %s. Delete the Job to try again", o.restoreMessage), true
+	case restoreDone:
+		return decision{step: stepRestored, reason: reasonRestore, why: "the snapshot is restored"}, true
+	}
+	return undecided, false
+}
+
+// lookAtRestoration finds out how far the restoration is.
+func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []corev1.PersistentVolumeClaim) error {
+	if s.cluster.Spec.Restore == nil || s.cluster.Status.RestoreGeneration > 0 || seen.known {
+		return nil
+	}
+	for i := range claims {
+		if claims[i].Annotations[restoredAnnotation] != string(s.cluster.UID) {
+			seen.restore = restoreTaken
+			return nil
+		}
+	}
+	job := &batchv1.Job{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: restoreJobName(s.cluster)}, job)
+	if apierrors.IsNotFound(err) {
+		seen.restore = restoreNeeded
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch done, failed := JobState(job); {
+	case done:
+		seen.restore = restoreDone
+	case failed:
+		seen.restore = restoreFailed
+		seen.restoreMessage, err = JobMessage(ctx, s.Client, job)
+	default:
+		seen.restore = restoreRunning
+	}
+	return err
+}
+
+// JobState tells whether a Job has succeeded, and whether it has failed for good.
+func JobState(job *batchv1.Job) (done, failed bool) {
+	for _, c := range job.Status.Conditions {
+		done = done || c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
+		failed = failed || c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue
+	}
+	return done, failed
+}
+
+// JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.
+func JobMessage(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
+		return "", err
+	}
+	message := "its pods are gone"
+	for _, p := range pods.Items {
+		for _, status := range p.Status.ContainerStatuses {
+			if ended := status.State.Terminated; ended != nil {
+				message = ended.Message
+				if ended.ExitCode == 0 {
+					return message, nil
+				}
+			}
+		}
+	}
+	return message, nil
+}
+
+// beginRestoration makes the volume of the first member, and the Job that fills it.
+func (s *scope) beginRestoration(ctx context.Context) error {
+	volume := restoreClaim(s.cluster)
+	// It outlives the object, as those do that the StatefulSet makes: no owner.
+	if err := s.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("volume to restore to: %w", err)
+	}
+	return apply.All(ctx, s.Client, s.cluster, restoreJob(s.cluster, Image(s.cluster, s.Repository, s.Version), s.peerURL(0), s.restoreToken()))
+}
+
+// endRestoration gives the volume free for the first member.
+func (s *scope) endRestoration(ctx context.Context) error {
+	job := &batchv1.Job{}
+	job.Namespace, job.Name = s.cluster.Namespace, restoreJobName(s.cluster)
+	return apply.Remove(ctx, s.Client, s.cluster, job)
+}
+
+func (s *scope) restoreToken() string { return fmt.Sprintf("%s-restored", s.cluster.UID) }

@@ -1,0 +1,49 @@
+package etcdcluster
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+)
+
+// Images of etcd that are built with the operator.
+const (
+	DefaultRepository = "ghcr.io/kcplane/etcd"
+	DefaultVersion    = "3.7.3"
+)
+
+// concurrency is how many clusters are looked at at a time. One that does not answer takes some seconds.
+const concurrency = 8
+
+// Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
+func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
+		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+// clusterOf finds the cluster of a pod by its labels, since it is the StatefulSet that owns it.
+func clusterOf(_ context.Context, object client.Object) []reconcile.Request {
+	l := object.GetLabels()
+	if l["app.kubernetes.io/component"] != componentLabel {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: l["app.kubernetes.io/instance"]}}}
+}

@@ -1,0 +1,242 @@
+package etcdcluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// world is a cluster as it could be, in which decisions have the effects that they would have, and anything can go wrong
+// between two of them.
+type world struct {
+	random   *rand.Rand
+	want     int
+	known    bool
+	recorded int
+	make     int // of the pods that are asked for
+	pods     []*worldPod
+	members  []worldMember
+	leader   uint64
+	lastID   uint64
+	founded  int // how often a cluster was started
+}
+
+type worldPod struct {
+	data    uint64 // the member whose data is in its volume; zero if it is empty
+	told    bool
+	toldID  uint64
+	founder bool
+	down    int // rounds for which it does not run
+	make    int
+}
+
+type worldMember struct {
+	id      uint64
+	ordinal int
+	learner bool
+	started bool
+}
+
+func (w *world) runs(m worldMember) bool {
+	return m.ordinal < len(w.pods) && w.pods[m.ordinal].down == 0 && w.pods[m.ordinal].data == m.id
+}
+
+func (w *world) quorum() bool {
+	voters, up := 0, 0
+	for _, m := range w.members {
+		if !m.learner {
+			voters++
+			if w.runs(m) {
+				up++
+			}
+		}
+	}
+	return up > voters/2
+}
+
+// pass lets time go by: pods start, do what they were told, and somebody leads.
+func (w *world) pass() {
+	for ordinal, p := range w.pods {
+		if p.down > 0 {
+			p.down--
+			continue
+		}
+		if p.data != 0 || !p.told {
+			continue
+		}
+		if p.founder {
+			w.founded++
+			w.lastID++
+			p.data = w.lastID
+			w.members = append(w.members, worldMember{id: p.data, ordinal: ordinal, started: true})
+		} else if w.quorum() {
+			for i := range w.members {
+				if m := &w.members[i]; m.ordinal == ordinal && m.id == p.toldID && !m.started {
+					m.started, p.data = true, m.id
+				}
+			}
+		}
+	}
+	for _, m := range w.members {
+		if m.id == w.leader && w.runs(m) && w.quorum() {
+			return
+		}
+	}
+	w.leader = 0
+	if !w.quorum() {
+		return
+	}
+	for _, at := range w.random.Perm(len(w.members)) {
+		if m := w.members[at]; w.runs(m) && !m.learner {
+			w.leader = m.id
+			return
+		}
+	}
+}
+
+func (w *world) observe() observation {
+	o := observation{want: w.want, known: w.known, recorded: w.recorded, volumes: len(w.pods), quorum: w.quorum(), quota: 2 << 30}
+	for ordinal, p := range w.pods {
+		seen := pod{exists: true, empty: p.down == 0 && p.data == 0, told: p.told, toldID: p.toldID, outdated: p.make != w.make}
+		belongs := p.data == 0
+		for _, m := range w.members {
+			belongs = belongs || (m.ordinal == ordinal && m.id == p.data)
+		}
+		seen.broken = p.down == 0 && !belongs && o.quorum
+		o.pods = append(o.pods, seen)
+	}
+	if !o.quorum {
+		return o
+	}
+	for _, m := range w.members {
+		o.members = append(o.members, member{id: m.id, ordinal: m.ordinal, learner: m.learner, started: m.started, healthy: w.runs(m), leader: m.id == w.leader})
+	}
+	return o
+}
+
+// apply does what was decided, and says what is wrong with that.
+func (w *world) apply(d decision) error {
+	at := -1
+	for i, m := range w.members {
+		if m.id == d.id {
+			at = i
+		}
+	}
+	switch d.step {
+	case stepScalePods:
+		for len(w.pods) < d.pods {
+			w.pods = append(w.pods, &worldPod{down: 1, make: w.make})
+		}
+		for _, m := range w.members {
+			if m.ordinal >= d.pods {
+				return fmt.Errorf("the pod of a member is taken away")
+			}
+		}
+		w.pods = w.pods[:d.pods]
+	case stepBootstrap:
+		w.pods[d.ordinal].told, w.pods[d.ordinal].founder = true, true
+	case stepRecordIdentity:
+		w.known = true
+	case stepForget:
+		w.pods[d.ordinal].told, w.pods[d.ordinal].founder, w.pods[d.ordinal].toldID = false, false, 0
+	case stepAdd:
+		w.lastID++
+		w.members = append(w.members, worldMember{id: w.lastID, ordinal: d.ordinal, learner: true})
+	case stepStart:
+		w.pods[d.ordinal].told, w.pods[d.ordinal].founder, w.pods[d.ordinal].toldID = true, false, d.id
+	case stepPromote:
+		w.members[at].learner = false
+	case stepRemove:
+		m := w.members[at]
+		w.members = append(w.members[:at:at], w.members[at+1:]...)
+		if !w.quorum() {
+			return fmt.Errorf("the removal of %+v costs the majority", m)
+		}
+	case stepMoveLeader:
+		w.leader = d.to
+	case stepWipe:
+		for _, m := range w.members {
+			if m.ordinal == d.ordinal && w.pods[d.ordinal].data == m.id {
+				return fmt.Errorf("the data of member %+v is deleted", m)
+			}
+		}
+		*w.pods[d.ordinal] = worldPod{down: 1, make: w.make}
+	case stepRestart:
+		before := w.quorum()
+		p := w.pods[d.ordinal]
+		*p = worldPod{data: p.data, down: 1, make: w.make}
+		if before && !w.quorum() && len(w.members) > 2 {
+			return fmt.Errorf("the restart of %d costs the majority", d.ordinal)
+		}
+	}
+	w.recorded = w.recordedNow()
+	return nil
+}
+
+func (w *world) recordedNow() int {
+	recorded := 0
+	if !w.quorum() {
+		return w.recorded
+	}
+	for _, m := range w.members {
+		if !m.learner {
+			recorded = max(recorded, m.ordinal+1)
+		}
+	}
+	return recorded
+}
+
+// harm lets something go wrong that the cluster can survive: one member at a time, when all others are well.
+func (w *world) harm() {
+	well := 0
+	voters := 0
+	for _, m := range w.members {
+		if !m.learner {
+			voters++
+			if w.runs(m) {
+				well++
+			}
+		}
+	}
+	if len(w.pods) == 0 || well != voters || voters < 3 {
+		return
+	}
+	p := w.pods[w.random.IntN(len(w.pods))]
+	switch w.random.IntN(4) {
+	case 0:
+		p.down = 1 + w.random.IntN(3)
+	case 1: // the volume is lost, with its pod
+		*p = worldPod{down: 1, make: w.make}
+	case 2:
+		w.make++
+	case 3:
+		w.want = []int{1, 3, 5}[w.random.IntN(3)]
+	}
+}
+
+func TestWhateverHappensTheClusterBecomesWhatIsAskedForAndNeverASecondOne(t *testing.T) {
+	for seed := range uint64(2000) {
+		w := &world{random: rand.New(rand.NewPCG(seed, 0)), want: []int{1, 3, 5}[seed%3]}
+		const rounds = 300
+		var last decision
+		for round := range rounds {
+			w.pass()
+			last = decide(w.observe())
+			if err := w.apply(last); err != nil {
+				t.Fatalf("seed %d, round %d: %v, when %+v is decided", seed, round, err, last)
+			}
+			if round < rounds/2 && w.random.IntN(8) == 0 {
+				w.harm()
+			}
+		}
+		if last.step != stepNothing || len(w.members) != w.want || w.founded != 1 {
+			t.Fatalf("seed %d: %d clusters were started, %d members of %d are left, and at last %+v is decided",
+				seed, w.founded, len(w.members), w.want, last)
+		}
+		for _, p := range w.pods {
+			if p.make != w.make || p.told {
+				t.Fatalf("seed %d: a pod is left as %+v", seed, *p)
+			}
+		}
+	}
+}

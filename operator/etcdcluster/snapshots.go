@@ -1,0 +1,110 @@
+package etcdcluster
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
+)
+
+const (
+	storeMount   = "/store"
+	scratchMount = "/tmp"
+	clientMount  = "/etc/etcd/client"
+	jobAttempts  = 2
+)
+
+// SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
+func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member, image string) *batchv1.Job {
+	args := []string{"save", "--cluster=" + cluster.Name,
+		fmt.Sprintf("--endpoint=https://%s:%d", memberHost(cluster, member), ClientPort),
+		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + clientMount + "/ca.crt"}
+	if backup.Spec.KeepLast != nil {
+		args = append(args, fmt.Sprintf("--keep=%d", *backup.Spec.KeepLast))
+	}
+	job := snapshotJob(cluster, backup.Name+"-snapshot", image, backup.Spec.Store, args)
+	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
+	return job
+}
+
+// restoreJob builds what makes the data of the first member from a snapshot, on the volume that its pod will have.
+func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *batchv1.Job {
+	first := memberName(cluster, 0)
+	job := snapshotJob(cluster, restoreJobName(cluster), image, cluster.Spec.Restore.Store, []string{
+		"restore", "--key=" + cluster.Spec.Restore.Key, "--name=" + first, "--peer-url=" + peerURL, "--token=" + token, "--data-dir=" + dataMount + "/data",
+	})
+	mount(&job.Spec.Template.Spec, dataVolume, dataMount, corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volumeName(cluster, 0)}})
+	return job
+}
+
+func restoreJobName(cluster *v1alpha1.EtcdCluster) string { return cluster.Name + "-restore" }
+
+// restoreClaim builds the volume that a snapshot is restored to. The StatefulSet takes it up by its name.
+func restoreClaim(cluster *v1alpha1.EtcdCluster) *corev1.PersistentVolumeClaim {
+	volume := claim(cluster, nil)
+	volume.Namespace, volume.Name = cluster.Namespace, volumeName(cluster, 0)
+	volume.Annotations = map[string]string{restoredAnnotation: string(cluster.UID)}
+	return &volume
+}
+
+// restoredAnnotation tells volumes that were made for a restoration from those of an earlier cluster.
+const restoredAnnotation = "operator.kcp.io/restored-for"
+
+// Image returns what the members of a cluster run, and Jobs that work on their data.
+func Image(cluster *v1alpha1.EtcdCluster, repository, preset string) string {
+	version, _ := chooseVersion(cluster.Spec.Version, cluster.Status.CurrentVersion, preset)
+	return image(cluster.Spec.Image, repository, version)
+}
+
+func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alpha1.EtcdStoreSpec, args []string) *batchv1.Job {
+	own := map[string]string{
+		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": cluster.Name,
+		"app.kubernetes.io/component": "etcd-snapshot",
+	}
+	pod := podSpec(cluster, members{image: image})
+	pod.RestartPolicy, pod.TopologySpreadConstraints, pod.Volumes = corev1.RestartPolicyNever, nil, nil
+	made := pod.Containers[0]
+	pod.Containers = []corev1.Container{{
+		Name: "snapshot", Image: image, Command: []string{"/etcd-snapshot"}, Args: args, SecurityContext: made.SecurityContext,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+	}}
+	mount(&pod, "scratch", scratchMount, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	addStore(&pod, store)
+	return &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: name, Labels: own},
+		Spec: batchv1.JobSpec{
+			BackoffLimit: new(int32(jobAttempts)),
+			Template:     corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: own}, Spec: pod},
+		},
+	}
+}
+
+// addStore lets a pod reach a store.
+func addStore(pod *corev1.PodSpec, store v1alpha1.EtcdStoreSpec) {
+	c := &pod.Containers[0]
+	if volume := store.Volume; volume != nil {
+		c.Args = append(c.Args, "--directory="+storeMount)
+		mount(pod, "store", storeMount, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume.ClaimName}})
+		return
+	}
+	s3 := store.S3
+	c.Args = append(c.Args, "--s3-endpoint="+s3.Endpoint, "--s3-bucket="+s3.Bucket, "--s3-prefix="+s3.Prefix, "--s3-region="+s3.Region,
+		"--s3-ca-file="+storeMount+"/ca.crt")
+	secret := corev1.LocalObjectReference{Name: s3.CredentialsSecretRef.Name}
+	for _, key := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+		c.Env = append(c.Env, corev1.EnvVar{Name: key, ValueFrom: &corev1.EnvVarSource{
+			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: key}}})
+	}
+	mount(pod, "store", storeMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret.Name,
+		Items: []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}}, Optional: new(true)}})
+}
+
+func mount(pod *corev1.PodSpec, name, path string, source corev1.VolumeSource) {
+	pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path})
+}

@@ -1,0 +1,170 @@
+package etcdcluster
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/etcdmember"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+const (
+	containerName   = "etcd"
+	dataVolume      = "data"
+	dataMount       = "/var/lib/etcd"
+	toldMount       = "/etc/etcd/told"
+	toldFile        = "start"
+	serverMount     = "/etc/etcd/server"
+	peerMount       = "/etc/etcd/peer"
+	user            = 65532
+	inputAnnotation = "input.operator.kcp.io/authorities"
+)
+
+// members is what pods are made from, besides the spec.
+type members struct {
+	pods  int32 // how many there are
+	image string
+	// authorities is a hash of whom the members trust, which they read when they start only.
+	authorities string
+	// size of the volumes that were made so far. Nil for those that the spec asks for.
+	size *resource.Quantity
+}
+
+// statefulSet builds what keeps pods and volumes. It never replaces a pod on its own: the operator knows whose turn it is.
+func statefulSet(cluster *v1alpha1.EtcdCluster, m members) (*appsv1.StatefulSet, error) {
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: labels(cluster)},
+		Spec:       podSpec(cluster, m),
+	}
+	if cluster.Spec.PodTemplate != nil {
+		if err := workload.ChangePod(&template, cluster.Spec.PodTemplate, "spec.podTemplate"); err != nil {
+			return nil, err
+		}
+	}
+	metav1.SetMetaDataAnnotation(&template.ObjectMeta, inputAnnotation, m.authorities)
+	retention := &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenDeleted: appsv1.RetainPersistentVolumeClaimRetentionPolicyType, WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType,
+	}
+	if cluster.Spec.DeletionPolicy == v1alpha1.EtcdDelete {
+		retention.WhenDeleted = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+	}
+	if s := cluster.Spec.Storage; s != nil && s.RetainPolicy == v1alpha1.EtcdVolumeRetain {
+		retention.WhenScaled = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
+	}
+	return &appsv1.StatefulSet{
+		ObjectMeta: meta(cluster, cluster.Name),
+		Spec: appsv1.StatefulSetSpec{
+			Replicas: &m.pods, ServiceName: peerServiceName(cluster.Name), Template: template,
+			Selector:                             &metav1.LabelSelector{MatchLabels: labels(cluster)},
+			PodManagementPolicy:                  appsv1.ParallelPodManagement,
+			UpdateStrategy:                       appsv1.StatefulSetUpdateStrategy{Type: appsv1.OnDeleteStatefulSetStrategyType},
+			VolumeClaimTemplates:                 []corev1.PersistentVolumeClaim{claim(cluster, m.size)},
+			PersistentVolumeClaimRetentionPolicy: retention,
+			RevisionHistoryLimit:                 new(int32(3)),
+		},
+	}, nil
+}
+
+func claim(cluster *v1alpha1.EtcdCluster, size *resource.Quantity) corev1.PersistentVolumeClaim {
+	spec := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
+	if s := cluster.Spec.Storage; s != nil {
+		spec.StorageClassName = s.StorageClassName
+		if s.AccessMode != "" {
+			spec.AccessModes[0] = s.AccessMode
+		}
+	}
+	if size == nil {
+		size = new(volumeSize(cluster))
+	}
+	spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: *size}
+	return corev1.PersistentVolumeClaim{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"},
+		ObjectMeta: metav1.ObjectMeta{Name: dataVolume, Labels: labels(cluster)},
+		Spec:       spec,
+	}
+}
+
+func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
+	spec := corev1.PodSpec{
+		AutomountServiceAccountToken:  new(bool),
+		EnableServiceLinks:            new(bool),
+		TerminationGracePeriodSeconds: new(int64(60)),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
+			FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{
+			spread(cluster, corev1.LabelHostname), spread(cluster, corev1.LabelTopologyZone),
+		},
+		Containers: []corev1.Container{container(cluster, m)},
+		Volumes: []corev1.Volume{
+			secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
+			{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+				Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
+					APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},
+			}}},
+		},
+	}
+	if image := cluster.Spec.Image; image != nil {
+		for _, secret := range image.ImagePullSecrets {
+			spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret.Name})
+		}
+	}
+	return spec
+}
+
+func secretVolume(name, secret string) corev1.Volume {
+	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}
+}
+
+func spread(cluster *v1alpha1.EtcdCluster, topology string) corev1.TopologySpreadConstraint {
+	return corev1.TopologySpreadConstraint{
+		MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.ScheduleAnyway,
+		LabelSelector: &metav1.LabelSelector{MatchLabels: labels(cluster)},
+	}
+}
+
+func container(cluster *v1alpha1.EtcdCluster, m members) corev1.Container {
+	port := func(name string, number int32) corev1.ContainerPort {
+		return corev1.ContainerPort{Name: name, ContainerPort: number, Protocol: corev1.ProtocolTCP}
+	}
+	mount := func(name, path string) corev1.VolumeMount {
+		return corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: name != dataVolume}
+	}
+	defaults := corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("256Mi"),
+	}}
+	return corev1.Container{
+		Name: containerName, Image: m.image, Args: arguments(cluster),
+		Env: []corev1.EnvVar{{Name: "POD_NAME", ValueFrom: &corev1.EnvVarSource{
+			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}},
+		Ports:     []corev1.ContainerPort{port(clientPortName, ClientPort), port(peerPortName, PeerPort), port(metricsPortName, MetricsPort)},
+		Resources: workload.Resources(defaults, cluster.Spec.Resources),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(bool), Privileged: new(bool), ReadOnlyRootFilesystem: new(true),
+			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+		},
+		// A member is alive without the others: that a majority is gone is no reason to restart those who are left.
+		StartupProbe:   probe("/livez", 2, 1800),
+		LivenessProbe:  probe("/livez", 10, 6),
+		ReadinessProbe: probe("/readyz", 3, 2),
+		VolumeMounts: []corev1.VolumeMount{
+			mount(dataVolume, dataMount), mount("server", serverMount), mount("peer", peerMount), mount("told", toldMount),
+		},
+	}
+}
+
+func probe(path string, period, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path, Port: intstr.FromString(metricsPortName), Scheme: corev1.URISchemeHTTP}},
+		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 5,
+	}
+}

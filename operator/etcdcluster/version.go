@@ -1,0 +1,88 @@
+package etcdcluster
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/conditions"
+)
+
+// chooseVersion returns which version members are to run: the one that is asked for, if etcd can go there from the one that
+// runs. The error says why it cannot.
+func chooseVersion(asked, current, preset string) (string, error) {
+	switch {
+	case current == "" && asked == "":
+		return preset, nil
+	case current == "":
+		return asked, nil
+	case asked == "":
+		return current, nil
+	}
+	from, to := parseVersion(current), parseVersion(asked)
+	if from[0] == to[0] && (to[1] == from[1] || to[1] == from[1]+1) {
+		return asked, nil
+	}
+	return current, conditions.Stall("VersionRefused", "spec.version asks for %s, and the members run %s: etcd can be upgraded to the next "+
+		"minor version, not past it and not back", asked, current)
+}
+
+func parseVersion(version string) (numbers [3]int) {
+	for i, part := range strings.SplitN(version, ".", 3) {
+		numbers[i], _ = strconv.Atoi(part)
+	}
+	return numbers
+}
+
+// image returns what members of a version run.
+func image(spec *v1alpha1.ImageSpec, repository, version string) string {
+	tag, digest := "v"+version, ""
+	if spec != nil {
+		digest = spec.Digest
+		if spec.Repository != "" {
+			repository = spec.Repository
+		}
+		if spec.Tag != "" {
+			tag = spec.Tag
+		}
+	}
+	if digest != "" {
+		return repository + "@" + digest
+	}
+	return repository + ":" + tag
+}
+
+// schedule says whether it is the time to defragment, and from which share of free space on.
+func (s *scope) schedule(seen *sight) {
+	seen.defrag = defragmentation{due: true, threshold: 0.5}
+	spec := s.cluster.Spec.Defrag
+	if spec == nil {
+		return
+	}
+	seen.defrag.allowUnavailable = spec.AllowUnavailable
+	if ratio, err := strconv.ParseFloat(spec.ThresholdRatio, 64); err == nil {
+		seen.defrag.threshold = ratio
+	}
+	if spec.Schedule == "" {
+		return
+	}
+	last := s.cluster.CreationTimestamp.Time
+	if at := s.cluster.Status.LastDefragmentation; at != nil {
+		last = at.Time
+	}
+	due, err := isDue(spec.Schedule, last, s.Now())
+	seen.defrag.due = err == nil && due
+}
+
+// isDue reports whether a schedule, in UTC, has come up since a time.
+func isDue(schedule string, last, now time.Time) (bool, error) {
+	parsed, err := cron.ParseStandard(schedule)
+	if err != nil {
+		return false, fmt.Errorf("schedule %q: %w", schedule, err)
+	}
+	return !parsed.Next(last.UTC()).After(now.UTC()), nil
+}
