@@ -15,6 +15,7 @@ import (
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcplane/kcp/operator/etcdmember"
@@ -29,8 +30,8 @@ const (
 
 // contact is how the operator reaches one member: at the address of its pod, by the name in its certificate.
 type contact struct {
-	address string
-	tls     *tls.Config
+	address, name string
+	tls           *tls.Config
 }
 
 // answer is what a member says of itself and of the others.
@@ -41,7 +42,7 @@ type answer struct {
 }
 
 // credentials reads what the members accept the operator by.
-func credentials(secret *corev1.Secret, serverName string) (*tls.Config, error) {
+func credentials(secret *corev1.Secret) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return nil, fmt.Errorf("client certificate in Secret %s: %w", secret.Name, err)
@@ -50,13 +51,16 @@ func credentials(secret *corev1.Secret, serverName string) (*tls.Config, error) 
 	if !roots.AppendCertsFromPEM(secret.Data["ca.crt"]) {
 		return nil, fmt.Errorf("no authority in ca.crt of Secret %s", secret.Name)
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: serverName}, nil
+	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }
 
 func (c contact) client(ctx context.Context) (*clientv3.Client, error) {
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(c.address, strconv.Itoa(ClientPort)))
+	}
 	return clientv3.New(clientv3.Config{
-		Context: ctx, Endpoints: []string{"https://" + net.JoinHostPort(c.address, strconv.Itoa(ClientPort))},
-		TLS: c.tls, DialTimeout: answerTimeout, Logger: zap.NewNop(),
+		Context: ctx, Endpoints: []string{"https://" + net.JoinHostPort(c.name, strconv.Itoa(ClientPort))},
+		TLS: c.tls, DialTimeout: answerTimeout, DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}, Logger: zap.NewNop(),
 	})
 }
 

@@ -93,7 +93,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 		seen.live[ordinalOf(s.cluster, pods.Items[i].Name)] = &pods.Items[i]
 	}
 	for ordinal := range count {
-		p, err := s.lookAtPod(ctx, seen, ordinal)
+		p, err := s.lookAtPod(seen, ordinal)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 	return nil
 }
 
-func (s *scope) lookAtPod(ctx context.Context, seen *sight, ordinal int) (pod, error) {
+func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 	live := seen.live[ordinal]
 	if live == nil || !live.DeletionTimestamp.IsZero() {
 		return pod{}, nil
@@ -117,11 +117,11 @@ func (s *scope) lookAtPod(ctx context.Context, seen *sight, ordinal int) (pod, e
 	p.broken, p.stuck = condition(live)
 	p.outdated = seen.outdated(live)
 	if live.Status.PodIP != "" {
-		tls, err := s.credentials(ctx, ordinal)
+		tls, err := credentials(s.secret)
 		if err != nil {
 			return pod{}, err
 		}
-		seen.contacts[ordinal] = contact{address: live.Status.PodIP, tls: tls}
+		seen.contacts[ordinal] = contact{address: live.Status.PodIP, name: s.hostOf(ordinal), tls: tls}
 	}
 	return p, nil
 }

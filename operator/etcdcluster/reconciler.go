@@ -3,7 +3,6 @@ package etcdcluster
 import (
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"time"
@@ -241,10 +240,6 @@ func (s *scope) authorities(ctx context.Context) (string, error) {
 		sum.Write(secret.Data["ca.crt"])
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
-}
-
-func (s *scope) credentials(_ context.Context, ordinal int) (*tls.Config, error) {
-	return credentials(s.secret, s.hostOf(ordinal))
 }
 
 func (s *scope) hostOf(ordinal int) string {

@@ -116,7 +116,7 @@ func (r *rig) process(member string) *process {
 // etcd returns a client with the credentials that consumers have.
 func (r *rig) etcd(addresses ...string) *clientv3.Client {
 	r.t.Helper()
-	tls, err := credentials(operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{}), "")
+	tls, err := credentials(operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{}))
 	r.must(err)
 	var endpoints []string
 	for _, address := range addresses {

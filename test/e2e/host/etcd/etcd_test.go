@@ -7,19 +7,24 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator"
@@ -29,7 +34,10 @@ import (
 
 var host *hosttest.Host
 
-func TestMain(m *testing.M) { hosttest.Main(m, &host) }
+func TestMain(m *testing.M) {
+	log.SetLogger(logr.Discard())
+	hosttest.Main(m, &host)
+}
 
 const manifest = `
 apiVersion: operator.kcp.io/v1alpha1
@@ -187,9 +195,13 @@ func (s *site) etcd(cluster string) *clientv3.Client {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(secret.Data["ca.crt"])
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { // its name is known inside of the cluster only
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(etcdcluster.ClientPort)))
+	}
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{fmt.Sprintf("https://%s:%d", service.Spec.ClusterIP, etcdcluster.ClientPort)}, Logger: zap.NewNop(),
-		TLS:         &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, ServerName: service.Name + "." + s.Name + ".svc"},
+		Endpoints:   []string{fmt.Sprintf("https://%s.%s.svc:%d", service.Name, s.Name, etcdcluster.ClientPort)},
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(dial)}, Logger: zap.NewNop(),
+		TLS:         &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots},
 		DialTimeout: 2 * time.Second, DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second,
 	})
 	if err != nil {
