@@ -317,6 +317,15 @@ func TestAnEtcdLivesThroughWhatHappensToPodsAndVolumes(t *testing.T) {
 			s.replaced(name, old)
 		})
 	}
+	w.verify(t)
+}
+
+func TestAnEtcdIsUpgradedByAMinorAndBeginsAgainWithASnapshot(t *testing.T) {
+	s := newSite(t)
+	s.Apply(t, manifest)
+	s.Kubectl(t, "patch", "etcdcluster", "x", "--type=merge", `--patch={"spec":{"replicas":3}}`)
+	s.ready(3)
+	w := s.write()
 	w.during(t, "an upgrade by a minor", func() {
 		s.Kubectl(t, "patch", "etcdcluster", "x", "--type=merge", `--patch={"spec":{"version":"`+etcdcluster.DefaultVersion+`"}}`)
 		s.until("the next version", func(c *v1alpha1.EtcdCluster) bool {
@@ -350,7 +359,7 @@ spec:
 	s.Apply(s.t, `
 apiVersion: operator.kcp.io/v1alpha1
 kind: EtcdCluster
-metadata: {name: y}
+metadata: {name: again}
 spec:
   replicas: 1
   storage: {size: 64Mi}
@@ -358,8 +367,8 @@ spec:
     key: `+key+`
     store: {volume: {claimName: snapshots}}
 `)
-	s.Kubectl(s.t, "wait", "--for=condition=Ready", "etcdcluster/y", "--timeout=5m")
-	client := s.etcd("y")
+	s.Kubectl(s.t, "wait", "--for=condition=Ready", "etcdcluster/again", "--timeout=5m")
+	client := s.etcd("again")
 	got, err := client.Get(s.t.Context(), "/written/", clientv3.WithPrefix(), clientv3.WithCountOnly())
 	if err != nil || got.Count < int64(len(w.acknowledged)) {
 		s.t.Errorf("%v of %d keys are restored: %v", got, len(w.acknowledged), err)

@@ -41,7 +41,7 @@ func install(t *testing.T) *installed {
 	n := &installed{host.Namespace(t)}
 	n.Kubectl(t, "label", "namespace", n.Name, "pod-security.kubernetes.io/enforce=restricted")
 	n.helm(t, "upgrade", "--install", "--take-ownership", "--wait", "--timeout=3m", n.Name, root+"charts/kcp-operator",
-		"--set=image.repository=localhost/kcp-operator,image.tag=test,watchNamespaces={"+n.Name+"}")
+		"--set=image.repository=localhost/kcp-operator,image.tag=test,etcdRepository=localhost/etcd,watchNamespaces={"+n.Name+"}")
 	manifest, err := os.ReadFile("testdata/etcd.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -58,13 +58,13 @@ func (n *installed) helm(t *testing.T, args ...string) string {
 // ready waits until objects are Ready, and shows them if they do not become so.
 func (n *installed) ready(t *testing.T, objects ...string) {
 	t.Helper()
-	t.Cleanup(func() {
+	defer func() {
 		if t.Failed() {
-			t.Log(n.Kubectl(t, append([]string{"get", "--output=wide", "pods"}, "--ignore-not-found")...))
+			t.Log(n.Kubectl(t, "get", "pods", "--output=wide"))
 			t.Log(n.Kubectl(t, "get", "rootshards,kubeconfigs", "--output=wide"))
 			t.Log(n.Kubectl(t, "logs", "deployment/"+n.Name+"-kcp-operator", "--tail=40"))
 		}
-	})
+	}()
 	n.Kubectl(t, append([]string{"wait", "--for=condition=Ready", "--timeout=6m"}, objects...)...)
 }
 
