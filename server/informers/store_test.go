@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -167,8 +168,8 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 
 	known := map[string]string{}
 	last := make(chan struct{})
-	heard := 0
-	during := 0
+	heard, during := 0, 0 // under the lock of the informer
+	var told atomic.Bool
 	i.AddHandler(func(old, obj runtime.Object) {
 		version := func(obj runtime.Object) (string, string) {
 			lc := obj.(*corev1alpha1.LogicalCluster)
@@ -189,8 +190,11 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 			t.Errorf("%s is new once more", name)
 		}
 		known[name] = now
-		if now != "1" && len(known) < objects/2 {
+		if now != "1" && !told.Load() {
 			during++
+		}
+		if during == 0 {
+			time.Sleep(300 * time.Microsecond) // a slow handler: who waits for the lock long enough gets it
 		}
 		if name == "last" {
 			close(last)
@@ -203,16 +207,17 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 			source.events.Add(cluster("last", "3"))
 		}
 	})
+	told.Store(true)
 	select {
 	case <-last:
 	case <-time.After(30 * time.Second):
 		t.Fatal("the handler is not told of what came last")
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	if during == 0 {
 		t.Error("changes waited for the handler")
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
 	for n := range objects {
 		want := []string{"2", "", "1"}[n%3]
 		if got := known[fmt.Sprint("c", n)]; got != want {
