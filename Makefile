@@ -67,12 +67,12 @@ ETCD_BEFORE  = $(shell $(GO) list -modfile=test/host/etcd/v3.6.mod -m -f '{{.Ver
 .PHONY: etcd-images
 etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod and of the minor before.
 	cd tools && $(GO) build -o $(BIN)/ ./image
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd ./operator/cmd/etcd-snapshot
-	CGO_ENABLED=0 $(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd-member ./operator/cmd/etcd-snapshot
+	CGO_ENABLED=0 $(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd-member
 	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_VERSION).tar -user 65532 -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
-		$(ETCD_IMAGES)/etcd=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
+		$(ETCD_IMAGES)/etcd-member=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
 	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_BEFORE).tar -user 65532 -image 'localhost/etcd:$(ETCD_BEFORE)=/etcd' \
-		$(ETCD_IMAGES)/before/etcd=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
+		$(ETCD_IMAGES)/before/etcd-member=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
 
 .PHONY: host-packages
 host-packages: ## Install what the host cluster needs of Debian.

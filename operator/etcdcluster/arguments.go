@@ -55,7 +55,7 @@ func compaction(cluster *v1alpha1.EtcdCluster) (mode, retention string) {
 	return mode, retention
 }
 
-// arguments of a member, first those of cmd/etcd. They are the same for all members, whatever their number is: what they
+// arguments of a member, first those of cmd/etcd-member. They are the same for all members, whatever their number is: what they
 // differ in is in the name of the pod, and in what a pod with an empty volume is told.
 func arguments(cluster *v1alpha1.EtcdCluster) []string {
 	mode, retention := compaction(cluster)

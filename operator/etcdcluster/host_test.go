@@ -72,7 +72,7 @@ func newHost(t *testing.T, cluster *operatortest.Cluster) *host {
 	h := &host{Cluster: cluster, t: t, dir: t.TempDir(), running: map[types.UID]*process{}, issuers: map[string]*authority{},
 		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250)}
 	h.program = filepath.Join(h.dir, "etcd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", h.program, "../cmd/etcd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", h.program, "../cmd/etcd-member")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -16,6 +16,8 @@ const (
 	turns = 5
 	// first are there before what others add is counted: what exists once then exists.
 	first = 1000
+	// profiled is how long creations are looked at.
+	profiled = 5 * time.Second
 	// counted is how many workspaces may add one goroutine or one series: those of connections and of rare answers come and go.
 	counted = 100
 )
@@ -33,8 +35,8 @@ type holder struct {
 }
 
 // compareWorkspaces creates n workspaces and, in turn, as many namespaces of a vanilla server. It prints what both take, and fails
-// if what is idle adds something that runs.
-func compareWorkspaces(ctx context.Context, n int) error {
+// if what is idle adds something that runs. If profiles names a directory, profiles of creating are written to it.
+func compareWorkspaces(ctx context.Context, n int, profiles string) error {
 	bin, dir, err := prepare()
 	if err != nil {
 		return err
@@ -50,7 +52,7 @@ func compareWorkspaces(ctx context.Context, n int) error {
 		return err
 	}
 	defer func() { vanilla.stop() }()
-	c := &comparison{holders: []*holder{kcp, vanilla}, n: n}
+	c := &comparison{holders: []*holder{kcp, vanilla}, n: n, profiles: profiles}
 	for _, measure := range []func(context.Context) ([]row, error){c.creations, c.idle, c.requests, c.restarts, c.deletion} {
 		more, err := measure(ctx)
 		if err != nil {
@@ -110,7 +112,9 @@ func (p *process) post(ctx context.Context, connection int, path, body string) e
 type comparison struct {
 	holders []*holder
 	n       int
-	rows    []row
+	// profiles is the directory of profiles; empty: none.
+	profiles string
+	rows     []row
 	// failed is set by what must hold on any machine.
 	failed error
 }
@@ -134,9 +138,19 @@ func (c *comparison) creations(ctx context.Context) ([]row, error) {
 	for turn := range turns {
 		from, to := many+turn*(c.n-many)/turns, many+(turn+1)*(c.n-many)/turns
 		for i, h := range c.holders {
-			l, err := measured(h.process, func() (load, error) {
-				return count(ctx, creators, to-from, func(ctx context.Context, client, i int) error { return h.create(ctx, client, from+i) })
-			})
+			var l load
+			var err error
+			create := func() error {
+				l, err = measured(h.process, func() (load, error) {
+					return count(ctx, creators, to-from, func(ctx context.Context, client, i int) error { return h.create(ctx, client, from+i) })
+				})
+				return err
+			}
+			if c.profiles == "" || turn < turns-1 {
+				err = create()
+			} else {
+				err = h.profile(ctx, c.profiles, "create", profiled, create)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", h.name, err)
 			}

@@ -69,7 +69,7 @@ func main() {
 		return
 	}
 	if *compare > 0 {
-		if err := compareWorkspaces(ctx, *compare); err != nil {
+		if err := compareWorkspaces(ctx, *compare, *profiles); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(1)
 		}

@@ -62,9 +62,9 @@ type site struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	snapshots := hosttest.Build(t.Context(), t, "../../../../operator/cmd/etcd-snapshot") + "=/etcd-snapshot"
-	member := hosttest.Build(t.Context(), t, "../../../../operator/cmd/etcd")
+	member := hosttest.Build(t.Context(), t, "../../../../operator/cmd/etcd-member")
 	host.Load(t, "localhost/etcd:v"+etcdcluster.DefaultVersion, "/etcd", member+"=/etcd", snapshots)
-	older := hosttest.Build(t.Context(), t, "../../../../operator/cmd/etcd", "-modfile=../../../host/etcd/v3.6.mod")
+	older := hosttest.Build(t.Context(), t, "../../../../operator/cmd/etcd-member", "-modfile=../../../host/etcd/v3.6.mod")
 	host.Load(t, "localhost/etcd:v"+before, "/etcd", older+"=/etcd", snapshots)
 	n := host.Namespace(t)
 	n.Kubectl(t, "label", "namespace", n.Name, "pod-security.kubernetes.io/enforce=restricted")

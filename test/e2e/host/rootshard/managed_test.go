@@ -8,7 +8,7 @@ import (
 )
 
 func TestAnEtcdOfItsOwnLosesMembersAndNoWrites(t *testing.T) {
-	member := hosttest.Build(t.Context(), t, root+"operator/cmd/etcd")
+	member := hosttest.Build(t.Context(), t, root+"operator/cmd/etcd-member")
 	host.Load(t, "localhost/etcd:v"+etcdcluster.DefaultVersion, "/etcd", member+"=/etcd")
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")

@@ -1,7 +1,7 @@
-// Command etcd runs a member of an EtcdCluster. What follows -- are arguments of etcd; those that say how a member starts for
+// Command etcd-member runs a member of an EtcdCluster. What follows -- are arguments of etcd; those that say how a member starts for
 // the first time come from the operator, when it is its turn.
 //
-//	etcd -data-dir=/data/etcd -start-file=/etc/etcd/start -- --name=a-0 …
+//	etcd-member -data-dir=/data/etcd -start-file=/etc/etcd/start -- --name=a-0 …
 package main
 
 import (
