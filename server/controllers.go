@@ -8,14 +8,13 @@ import (
 
 	"github.com/kcplane/kcp/server/controllers/apibinding"
 	"github.com/kcplane/kcp/server/controllers/apiexport"
-	"github.com/kcplane/kcp/server/controllers/apiexportendpointslice"
 	"github.com/kcplane/kcp/server/controllers/boundschemas"
 	"github.com/kcplane/kcp/server/controllers/certificates"
 	"github.com/kcplane/kcp/server/controllers/claimlabels"
 	"github.com/kcplane/kcp/server/controllers/clustercachedresource"
-	"github.com/kcplane/kcp/server/controllers/clustercachedresourceendpointslice"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
+	"github.com/kcplane/kcp/server/controllers/endpointslice"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/controllers/logicalcluster"
 	"github.com/kcplane/kcp/server/controllers/mount"
@@ -65,12 +64,12 @@ func (c *config) runControllers(ctx context.Context) {
 			Set: set, Exports: c.exports, Defaults: c.defaultBindings, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
 			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
 		}),
-		apiexportendpointslice.New(apiexportendpointslice.Inputs{
+		endpointslice.ForExports(endpointslice.Inputs{
 			Set: set, Exports: c.exports, Slices: c.stored["apiexportendpointslices"], ShardName: c.opts.ShardName,
 		}),
-		clustercachedresourceendpointslice.New(clustercachedresourceendpointslice.Inputs{
-			Set: set, Cached: c.cached, Exports: c.exports, Slices: c.stored["clustercachedresourceendpointslices"], ShardName: c.opts.ShardName,
-		}),
+		endpointslice.ForCachedResources(endpointslice.Inputs{
+			Set: set, Exports: c.exports, Slices: c.stored["clustercachedresourceendpointslices"], ShardName: c.opts.ShardName,
+		}, c.cached),
 		cached,
 		boundschemas.New(boundschemas.Inputs{
 			Set: set, Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clock: clock.RealClock{},

@@ -106,9 +106,10 @@ func (s *packed) set(key string, obj runtime.Object) error {
 	} else {
 		data = s.codec.Pack(key, obj)
 	}
+	whole := key + data // one object, for the garbage collector, instead of two
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects[key] = data
+	s.objects[whole[:len(key)]] = whole[len(key):]
 	return nil
 }
 

@@ -123,7 +123,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	case markUsed:
 		return r.mark(ctx, key, "")
 	case remove:
-		err = ignoreNotFound(r.Schemas.Delete(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
+		err = controller.IgnoreNotFound(r.Schemas.Delete(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
 			if live := obj.(*apisv1alpha1.APIResourceSchema); live.Annotations[apisv1alpha2.UnusedSinceAnnotation] != mark || r.used(key.Name) {
 				return apierrors.NewConflict(apisv1alpha1.Resource("apiresourceschemas"), key.Name, fmt.Errorf("it is used again"))
 			}
@@ -164,7 +164,7 @@ func decide(mark string, used bool, age time.Duration, now time.Time) (do int, a
 
 // mark notes since when a schema is not used; empty if it is.
 func (r *reconciler) mark(ctx context.Context, key informers.Key, since string) error {
-	return ignoreNotFound(r.Schemas.Update(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
+	return controller.IgnoreNotFound(r.Schemas.Update(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha1.APIResourceSchema)
 		if since == "" {
 			delete(live.Annotations, apisv1alpha2.UnusedSinceAnnotation)
@@ -182,18 +182,11 @@ func (r *reconciler) mark(ctx context.Context, key informers.Key, since string) 
 func (r *reconciler) deleteConversion(ctx context.Context, key informers.Key) error {
 	rules, err := r.Set.APIConversions.Get(key.Cluster, "", key.Name)
 	if err != nil {
-		return ignoreNotFound(err)
+		return controller.IgnoreNotFound(err)
 	}
 	if left := grace - r.Clock.Since(rules.CreationTimestamp.Time); left > 0 {
 		r.controller.EnqueueAfter(key, left)
 		return nil
 	}
-	return ignoreNotFound(r.Conversions.Delete(ctx, key.Name, &apisv1alpha1.APIConversion{}, func(runtime.Object) error { return nil }))
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(r.Conversions.Delete(ctx, key.Name, &apisv1alpha1.APIConversion{}, func(runtime.Object) error { return nil }))
 }

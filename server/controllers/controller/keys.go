@@ -31,6 +31,14 @@ func IgnoreGoing(err error) error {
 	return err
 }
 
+// IgnoreNotFound drops the error of an object that is gone.
+func IgnoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
 // KeysOf returns the keys of objects.
 func KeysOf[T metav1.Object](objects []T) []informers.Key {
 	keys := make([]informers.Key, 0, len(objects))

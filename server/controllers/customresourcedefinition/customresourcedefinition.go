@@ -94,7 +94,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return nil
 	}
 	_, err = r.write(ctx, key, wanted)
-	return ignoreNotFound(err)
+	return controller.IgnoreNotFound(err)
 }
 
 // latest returns crd, or what was written of it if that is newer.
@@ -155,7 +155,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 		apiextensionshelpers.SetCRDCondition(crd, condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
 		var err error
 		if crd, err = r.write(ctx, key, crd); err != nil {
-			return ignoreNotFound(err)
+			return controller.IgnoreNotFound(err)
 		}
 	}
 	remaining, err := r.deleteInstances(ctx, crd)
@@ -169,7 +169,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 	crd = crd.DeepCopy()
 	apiextensionshelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
 	_, err = r.write(ctx, key, crd)
-	return ignoreNotFound(err)
+	return controller.IgnoreNotFound(err)
 }
 
 func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (remaining bool, err error) {
@@ -183,12 +183,5 @@ func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.C
 		return false, nil // nothing could ever be stored, or nothing can be reached
 	}
 	left, err := instances.Delete(ctx, r.metadata, schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Status.AcceptedNames.Plural}, metav1.DeleteOptions{})
-	return left > 0, ignoreNotFound(err)
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return left > 0, controller.IgnoreNotFound(err)
 }

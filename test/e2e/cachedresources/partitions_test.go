@@ -1,0 +1,59 @@
+package cachedresources
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const partitionOf = `
+apiVersion: topology.kcp.io/v1alpha1
+kind: Partition
+metadata: {name: %s}
+spec: {selector: {matchLabels: {%s}}}
+`
+
+// sliceOf is a slice of the regions for a partition.
+const sliceOf = `
+apiVersion: cache.kcp.io/v1alpha1
+kind: ClusterCachedResourceEndpointSlice
+metadata: {name: %[1]s}
+spec:
+  partition: %[1]s
+  clusterCachedResource: {name: regions}
+  export: {name: regions}
+`
+
+func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	consumer(t, p)
+	client := masters(t, p, slices)
+	eventually(t, client, "regions", "", "endpoints")
+	p.Apply(t, fmt.Sprintf(partitionOf, "all", "")+"---"+fmt.Sprintf(partitionOf, "none", "zone: nowhere-"+kcptest.Suffix()))
+	for _, name := range []string{"all", "none", "missing"} {
+		p.Apply(t, fmt.Sprintf(sliceOf, name))
+	}
+	condition(t, client, "all", "PartitionValid", "True", "")
+	eventually(t, client, "all", "", "endpoints")
+	condition(t, client, "missing", "PartitionValid", "False", "PartitionInvalidReference")
+	condition(t, client, "none", "PartitionValid", "True", "")
+	eventually(t, client, "none", "", "shardSelector")
+	if got, err := status(ctx, client, "none", "endpoints"); err != nil || got != "" {
+		t.Errorf("the slice of a partition without shards lists %s (%v)", got, err)
+	}
+	// What a partition selects counts, not what it did.
+	partitions := masters(t, p, schema.GroupVersionResource{Group: "topology.kcp.io", Version: "v1alpha1", Resource: "partitions"})
+	if err := partitions.Delete(ctx, "none", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	condition(t, client, "none", "PartitionValid", "False", "PartitionInvalidReference")
+	p.Apply(t, fmt.Sprintf(partitionOf, "none", "")+"---"+fmt.Sprintf(partitionOf, "missing", ""))
+	eventually(t, client, "none", "", "endpoints")
+	eventually(t, client, "missing", "", "endpoints")
+}
