@@ -90,6 +90,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	if err := schedules.Setup(mgr); err != nil {
 		return err
 	}
-	kubeconfigs := &kubeconfig.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Bind: access.Bind, Now: time.Now}
+	revoker := &kubeconfig.Revoker{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Bind: access.Bind}
+	if err := revoker.Setup(mgr); err != nil {
+		return err
+	}
+	kubeconfigs := &kubeconfig.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Bind: access.Bind}
 	return kubeconfigs.Setup(ctx, mgr)
 }

@@ -78,6 +78,15 @@ func one(ctx context.Context, c client.Client, owner, object client.Object) erro
 	return nil
 }
 
+// Shows tells whether an object that was read is as All has made it. Caches show what was written a moment later.
+func Shows(c client.Client, owner, object, read client.Object) (bool, error) {
+	want, err := desired(c.Scheme(), owner, object)
+	if err != nil {
+		return false, err
+	}
+	return read.GetAnnotations()[hashAnnotation] == want.GetAnnotations()[hashAnnotation], nil
+}
+
 // Remove deletes an object, of which only kind, namespace and name matter, if it exists and the owner controls it. A kind
 // that the cluster does not have has no objects.
 func Remove(ctx context.Context, c client.Client, owner, object client.Object) error {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
@@ -12,8 +13,14 @@ import (
 	"github.com/kcplane/kcp/operator/shard"
 )
 
-// ownerLabel has the identity of a Kubeconfig, on its Secrets.
-const ownerLabel = "operator.kcp.io/kubeconfig"
+const (
+	// ownerLabel has the identity of a Kubeconfig, on its Certificate and its Secrets.
+	ownerLabel = "operator.kcp.io/kubeconfig"
+	// rootShardLabel has the name of the RootShard that a Secret belongs to.
+	rootShardLabel = "operator.kcp.io/rootshard"
+	// workspaceAnnotation says where roles are bound.
+	workspaceAnnotation = "operator.kcp.io/roles-in"
+)
 
 // certificateName is the name of the Certificate, and of its Secret.
 func certificateName(k *v1alpha1.Kubeconfig) string { return "kubeconfig-cert-" + k.Name }
@@ -21,6 +28,18 @@ func certificateName(k *v1alpha1.Kubeconfig) string { return "kubeconfig-cert-" 
 // group is the one that roles are bound to. A Kubeconfig that is made anew under the same name has another, so that
 // certificates of the old one stay without roles.
 func group(k *v1alpha1.Kubeconfig) string { return "kubeconfig:" + string(k.UID) }
+
+// record builds the Secret that says where roles are bound. It has no content; other kinds would be one more that the operator
+// may write. It goes with the RootShard, where they are bound, not with the Kubeconfig.
+func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: k.Namespace, Name: "kubeconfig-roles-" + string(k.UID),
+			Labels: map[string]string{ownerLabel: string(k.UID), rootShardLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
+		},
+		Type: corev1.SecretTypeOpaque,
+	}
+}
 
 func labels(k *v1alpha1.Kubeconfig) map[string]string {
 	return map[string]string{"app.kubernetes.io/managed-by": "kcp-operator", ownerLabel: string(k.UID)}

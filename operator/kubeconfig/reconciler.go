@@ -1,5 +1,5 @@
 // Package kubeconfig makes of a Kubeconfig a client certificate, a Secret that holds a kubeconfig with it, and roles inside of
-// kcp; and takes all of that back when the Kubeconfig is deleted.
+// kcp; and takes all of that back when the Kubeconfig is gone.
 package kubeconfig
 
 import (
@@ -26,12 +26,11 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// finalizer lasts until the access has ended.
+	// finalizer was once on Kubeconfigs. Nobody needs it.
 	finalizer = "operator.kcp.io/cleanup-rbac"
-	// again is when roles are tried again that could not be bound, since nothing tells when kcp or the workspace is there.
+	// again is when roles are tried again that could not be bound or unbound, since nothing tells when kcp or the workspace is
+	// there.
 	again = 10 * time.Second
-	// patience is how long a kcp that does not answer holds up the deletion.
-	patience = time.Minute
 )
 
 var dependencies = []string{
@@ -47,15 +46,14 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Bind is access.Bind.
 	Bind Binder
-	// Now is time.Now.
-	Now func() time.Time
 }
 
 // scope is one Kubeconfig that is reconciled.
 type scope struct {
 	*Reconciler
 	kubeconfig *v1alpha1.Kubeconfig
-	// root is what the target is, as far as builders are concerned.
+	// rs is the target, root what it is as far as builders are concerned.
+	rs     *v1alpha1.RootShard
 	root   *shard.Shard
 	report *conditions.Report
 	// retry is when to come back, if nothing else wakes the reconciler.
@@ -69,15 +67,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	s := &scope{Reconciler: r, kubeconfig: k, report: conditions.NewReport(dependencies...)}
-	if !k.DeletionTimestamp.IsZero() {
-		return s.delete(ctx)
-	}
-	if !controllerutil.ContainsFinalizer(k, finalizer) {
+	if controllerutil.ContainsFinalizer(k, finalizer) {
 		before := k.DeepCopy()
-		controllerutil.AddFinalizer(k, finalizer)
+		controllerutil.RemoveFinalizer(k, finalizer)
 		if err := r.Patch(ctx, k, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return ctrl.Result{}, err
+			return ctrl.Result{}, client.IgnoreNotFound(err)
 		}
+	}
+	if !k.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
 	}
 	before := k.DeepCopy()
 	s.reconcile(ctx)

@@ -12,7 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator"
@@ -26,9 +28,9 @@ import (
 type world struct {
 	*operatortest.Cluster
 	reconciler *kubeconfig.Reconciler
+	revoker    *kubeconfig.Revoker
 	bound      map[string]access.Roles
 	down       error
-	now        time.Time
 }
 
 func newWorld(t *testing.T, k *v1alpha1.Kubeconfig) *world {
@@ -38,8 +40,9 @@ func newWorld(t *testing.T, k *v1alpha1.Kubeconfig) *world {
 	w := &world{Cluster: operatortest.New(operator.Scheme(), rs, k,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-merged-ca-bundle"}, Data: map[string][]byte{"tls.crt": operatortest.PEM("ca")}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp-operator"}, Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k")}},
-	), bound: map[string]access.Roles{}, now: time.Now()}
-	w.reconciler = &kubeconfig.Reconciler{Client: w, Recorder: w.Events, Bind: w.bind, Now: func() time.Time { return w.now }}
+	), bound: map[string]access.Roles{}}
+	w.reconciler = &kubeconfig.Reconciler{Client: w, Recorder: w.Events, Bind: w.bind}
+	w.revoker = &kubeconfig.Revoker{Client: w, Live: w, Recorder: w.Events, Bind: w.bind}
 	w.available(t, metav1.ConditionTrue)
 	return w
 }
@@ -219,64 +222,126 @@ func TestWhatCannotBeServedIsSaid(t *testing.T) {
 	expect(t, w.reconcile(t), "ReferenceValid", metav1.ConditionFalse, "there is no RootShard gone")
 }
 
-func (w *world) delete(t *testing.T, k *v1alpha1.Kubeconfig) bool {
+// delete deletes the Kubeconfig, and lets the operator notice.
+func (w *world) delete(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
 	if err := w.Delete(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	w.Reconcile(t, w.reconciler, "admin")
-	return w.gone(t)
-}
-
-func (w *world) gone(t *testing.T) bool {
-	t.Helper()
-	return apierrors.IsNotFound(w.Get(t.Context(), operatortest.Key("admin"), &v1alpha1.Kubeconfig{}))
-}
-
-func TestDeletionEndsTheAccess(t *testing.T) {
-	w := newWorld(t, admin())
-	if k := w.settle(t); !w.delete(t, k) {
-		t.Error("the Kubeconfig is still there")
+	if err := w.Get(t.Context(), operatortest.Key(k.Name), k); !apierrors.IsNotFound(err) {
+		t.Errorf("the Kubeconfig is held up: %v", err)
 	}
-	if len(w.bound["root"].ClusterRoles) != 0 {
+	w.Reconcile(t, w.reconciler, k.Name)
+}
+
+// revoke returns whether the operator is done with a Kubeconfig.
+func (w *world) revoke(t *testing.T, k *v1alpha1.Kubeconfig) bool {
+	t.Helper()
+	return w.Reconcile(t, w.revoker, string(k.UID)).RequeueAfter == 0
+}
+
+// left returns the names of the Secrets with the identity of a Kubeconfig.
+func (w *world) left(t *testing.T, k *v1alpha1.Kubeconfig) []string {
+	t.Helper()
+	list := &corev1.SecretList{}
+	if err := w.List(t.Context(), list, client.MatchingLabels{"operator.kcp.io/kubeconfig": string(k.UID)}); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, secret := range list.Items {
+		names = append(names, secret.Name)
+	}
+	return names
+}
+
+func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
+	w := newWorld(t, admin())
+	k := w.settle(t)
+	w.Writes()
+	if !w.revoke(t, k) || w.Writes() != 0 || len(w.bound["root"].ClusterRoles) != 1 {
+		t.Error("it ends before")
+	}
+	w.delete(t, k)
+	if !w.revoke(t, k) || len(w.bound["root"].ClusterRoles) != 0 {
 		t.Errorf("bound %+v", w.bound)
 	}
-	for _, object := range []string{"kubeconfig-cert-admin"} {
-		if err := w.Get(t.Context(), operatortest.Key(object), &corev1.Secret{}); !apierrors.IsNotFound(err) {
-			t.Errorf("Secret %s: %v", object, err)
-		}
+	if left := w.left(t, k); len(left) != 0 {
+		t.Errorf("there still are the Secrets %v", left)
+	}
+	if err := w.Get(t.Context(), operatortest.Key("kubeconfig-cert-admin"), &certmanager.Certificate{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the Certificate writes its Secret again: %v", err)
 	}
 }
 
-func TestDeletionDoesNotWaitForEverForAKCPThatIsDown(t *testing.T) {
+func TestAccessEndsWhenKCPComesBack(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
 	w.down = errors.New("connection refused")
-	if w.delete(t, k) {
-		t.Error("it did not wait at all")
+	w.delete(t, k)
+	if w.revoke(t, k) {
+		t.Error("nobody tries again")
 	}
-	w.now = w.now.Add(2 * time.Minute)
-	w.Reconcile(t, w.reconciler, "admin")
-	if !w.gone(t) {
-		t.Error("it still waits after two minutes")
+	if left := w.left(t, k); !slices.Equal(left, []string{"kubeconfig-roles-" + string(k.UID)}) {
+		t.Errorf("left are %v: keys stay, or nobody knows where roles are", left)
 	}
 	told := false
 	for len(w.Events.Events) > 0 {
-		told = strings.Contains(<-w.Events.Events, "roles are left in the workspace root") || told
+		told = strings.Contains(<-w.Events.Events, "its roles in the workspace root are left") || told
 	}
 	if !told {
 		t.Error("no event tells that roles are left")
 	}
+	w.down = nil
+	if !w.revoke(t, k) || len(w.bound["root"].ClusterRoles) != 0 || len(w.left(t, k)) != 0 {
+		t.Errorf("bound %+v", w.bound)
+	}
 }
 
-func TestDeletionDoesNotWaitForARootShardThatIsDeletedToo(t *testing.T) {
+func TestNobodyWaitsForWhatIsGone(t *testing.T) {
+	for what, goes := range map[string]func(*world){
+		"workspace": func(w *world) { w.down = apierrors.NewNotFound(schema.GroupResource{Resource: "workspaces"}, "root") },
+		"RootShard": func(w *world) {
+			w.down = errors.New("connection refused")
+			if err := w.Client.Delete(t.Context(), operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			w := newWorld(t, admin())
+			k := w.settle(t)
+			goes(w)
+			w.delete(t, k)
+			if !w.revoke(t, k) || len(w.left(t, k)) != 0 {
+				t.Error("it waits")
+			}
+		})
+	}
+}
+
+func TestAKubeconfigThatIsMadeAgainKeepsItsAccess(t *testing.T) {
 	w := newWorld(t, admin())
-	k := w.settle(t)
-	w.down = errors.New("connection refused")
-	if err := w.Client.Delete(t.Context(), operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})); err != nil {
+	old := w.settle(t).DeepCopy()
+	w.delete(t, old)
+	k := admin()
+	k.Namespace, k.UID = operatortest.Namespace, "another"
+	if err := w.Create(t.Context(), k); err != nil {
 		t.Fatal(err)
 	}
-	if !w.delete(t, k) {
+	if !w.revoke(t, old) {
 		t.Error("it waits")
+	}
+	w.settle(t)
+	if !w.revoke(t, old) || !w.revoke(t, k) || w.bound["root"].ID != "another" || len(w.left(t, k)) != 3 {
+		t.Errorf("bound %+v, Secrets %v", w.bound, w.left(t, k))
+	}
+}
+
+func TestFinalizersOfOldAreRemoved(t *testing.T) {
+	k := admin()
+	k.Finalizers = []string{"operator.kcp.io/cleanup-rbac"}
+	w := newWorld(t, k)
+	if k = w.reconcile(t); len(k.Finalizers) != 0 {
+		t.Errorf("finalizers %v", k.Finalizers)
 	}
 }

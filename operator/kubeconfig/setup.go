@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -36,6 +37,32 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
+// Setup registers the Revoker, and wakes it when a Kubeconfig goes, and for every Secret that one had when the operator begins.
+func (r *Revoker) Setup(mgr ctrl.Manager) error {
+	gone := func(_ context.Context, k client.Object) []reconcile.Request {
+		return identity(k.GetNamespace(), string(k.GetUID()))
+	}
+	owner := func(_ context.Context, secret client.Object) []reconcile.Request {
+		return identity(secret.GetNamespace(), secret.GetLabels()[ownerLabel])
+	}
+	deleted := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig-revocation").
+		Watches(&v1alpha1.Kubeconfig{}, handler.EnqueueRequestsFromMapFunc(gone), builder.WithPredicates(deleted)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
+		Complete(r)
+}
+
+// identity asks for the Kubeconfig with a UID.
+func identity(namespace, uid string) []reconcile.Request {
+	if uid == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: uid}}}
+}
+
 func secretsOf(object client.Object) []string {
 	k := object.(*v1alpha1.Kubeconfig)
 	return []string{certificateName(k), k.Spec.SecretRef.Name}
@@ -55,7 +82,7 @@ func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconci
 // ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.
 func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
-	if target := secret.GetLabels()["operator.kcp.io/rootshard"]; target != "" {
+	if target := secret.GetLabels()[rootShardLabel]; target != "" {
 		requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, target)...)
 	}
 	return requests

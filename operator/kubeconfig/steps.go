@@ -30,7 +30,7 @@ func (s *scope) target(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.root = shard.Root(rs)
+		s.rs, s.root = rs, shard.Root(rs)
 		return nil
 	case t.ShardRef != nil:
 		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
@@ -59,11 +59,11 @@ func (s *scope) certificate(ctx context.Context) error {
 
 // secret writes the kubeconfig.
 func (s *scope) secret(ctx context.Context) error {
-	pair, err := s.read(ctx, certificateName(s.kubeconfig))
+	pair, err := read(ctx, s.Client, s.kubeconfig.Namespace, certificateName(s.kubeconfig))
 	if err != nil {
 		return err
 	}
-	authorities, err := s.read(ctx, s.root.ServerBundle())
+	authorities, err := read(ctx, s.Client, s.kubeconfig.Namespace, s.root.ServerBundle())
 	if err != nil {
 		return err
 	}
@@ -90,60 +90,64 @@ func (s *scope) roles(ctx context.Context) error {
 			return err
 		}
 	}
-	if wanted == "" {
-		return nil
-	}
-	if err := s.provision(ctx, wanted); err != nil {
+	if err := s.provision(ctx, wanted); wanted == "" || err != nil {
 		return err
 	}
 	return s.bind(ctx, wanted, roles)
 }
 
+// provision writes down where roles are bound, or that they are bound nowhere: for people, and in the record for the Revoker,
+// which outlives the Kubeconfig.
 func (s *scope) provision(ctx context.Context, workspace string) error {
 	before := s.kubeconfig.DeepCopy()
 	s.kubeconfig.Status.Authorization = nil
-	if workspace != "" {
+	record := record(s.kubeconfig, s.root, workspace)
+	if workspace == "" {
+		if err := apply.Remove(ctx, s.Client, s.rs, record); err != nil {
+			return err
+		}
+	} else {
 		s.kubeconfig.Status.Authorization = &v1alpha1.KubeconfigAuthorizationStatus{ProvisionedCluster: workspace}
+		if err := apply.All(ctx, s.Client, s.rs, record); err != nil {
+			return err
+		}
 	}
 	return conditions.Save(ctx, s.Client, s.Recorder, before, s.kubeconfig, nil, nil)
 }
 
-// bind asks kcp, and comes back if it is not there, or does not have the workspace.
+// bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.
 func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) error {
-	rs := &v1alpha1.RootShard{}
-	if err := s.Get(ctx, client.ObjectKey{Namespace: s.root.Namespace, Name: s.root.Name}, rs); err != nil {
-		return err
+	if !meta.IsStatusConditionTrue(s.rs.Status.Conditions, v1alpha1.ConditionAvailable) {
+		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", s.rs.Name, workspace)
 	}
-	if !meta.IsStatusConditionTrue(rs.Status.Conditions, v1alpha1.ConditionAvailable) {
-		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", rs.Name, workspace)
-	}
-	credentials, err := s.credentials(ctx)
+	credentials, err := credentials(ctx, s.Client, s.root)
 	if err != nil {
 		return err
 	}
-	if err := s.Bind(ctx, credentials, workspace, roles); err != nil {
+	err = s.Bind(ctx, credentials, workspace, roles)
+	if gone := apierrors.IsNotFound(err) && len(roles.ClusterRoles) == 0; err != nil && !gone {
 		s.retry = again
 		return conditions.Wait("RolesNotBound", "%v", err)
 	}
 	return nil
 }
 
-// credentials are the operator's own for the target.
-func (s *scope) credentials(ctx context.Context) (access.Credentials, error) {
-	pair, err := s.read(ctx, s.root.Leaf(shard.Operator))
+// credentials are the operator's own for a shard.
+func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (access.Credentials, error) {
+	pair, err := read(ctx, c, root.Namespace, root.Leaf(shard.Operator))
 	if err != nil {
 		return access.Credentials{}, err
 	}
-	authorities, err := s.read(ctx, s.root.ServerBundle())
+	authorities, err := read(ctx, c, root.Namespace, root.ServerBundle())
 	return access.Credentials{
-		URL: s.root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
+		URL: root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
 		Authorities: authorities[corev1.TLSCertKey],
 	}, err
 }
 
-func (s *scope) read(ctx context.Context, name string) (map[string][]byte, error) {
+func read(ctx context.Context, c client.Reader, namespace, name string) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
-	err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, secret)
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
 		return nil, conditions.Wait("SecretNotReady", "waiting for Secret %s", name)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,6 +51,8 @@ type scope struct {
 	rs     *v1alpha1.RootShard
 	shard  *shard.Shard
 	report *conditions.Report
+	// set is the StatefulSet as it was applied, if it was.
+	set *appsv1.StatefulSet
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.

@@ -1,6 +1,7 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -47,7 +48,7 @@ func (s *scope) workload(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component), set); err != nil {
 		return err
 	}
-	s.rs.Status.Image = s.shard.Image
+	s.rs.Status.Image, s.set = s.shard.Image, set
 	return s.optional(ctx, component)
 }
 
@@ -144,6 +145,12 @@ func (s *scope) available(ctx context.Context) {
 		s.report.Set(v1alpha1.ConditionAvailable, conditions.Wait("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready%s", set.Name, wanted, trouble))
 	default:
 		s.report.Set(v1alpha1.ConditionAvailable, nil)
+	}
+	if s.set != nil {
+		shows, err := apply.Shows(s.Client, s.rs, s.set, set)
+		if err != nil || !shows {
+			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for StatefulSet %s to be seen as it was changed", set.Name)))
+		}
 	}
 	if status := set.Status; status.ObservedGeneration < set.Generation || status.ReadyReplicas < wanted || status.UpdatedReplicas < wanted ||
 		status.Replicas > wanted {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,12 +24,13 @@ type Host struct {
 	Kubeconfig string
 }
 
-// Main runs the tests of a package with the host cluster. A cluster that ran before goes on after them. Packages take turns.
-func Main(m *testing.M, host **Host) {
-	os.Exit(run(m, host))
+// Main runs the tests of a package with the host cluster, and then what is to be done after them. A cluster that ran before
+// goes on. Packages take turns.
+func Main(m *testing.M, host **Host, after ...func() error) {
+	os.Exit(run(m, host, after))
 }
 
-func run(m *testing.M, host **Host) int {
+func run(m *testing.M, host **Host, after []func() error) int {
 	program, err := kcptest.Binary("kcp-host")
 	if err != nil {
 		return failed(err)
@@ -53,6 +55,11 @@ func run(m *testing.M, host **Host) int {
 	h.Kubeconfig = strings.TrimSpace(string(kubeconfig))
 	*host = h
 	code := m.Run()
+	for _, do := range after {
+		if err := do(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
 	if !ran {
 		if err := exec.Command(program, "down").Run(); err != nil {
 			return failed(err)
@@ -110,25 +117,35 @@ type Namespace struct {
 // Namespace creates a namespace that nobody else uses, and that is deleted after the test.
 func (h *Host) Namespace(t testing.TB) *Namespace {
 	t.Helper()
-	n := &Namespace{host: h}
-	kubectl := kcptest.CommandAt(t, "kubectl", h.Kubeconfig)
-	name := kubectl.Input("apiVersion: v1\nkind: Namespace\nmetadata: {generateName: test-}\n").
-		Run(t, "create", "--filename=-", "--output=name")
-	n.Name = strings.TrimPrefix(strings.TrimSpace(name), "namespace/")
-	t.Cleanup(func() { n.remove(t) })
+	n := h.NewNamespace(t)
+	t.Cleanup(func() {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
 	return n
 }
 
-// remove deletes the namespace, also when the context of the test has ended.
-func (n *Namespace) remove(t testing.TB) {
+// NewNamespace creates a namespace that nobody else uses, and that stays after the test.
+func (h *Host) NewNamespace(t testing.TB) *Namespace {
+	t.Helper()
+	kubectl := kcptest.CommandAt(t, "kubectl", h.Kubeconfig)
+	name := kubectl.Input("apiVersion: v1\nkind: Namespace\nmetadata: {generateName: test-}\n").
+		Run(t, "create", "--filename=-", "--output=name")
+	return &Namespace{Name: strings.TrimPrefix(strings.TrimSpace(name), "namespace/"), host: h}
+}
+
+// Remove begins to delete the namespace if it exists, also when the context of a test has ended.
+func (n *Namespace) Remove() error {
 	kubectl, err := kcptest.Binary("kubectl")
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	cmd := exec.Command(kubectl, "--kubeconfig="+n.host.Kubeconfig, "delete", "namespace", n.Name, "--wait=false")
+	cmd := exec.Command(kubectl, "--kubeconfig="+n.host.Kubeconfig, "delete", "namespace", n.Name, "--wait=false", "--ignore-not-found")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
+		return fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
 	}
+	return nil
 }
 
 // Kubectl runs kubectl in the namespace, and returns what it printed.
@@ -141,6 +158,31 @@ func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 func (n *Namespace) Apply(t testing.TB, manifest string) {
 	t.Helper()
 	kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Input(manifest).Run(t, "--namespace="+n.Name, "apply", "--filename=-")
+}
+
+// Kill ends the process of a pod's only container with SIGKILL, and waits until the pod is ready with another.
+func (n *Namespace) Kill(t testing.TB, pod string) {
+	t.Helper()
+	status := strings.Fields(n.Kubectl(t, "get", "pod", pod,
+		"--output=jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}"))
+	if len(status) != 2 {
+		t.Fatalf("pod %s has no container: %v", pod, status)
+	}
+	restarts, err := strconv.Atoi(status[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.host.Exec(t, "ctr", "--namespace", "k8s.io", "tasks", "kill", "--signal", "SIGKILL", strings.TrimPrefix(status[0], "containerd://"))
+	n.Kubectl(t, "wait", fmt.Sprintf("--for=jsonpath={.status.containerStatuses[0].restartCount}=%d", restarts+1), "pod/"+pod, "--timeout=2m")
+	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=5m")
+}
+
+// Replace deletes a pod, and waits until there is another one that is ready.
+func (n *Namespace) Replace(t testing.TB, pod string) {
+	t.Helper()
+	n.Kubectl(t, "delete", "pod", pod)
+	n.Kubectl(t, "wait", "--for=create", "pod/"+pod, "--timeout=1m")
+	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=5m")
 }
 
 // Build builds a static binary from a package of the repository, with further flags of go build, and returns its file.

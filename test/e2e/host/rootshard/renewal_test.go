@@ -9,28 +9,52 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// renew does what cmctl renew does, and waits until cert-manager has issued the certificate again.
-func (n *installed) renew(t *testing.T, certificate string) {
+// renewAll does for every certificate that signs no others what cmctl renew does. It waits until all are issued again, and
+// whoever connects to kcp or etcd gets the new ones. That takes a kubelet a minute, and a server another one.
+func (n *installed) renewAll(t *testing.T) {
 	t.Helper()
-	revision, err := strconv.Atoi(n.Kubectl(t, "get", "certificate", certificate, "--output=jsonpath={.status.revision}"))
-	if err != nil {
-		t.Fatal(err)
+	leaves := strings.Fields(n.Kubectl(t, "get", "certificates", "--output=go-template="+
+		`{{range .items}}{{if not .spec.isCA}}{{.metadata.name}}={{.status.revision}} {{end}}{{end}}`))
+	for _, leaf := range leaves {
+		name, _, _ := strings.Cut(leaf, "=")
+		n.Kubectl(t, "patch", "certificate", name, "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
+			`{"status":{"conditions":[{"type":"Issuing","status":"True","reason":"ManuallyTriggered","message":"a test","lastTransitionTime":%q}]}}`,
+			time.Now().UTC().Format(time.RFC3339)))
 	}
-	n.Kubectl(t, "patch", "certificate", certificate, "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
-		`{"status":{"conditions":[{"type":"Issuing","status":"True","reason":"ManuallyTriggered","message":"a test","lastTransitionTime":%q}]}}`,
-		time.Now().UTC().Format(time.RFC3339)))
-	n.Kubectl(t, "wait", "certificate/"+certificate, fmt.Sprintf("--for=jsonpath={.status.revision}=%d", revision+1), "--timeout=2m")
+	for _, leaf := range leaves {
+		name, before, _ := strings.Cut(leaf, "=")
+		revision, err := strconv.Atoi(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Kubectl(t, "wait", "certificate/"+name, fmt.Sprintf("--for=jsonpath={.status.revision}=%d", revision+1), "--timeout=3m")
+	}
+	t.Logf("renewed: %v", leaves)
+	for _, served := range []struct {
+		name, port, certificate string
+	}{
+		{"kcp", "6443", "kcp-server"}, {"etcd", "2379", "kcp-etcd-server"}, {"etcd", "2380", "kcp-etcd-peer"},
+	} {
+		pods := strings.Fields(n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/name="+served.name, "--output=jsonpath={.items[*].status.podIP}"))
+		for _, address := range pods {
+			n.serves(t, net.JoinHostPort(address, served.port), served.certificate)
+		}
+	}
+	if !strings.Contains(n.Kubectl(t, "get", "secret", "admin-kubeconfig", "--output=go-template={{.data.kubeconfig | base64decode}}"),
+		n.Kubectl(t, "get", "secret", "kubeconfig-cert-admin", `--output=jsonpath={.data.tls\.crt}`)) {
+		t.Error("the kubeconfig does not have the renewed certificate")
+	}
 }
 
-// serves waits until every connection to kcp gets the certificate that is in a Secret. That takes a kubelet a minute, and a
-// server another one.
-func (n *installed) serves(t *testing.T, secret string) {
+// serves waits until connections to an address get the certificate that is in a Secret.
+func (n *installed) serves(t *testing.T, address, secret string) {
 	t.Helper()
 	encoded, err := base64.StdEncoding.DecodeString(n.Kubectl(t, "get", "secret", secret, `--output=jsonpath={.data.tls\.crt}`))
 	if err != nil {
@@ -41,21 +65,14 @@ func (n *installed) serves(t *testing.T, secret string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := net.JoinHostPort(n.Kubectl(t, "get", "service", "kcp-kcp", "--output=jsonpath={.spec.clusterIP}"), "6443")
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 5*time.Minute, true, func(context.Context) (bool, error) {
-		for range 10 {
-			connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
-			if err != nil {
-				return false, nil
-			}
-			got := connection.ConnectionState().PeerCertificates[0]
-			connection.Close()
-			if !got.Equal(want) {
-				return false, nil
-			}
+		connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			return false, nil
 		}
-		return true, nil
+		defer connection.Close()
+		return connection.ConnectionState().PeerCertificates[0].Equal(want), nil
 	}); err != nil {
-		t.Errorf("kcp does not serve the renewed certificate: %v", err)
+		t.Errorf("%s does not serve the renewed certificate of %s: %v", address, secret, err)
 	}
 }

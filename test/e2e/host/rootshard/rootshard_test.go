@@ -1,23 +1,22 @@
 // Package rootshard proves on a real Kubernetes that the operator makes a kcp that people can use, and that it stays in use
-// while what it consists of comes and goes.
+// while what it consists of comes and goes. The tests share one operator and, but for the last ones, one kcp with an etcd of
+// its own; they run in the order of the files, of which those in which everything ends come last.
 package rootshard
 
 import (
-	"context"
 	"encoding/base64"
-	"fmt"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -26,33 +25,104 @@ const root = "../../../../"
 
 var host *hosttest.Host
 
-func TestMain(m *testing.M) { hosttest.Main(m, &host) }
+func TestMain(m *testing.M) { hosttest.Main(m, &host, remove) }
 
-// installed is a namespace with the operator, which works there only, and an etcd.
-type installed struct {
+// release is the operator, which works in all namespaces.
+type release struct {
 	*hosttest.Namespace
 }
 
+// installed is a namespace in which it has something to do.
+type installed struct {
+	*hosttest.Namespace
+	operator *release
+}
+
+// What the tests share: the operator, and the namespace of the kcp with an etcd of its own. Nil until a test asks for it.
+var (
+	operator *release
+	shared   *installed
+)
+
+// remove takes away what the tests share.
+func remove() error {
+	var errs []error
+	if operator != nil {
+		helm, err := kcptest.Binary("helm")
+		if err != nil {
+			return err
+		}
+		cmd := exec.Command(helm, "--kubeconfig="+host.Kubeconfig, "--namespace="+operator.Name, "uninstall", "kcp-operator", "--ignore-not-found")
+		errs = append(errs, cmd.Run(), operator.Remove())
+	}
+	if shared != nil {
+		errs = append(errs, shared.Remove())
+	}
+	return errors.Join(errs...)
+}
+
+// install returns the namespace that the tests share, with the operator at work.
 func install(t *testing.T) *installed {
 	t.Helper()
-	for name, program := range map[string]string{"kcp": "./server/cmd/kcp", "kcp-operator": "./operator/cmd/kcp-operator", "etcd": "./test/bench/etcd"} {
-		host.Load(t, "localhost/"+name+":test", "/"+name, hosttest.Build(t.Context(), t, root+program)+"=/"+name)
+	if shared == nil {
+		shared = namespace(t)
 	}
-	n := &installed{host.Namespace(t)}
+	return shared
+}
+
+// namespace returns a new namespace, with the operator at work.
+func namespace(t *testing.T) *installed {
+	t.Helper()
+	if operator == nil {
+		loadImages(t)
+		operator = &release{restricted(t)}
+		operator.upgrade(t, "test", "--take-ownership") // of definitions that other tests have left
+	}
+	return &installed{restricted(t), operator}
+}
+
+// restricted returns a new namespace whose pods may do little.
+func restricted(t *testing.T) *hosttest.Namespace {
+	t.Helper()
+	n := host.NewNamespace(t)
 	n.Kubectl(t, "label", "namespace", n.Name, "pod-security.kubernetes.io/enforce=restricted")
-	n.helm(t, "upgrade", "--install", "--take-ownership", "--wait", "--timeout=3m", n.Name, root+"charts/kcp-operator",
-		"--set=image.repository=localhost/kcp-operator,image.tag=test,etcdRepository=localhost/etcd,watchNamespaces={"+n.Name+"}")
-	manifest, err := os.ReadFile("testdata/etcd.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.Apply(t, string(manifest))
 	return n
 }
 
-func (n *installed) helm(t *testing.T, args ...string) string {
+func loadImages(t *testing.T) {
 	t.Helper()
-	return kcptest.CommandAt(t, "helm", host.Kubeconfig).Run(t, append([]string{"--namespace=" + n.Name}, args...)...)
+	build := func(program string) string { return hosttest.Build(t.Context(), t, root+program) }
+	kcp, operator := build("server/cmd/kcp"), build("operator/cmd/kcp-operator")
+	for _, tag := range []string{"test", "next"} {
+		host.Load(t, "localhost/kcp:"+tag, "/kcp", kcp+"=/kcp")
+		host.Load(t, "localhost/kcp-operator:"+tag, "/kcp-operator", operator+"=/kcp-operator")
+	}
+	host.Load(t, "localhost/etcd:test", "/etcd", build("test/bench/etcd")+"=/etcd")
+	host.Load(t, "localhost/etcd:v"+etcdcluster.DefaultVersion, "/etcd",
+		build("operator/cmd/etcd-member")+"=/etcd", build("operator/cmd/etcd-snapshot")+"=/etcd-snapshot")
+}
+
+// upgrade installs the chart, or upgrades it, with images of a tag.
+func (r *release) upgrade(t *testing.T, tag string, flags ...string) {
+	t.Helper()
+	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", root + "charts/kcp-operator", "--set=" +
+		"image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag + ",etcdRepository=localhost/etcd"}, flags...)...)
+}
+
+func (r *release) uninstall(t *testing.T) {
+	t.Helper()
+	r.helm(t, "uninstall", "kcp-operator", "--wait")
+}
+
+func (r *release) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	return kcptest.CommandAt(t, "helm", host.Kubeconfig).Run(t, append([]string{"--namespace=" + r.Name}, args...)...)
+}
+
+// pod returns the name of the operator's pod.
+func (r *release) pod(t *testing.T) string {
+	t.Helper()
+	return r.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/instance=kcp-operator", "--output=jsonpath={.items[0].metadata.name}")
 }
 
 // ready waits until objects are Ready, and shows them if they do not become so.
@@ -61,11 +131,19 @@ func (n *installed) ready(t *testing.T, objects ...string) {
 	defer func() {
 		if t.Failed() {
 			t.Log(n.Kubectl(t, "get", "pods", "--output=wide"))
-			t.Log(n.Kubectl(t, "get", "rootshards,kubeconfigs", "--output=wide"))
-			t.Log(n.Kubectl(t, "logs", "deployment/"+n.Name+"-kcp-operator", "--tail=40"))
+			t.Log(n.Kubectl(t, "get", "rootshards,etcdclusters,kubeconfigs", "--output=wide"))
+			t.Log(n.operator.Kubectl(t, "logs", "deployment/kcp-operator", "--tail=40"))
 		}
 	}()
 	n.Kubectl(t, append([]string{"wait", "--for=condition=Ready", "--timeout=6m"}, objects...)...)
+}
+
+// observed waits until the operator has seen the RootShard as it is, and it is Ready.
+func (n *installed) observed(t *testing.T) {
+	t.Helper()
+	generation := n.Kubectl(t, "get", "rootshard", "kcp", "--output=jsonpath={.metadata.generation}")
+	n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, "rootshard/kcp", "--timeout=1m")
+	n.ready(t, "rootshard/kcp")
 }
 
 // kubeconfig writes what a Secret holds into a file.
@@ -110,101 +188,25 @@ func (n *installed) client(t *testing.T, kubeconfig, workspace string) kubernete
 	return client
 }
 
-// made applies a file of testdata, and returns a client for a workspace of the kcp that comes of it, and its kubeconfig.
-func (n *installed) made(t *testing.T, file string) (kubernetes.Interface, string) {
+// manifest applies a file of testdata.
+func (n *installed) manifest(t *testing.T, file string) {
 	t.Helper()
 	manifest, err := os.ReadFile(filepath.Join("testdata", file))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.Apply(t, string(manifest))
+}
+
+// made applies a file of testdata, and returns a client for a workspace of the kcp that comes of it, and its kubeconfig.
+func (n *installed) made(t *testing.T, file string) (kubernetes.Interface, string) {
+	t.Helper()
+	n.manifest(t, file)
 	n.ready(t, "rootshard/kcp", "kubeconfig/admin")
 	kubeconfig := n.kubeconfig(t, "admin-kubeconfig")
-	onNode(t, kubeconfig, "create", "workspace", "team")
+	onNode(t, kubeconfig, "create", "workspace", "team", "--ignore-existing")
 	if tree := onNode(t, kubeconfig, "ws", "tree"); !strings.Contains(tree, "root") || !strings.Contains(tree, "team") {
 		t.Errorf("kubectl ws tree shows:\n%s", tree)
 	}
 	return n.client(t, kubeconfig, "root:team"), kubeconfig
-}
-
-// disturbance is something that happens while somebody writes to kcp.
-type disturbance struct {
-	name string
-	by   func()
-}
-
-// disturbed fails the test if a write fails, or is lost, while one after the other happens.
-func (n *installed) disturbed(t *testing.T, client kubernetes.Interface, disturbances ...disturbance) {
-	t.Helper()
-	w := startWriting(t, client)
-	for _, d := range disturbances {
-		d.by()
-		outage, failed := w.since()
-		t.Logf("%s: %d of the writes failed, for %v at the longest", d.name, len(failed), outage)
-		if len(failed) > 0 {
-			t.Errorf("%s: writes failed: %v", d.name, failed[0])
-		}
-	}
-	w.stop(t, client)
-}
-
-func TestOneRootShardAndOneKubeconfigGiveAKCPThatStays(t *testing.T) {
-	n := install(t)
-	client, kubeconfig := n.made(t, "kcp.yaml")
-	n.disturbed(t, client,
-		disturbance{"a pod of kcp is deleted", func() {
-			n.Kubectl(t, "delete", "pod", "kcp-kcp-0")
-			n.Kubectl(t, "rollout", "status", "statefulset/kcp-kcp", "--timeout=5m")
-		}},
-		disturbance{"kcp is rolled", func() {
-			n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", "--patch={\"spec\":{\"logging\":{\"level\":2}}}")
-			generation := n.Kubectl(t, "get", "rootshard", "kcp", "--output=jsonpath={.metadata.generation}")
-			n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, "rootshard/kcp", "--timeout=1m")
-			n.Kubectl(t, "rollout", "status", "statefulset/kcp-kcp", "--timeout=5m")
-			n.ready(t, "rootshard/kcp")
-		}},
-		disturbance{"certificates are renewed", func() {
-			n.renew(t, "etcd-client")
-			n.renew(t, "kcp-server")
-			n.serves(t, "kcp-server")
-		}},
-		disturbance{"the operator is killed", func() {
-			n.Kubectl(t, "delete", "pod", "--selector=app.kubernetes.io/instance="+n.Name, "--grace-period=0", "--force")
-			n.Kubectl(t, "rollout", "status", "deployment/"+n.Name+"-kcp-operator", "--timeout=3m")
-		}},
-	)
-	t.Run("access ends with the Kubeconfig", func(t *testing.T) {
-		n.Kubectl(t, "delete", "kubeconfig", "admin", "--timeout=2m")
-		kcptest.Eventually(t, "kcp refuses the certificate", func(ctx context.Context) error {
-			_, err := n.client(t, kubeconfig, "root").CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-			if !apierrors.IsForbidden(err) {
-				return fmt.Errorf("it answers %v", err)
-			}
-			return nil
-		})
-		n.Kubectl(t, "wait", "--for=delete", "secret/admin-kubeconfig", "secret/kubeconfig-cert-admin", "--timeout=1m")
-	})
-	t.Run("uninstalling the operator leaves kcp and the definitions", func(t *testing.T) {
-		n.helm(t, "uninstall", n.Name, "--wait")
-		n.Kubectl(t, "get", "rootshard/kcp", "crd/rootshards.operator.kcp.io", "crd/kubeconfigs.operator.kcp.io", "pod/kcp-kcp-0", "pod/kcp-kcp-1")
-	})
-}
-
-// lost returns the names that were acknowledged and are not there.
-func lost(ctx context.Context, client kubernetes.Interface, acknowledged []string) ([]string, error) {
-	list, err := client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	there := map[string]corev1.ConfigMap{}
-	for _, configMap := range list.Items {
-		there[configMap.Name] = configMap
-	}
-	var missing []string
-	for _, name := range acknowledged {
-		if _, ok := there[name]; !ok {
-			missing = append(missing, name)
-		}
-	}
-	return missing, nil
 }

@@ -1,0 +1,51 @@
+package rootshard
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func TestAKCPWithAnEtcdThatExistsBeginsAndEnds(t *testing.T) {
+	n := namespace(t)
+	t.Cleanup(func() {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	n.manifest(t, "etcd.yaml")
+	n.made(t, "kcp.yaml")
+	guest := n.guest(t, "guest")
+	n.Kubectl(t, "delete", "kubeconfig", "guest", "--timeout=2m")
+	n.forbids(t, guest)
+	n.Kubectl(t, "wait", "--for=delete", "secret/guest-kubeconfig", "secret/kubeconfig-cert-guest", "--timeout=1m")
+
+	n.Kubectl(t, "delete", "statefulset", "etcd")
+	n.Kubectl(t, "wait", "--for=delete", "pod/etcd-0", "--timeout=2m")
+	n.Kubectl(t, "delete", "kubeconfig", "admin", "--timeout=1m")
+	n.manifest(t, "kcp.yaml") // with that Kubeconfig again, though the roles of the old one are still bound
+	n.deleted(t)
+}
+
+// forbids waits until kcp refuses a kubeconfig whose Kubeconfig is gone.
+func (n *installed) forbids(t *testing.T, kubeconfig string) {
+	t.Helper()
+	kcptest.Eventually(t, "kcp refuses the certificate", func(ctx context.Context) error {
+		_, err := n.client(t, kubeconfig, "root").CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("it answers %v", err)
+		}
+		return nil
+	})
+}
+
+// deleted deletes the namespace, which must end: no kcp is there that answers, and perhaps no operator.
+func (n *installed) deleted(t *testing.T) {
+	t.Helper()
+	n.Kubectl(t, "delete", "namespace", n.Name, "--timeout=5m")
+}

@@ -1,0 +1,44 @@
+package rootshard
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestKCPOutlivesTheOperatorAndEndsWithoutIt(t *testing.T) {
+	n := install(t)
+	client, _ := n.made(t, "managed.yaml")
+	guest := n.guest(t, "guest")
+	n.undisturbed(t, client, disturbance{"the operator is uninstalled, and installed again", func() {
+		n.untouched(t, "installing again", func() {
+			n.operator.uninstall(t)
+			n.remains(t)
+			n.Kubectl(t, "delete", "kubeconfig", "guest", "--timeout=1m")
+			n.operator.upgrade(t, "next")
+			n.forbids(t, guest)
+			n.Kubectl(t, "wait", "--for=delete", "secret/kubeconfig-cert-guest", "--timeout=1m")
+			n.guest(t, "after-uninstall")
+			n.ready(t, "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin")
+		})
+	}})
+	t.Run("a namespace whose operator and kcp are gone can be deleted", func(t *testing.T) {
+		n.operator.uninstall(t)
+		n.Kubectl(t, "scale", "statefulset", "kcp-etcd", "--replicas=0")
+		n.Kubectl(t, "wait", "--for=delete", "pod/kcp-etcd-0", "pod/kcp-etcd-1", "pod/kcp-etcd-2", "--timeout=3m")
+		n.deleted(t)
+		shared = nil
+	})
+}
+
+// remains checks that the end of the operator is not the end of what it has made.
+func (n *installed) remains(t *testing.T) {
+	t.Helper()
+	n.Kubectl(t, "get", "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin", "secret/admin-kubeconfig", "statefulset/kcp-kcp",
+		"statefulset/kcp-etcd", "pvc/data-kcp-etcd-0", "pvc/data-kcp-etcd-1", "pvc/data-kcp-etcd-2")
+	definitions := n.Kubectl(t, "get", "crds", "--output=name")
+	for _, kind := range []string{"rootshards", "kubeconfigs", "etcdclusters", "etcdbackups", "etcdbackupschedules"} {
+		if !strings.Contains(definitions, kind+".operator.kcp.io") {
+			t.Errorf("the definition of %s is gone: there are\n%s", kind, definitions)
+		}
+	}
+}
