@@ -25,7 +25,7 @@ type Host struct {
 }
 
 // Main runs the tests of a package with the host cluster, and then what is to be done after them. A cluster that ran before
-// goes on. Packages take turns.
+// goes on. Packages take turns with a cluster.
 func Main(m *testing.M, host **Host, after ...func() error) {
 	os.Exit(run(m, host, after))
 }
@@ -35,7 +35,7 @@ func run(m *testing.M, host **Host, after []func() error) int {
 	if err != nil {
 		return failed(err)
 	}
-	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "kcp-host-tests.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	turn, err := os.OpenFile(filepath.Join(os.TempDir(), "kcp-host-tests"+os.Getenv("KCP_HOST")+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return failed(err)
 	}
