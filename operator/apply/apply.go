@@ -9,12 +9,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -105,6 +108,26 @@ func Remove(ctx context.Context, c client.Client, owner, object client.Object) e
 	return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
+// RemoveKey deletes a Secret that cert-manager has written for a Certificate with labels, which it leaves behind. One without
+// these labels is somebody else's, and stays.
+func RemoveKey(ctx context.Context, c client.Client, key client.ObjectKey, labels map[string]string) error {
+	secret := &corev1.Secret{}
+	err := c.Get(ctx, key, secret)
+	if err != nil || !subset(labels, secret.Labels) {
+		return client.IgnoreNotFound(err)
+	}
+	return client.IgnoreNotFound(c.Delete(ctx, secret, client.Preconditions{UID: &secret.UID}))
+}
+
+func subset(part, all map[string]string) bool {
+	for key, value := range part {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
 // desired is what to apply: the object as it was built, with what is on every object that the operator owns.
 func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(object, scheme)
@@ -180,7 +203,11 @@ func refuseForeign(live *unstructured.Unstructured, owner client.Object) error {
 	return nil
 }
 
-// contains tells whether all of want is in have, which may have more fields than want, but not more elements of a list.
+// merged are the lists that others may add elements to, which stay when the operator applies its own.
+var merged = sets.New("ownerReferences", "finalizers", "containers", "initContainers", "env", "ports", "volumes", "volumeMounts",
+	"imagePullSecrets", "topologySpreadConstraints", "hostAliases")
+
+// contains tells whether all of want is in have, which may have more fields than want, and more elements of lists that are merged.
 func contains(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -189,7 +216,11 @@ func contains(have, want any) bool {
 			return len(want) == 0 && have == nil
 		}
 		for key, value := range want {
-			if !contains(have[key], value) {
+			if list, ok := value.([]any); ok && merged.Has(key) {
+				if !containsEach(have[key], list) {
+					return false
+				}
+			} else if !contains(have[key], value) {
 				return false
 			}
 		}
@@ -210,4 +241,14 @@ func contains(have, want any) bool {
 	default:
 		return reflect.DeepEqual(have, want)
 	}
+}
+
+func containsEach(have any, want []any) bool {
+	elements, _ := have.([]any)
+	for _, element := range want {
+		if !slices.ContainsFunc(elements, func(e any) bool { return contains(e, element) }) {
+			return false
+		}
+	}
+	return true
 }

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -17,12 +19,15 @@ import (
 	"github.com/kcplane/kcp/operator/apply"
 )
 
-// Blocked is an error that trying again does not help against. A watch wakes the reconciler when what blocks it has changed.
+// Blocked is an error that trying again does not help against. A watch wakes the reconciler when what blocks it has changed,
+// unless After is set.
 type Blocked struct {
 	// Reason is one word for programs, Message a sentence that names the object which is waited for.
 	Reason, Message string
 	// Stalled says that somebody has to change something.
 	Stalled bool
+	// After is when to look again, because no watch tells. Zero: one does.
+	After time.Duration
 }
 
 func (b *Blocked) Error() string { return b.Message }
@@ -35,6 +40,14 @@ func Wait(reason, format string, args ...any) error {
 // Stall returns an error which says that somebody has to change something, and what.
 func Stall(reason, format string, args ...any) error {
 	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...), Stalled: true}
+}
+
+// Unwatched returns what Wait or Stall has returned for something that no watch tells of. It is looked at again after a while.
+func Unwatched(after time.Duration, err error) error {
+	if blocked := (*Blocked)(nil); errors.As(err, &blocked) {
+		blocked.After = after
+	}
+	return err
 }
 
 // Rest is a dependency without a condition of its own: what only Ready tells of.
@@ -64,6 +77,18 @@ func (r *Report) Set(dependency string, err error) {
 
 // Err is what is worth trying again.
 func (r *Report) Err() error { return errors.Join(r.failed...) }
+
+// After is when to look again, because no watch tells when something that is waited for is there. Zero: all is watched.
+func (r *Report) After() time.Duration {
+	after := time.Duration(0)
+	for _, err := range r.found {
+		blocked := (*Blocked)(nil)
+		if errors.As(err, &blocked) && blocked.After > 0 && (after == 0 || blocked.After < after) {
+			after = blocked.After
+		}
+	}
+	return after
+}
 
 // Met tells whether dependencies are met.
 func (r *Report) Met(dependencies ...string) bool {
@@ -143,6 +168,9 @@ func cause(err error) *Blocked {
 	}
 	if isTaken(err) {
 		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true}
+	}
+	if apierrors.IsInvalid(err) { // most likely because of what the spec adds to the object
+		return &Blocked{Reason: "Refused", Message: err.Error(), Stalled: true}
 	}
 	return &Blocked{Reason: "Retrying", Message: err.Error()}
 }
