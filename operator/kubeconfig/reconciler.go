@@ -56,8 +56,6 @@ type scope struct {
 	rs     *v1alpha1.RootShard
 	root   *shard.Shard
 	report *conditions.Report
-	// retry is when to come back, if nothing else wakes the reconciler.
-	retry time.Duration
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.
@@ -83,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, k, before.Status.Conditions, k.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: s.retry}, s.report.Err()
+	return ctrl.Result{RequeueAfter: s.report.After()}, s.report.Err()
 }
 
 // reconcile takes the steps, each of which needs the one before; roles are bound whether or not a certificate is there yet.

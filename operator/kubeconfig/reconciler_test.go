@@ -102,6 +102,7 @@ func expect(t *testing.T, k *v1alpha1.Kubeconfig, name string, status metav1.Con
 	}
 }
 
+// D7: it is not Ready before there is a Secret, and says which certificate it waits for. D10: all of it belongs to the Kubeconfig.
 func TestAccessBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.reconcile(t)
@@ -273,6 +274,7 @@ func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
 	}
 }
 
+// D29: nothing waits for kcp, neither the Kubeconfig nor its namespace.
 func TestAccessEndsWhenKCPComesBack(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
@@ -344,4 +346,38 @@ func TestFinalizersOfOldAreRemoved(t *testing.T) {
 	if k = w.reconcile(t); len(k.Finalizers) != 0 {
 		t.Errorf("finalizers %v", k.Finalizers)
 	}
+}
+
+// D27: a Kubeconfig can be deleted before anything has been done for it, and one that points nowhere does no harm.
+func TestAKubeconfigCanBeDeletedAtAnyTime(t *testing.T) {
+	k := admin()
+	w := newWorld(t, k)
+	w.delete(t, k)
+	if !w.revoke(t, k) {
+		t.Error("somebody waits")
+	}
+	k = admin()
+	k.Spec.Target = v1alpha1.KubeconfigTarget{}
+	w = newWorld(t, k)
+	k = w.reconcile(t)
+	expect(t, k, "Stalled", metav1.ConditionTrue, "spec.target names nothing")
+	w.delete(t, k)
+	if !w.revoke(t, k) {
+		t.Error("somebody waits")
+	}
+}
+
+// D9: two Kubeconfigs cannot have one Secret.
+func TestASecretBelongsToOneKubeconfig(t *testing.T) {
+	w := newWorld(t, admin())
+	w.settle(t)
+	second := admin()
+	second.Namespace, second.Name, second.UID, second.ResourceVersion = operatortest.Namespace, "second", "uid-second", ""
+	if err := w.Create(t.Context(), second); err != nil {
+		t.Fatal(err)
+	}
+	w.Reconcile(t, w.reconciler, "second")
+	w.Issue(t)
+	w.Reconcile(t, w.reconciler, "second")
+	expect(t, operatortest.Read(t, w.Cluster, "second", second), "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and belongs to Kubeconfig admin")
 }

@@ -35,9 +35,11 @@ func (s *scope) target(ctx context.Context) error {
 	case t.ShardRef != nil:
 		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
 		return conditions.Stall("KindNotServed", "spec.target.shardRef: this operator makes no Shard: use rootShardRef")
-	default:
+	case t.FrontProxyRef != nil:
 		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
 		return conditions.Stall("KindNotServed", "spec.target.frontProxyRef: this operator makes no FrontProxy: use rootShardRef")
+	default:
+		return conditions.Stall("NoTarget", "spec.target names nothing: set rootShardRef")
 	}
 }
 
@@ -126,8 +128,7 @@ func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) 
 	}
 	err = s.Bind(ctx, credentials, workspace, roles)
 	if gone := apierrors.IsNotFound(err) && len(roles.ClusterRoles) == 0; err != nil && !gone {
-		s.retry = again
-		return conditions.Wait("RolesNotBound", "%v", err)
+		return conditions.Unwatched(again, conditions.Wait("RolesNotBound", "%v", err))
 	}
 	return nil
 }

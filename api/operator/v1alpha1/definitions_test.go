@@ -144,7 +144,7 @@ func integers(value any) any {
 	return value
 }
 
-// Beyond 256 KiB kubectl apply cannot write down what it applied, and all of them have to fit into one release of Helm.
+// D1: beyond 256 KiB kubectl apply cannot write down what it applied, and all of them have to fit into one release of Helm.
 func TestDefinitionsStaySmall(t *testing.T) {
 	for _, file := range glob(t, filepath.Join(configDir, "crd/bases/*.yaml")) {
 		if size := len(read(t, file)); size >= 200_000 {

@@ -11,6 +11,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 200",message="the name of a Kubeconfig becomes part of that of a Certificate: at most 200 characters"
 type Kubeconfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -62,6 +63,7 @@ type KubeconfigSpec struct {
 
 // KubeconfigTarget is what a kubeconfig points at.
 //
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a kubeconfig keeps its target, where its roles are bound: make another Kubeconfig"
 // +kubebuilder:validation:XValidation:rule="[has(self.rootShardRef), has(self.shardRef), has(self.frontProxyRef)].filter(set, set).size() == 1",message="a kubeconfig points at one thing: set exactly one of rootShardRef, shardRef and frontProxyRef"
 type KubeconfigTarget struct {
 	// RootShardRef names a RootShard.

@@ -73,7 +73,9 @@ var refusals = []struct {
 	{"two volumes of one name", "RootShard", "", "spec: {extraVolumes: [{name: a}, {name: a}]}", "Duplicate value"},
 	{"an even number of managed members", "RootShard", "", "spec: {etcd: {endpoints: null, managed: {replicas: 2}}}", "an etcd has 1, 3 or 5 members"},
 
+	{"a name that is too long", "Kubeconfig", "", "metadata: {name: " + strings.Repeat("a", 201) + "}", "at most 200 characters"},
 	{"no target", "Kubeconfig", "", "spec: {target: {rootShardRef: null}}", "set exactly one of rootShardRef"},
+	{"another target", "Kubeconfig", "spec: {}", "spec: {target: {rootShardRef: {name: other}}}", "a kubeconfig keeps its target"},
 	{"two targets", "Kubeconfig", "", "spec: {target: {shardRef: {name: second}}}", "set exactly one of rootShardRef"},
 	{"a path with a slash", "Kubeconfig", "", "spec: {targetWorkspace: root/team}", "a workspace is a path of names with colons"},
 	{"two workspaces", "Kubeconfig", "",
