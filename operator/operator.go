@@ -36,6 +36,8 @@ type Config struct {
 	Image string
 	// EtcdRepository has the images of etcd, for clusters that name none. Empty: that of the release.
 	EtcdRepository string
+	// Namespace that the operator itself runs in. Empty: in none, or nobody knows.
+	Namespace string
 }
 
 // Scheme has every type that the operator reads or writes.
@@ -71,7 +73,7 @@ func Options() ctrl.Options {
 // Setup registers every reconciler.
 func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	recorder := mgr.GetEventRecorder(apply.FieldOwner)
-	shards := &rootshard.Reconciler{Client: mgr.GetClient(), Recorder: recorder, DefaultImage: config.Image}
+	shards := &rootshard.Reconciler{Client: mgr.GetClient(), Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace}
 	if err := shards.Setup(ctx, mgr); err != nil {
 		return err
 	}

@@ -16,6 +16,8 @@ const (
 	scratchMount = "/tmp"
 	clientMount  = "/etc/etcd/client"
 	jobAttempts  = 2
+	// snapshotLabel is the component that pods of Jobs are of.
+	snapshotLabel = "etcd-snapshot"
 )
 
 // SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
@@ -64,7 +66,7 @@ func Image(cluster *v1alpha1.EtcdCluster, repository, preset string) string {
 func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alpha1.EtcdStoreSpec, args []string) *batchv1.Job {
 	own := map[string]string{
 		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": cluster.Name,
-		"app.kubernetes.io/component": "etcd-snapshot",
+		"app.kubernetes.io/component": snapshotLabel,
 	}
 	pod := podSpec(cluster, members{image: image})
 	pod.RestartPolicy, pod.TopologySpreadConstraints, pod.Volumes = corev1.RestartPolicyNever, nil, nil

@@ -25,6 +25,9 @@ func (s *scope) certificates(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, append(issuers, wanted...)...); err != nil {
 		return err
 	}
+	if err := s.removeUnwanted(ctx); err != nil {
+		return err
+	}
 	if err := s.authority(ctx); err != nil {
 		return err
 	}
@@ -54,6 +57,22 @@ func (s *scope) certificates(ctx context.Context) error {
 	return unready
 }
 
+// removeUnwanted removes what the spec asked for before, and does not now; of leaves, the key as well.
+func (s *scope) removeUnwanted(ctx context.Context) error {
+	for _, object := range shard.Unwanted(s.shard, s.rs.Spec.Certificates) {
+		if err := apply.Remove(ctx, s.Client, s.rs, object); err != nil {
+			return err
+		}
+		if _, leaf := object.(*certmanager.Certificate); !leaf {
+			continue
+		}
+		if err := apply.RemoveKey(ctx, s.Client, client.ObjectKeyFromObject(object), s.shard.Labels()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // issuer returns an error if an issuer that the spec names does not exist. Kinds that are not cert-manager's own are not
 // looked for, nor those that the operator may not see because it is installed for single namespaces.
 func (s *scope) issuer(ctx context.Context, certificate string, ref certmanager.ObjectReference) error {
@@ -72,7 +91,8 @@ func (s *scope) issuer(ctx context.Context, certificate string, ref certmanager.
 	err := s.Get(ctx, key, issuer)
 	switch {
 	case apierrors.IsNotFound(err):
-		return conditions.Stall("IssuerNotFound", "Certificate %s: there is no %s %s: create it, or name another in the spec", certificate, ref.Kind, ref.Name)
+		return conditions.Unwatched(again, conditions.Stall("IssuerNotFound",
+			"Certificate %s: there is no %s %s: create it, or name another in the spec", certificate, ref.Kind, ref.Name))
 	case apierrors.IsForbidden(err):
 		return nil
 	}

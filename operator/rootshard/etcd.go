@@ -11,6 +11,8 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/etcdcluster"
+	"github.com/kcplane/kcp/operator/shard"
 )
 
 // etcd finds out where the data is, and makes an etcd if one is asked for. An external one is taken at its word: the pods tell
@@ -28,6 +30,14 @@ func (s *scope) etcd(ctx context.Context) error {
 		return nil
 	}
 	wanted := managed(s.rs, s.shard.Labels())
+	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: shard.Component(s.shard).Labels()}, s.Namespace)
+	if n := s.rs.Spec.NetworkPolicy; n == nil || !n.Enabled {
+		if err := apply.Remove(ctx, s.Client, s.rs, policy); err != nil {
+			return err
+		}
+	} else if err := apply.All(ctx, s.Client, s.rs, policy); err != nil {
+		return err
+	}
 	if err := apply.All(ctx, s.Client, s.rs, wanted); err != nil {
 		return err
 	}
@@ -43,7 +53,11 @@ func (s *scope) etcd(ctx context.Context) error {
 	switch {
 	case ready == nil || len(live.Status.Endpoints) == 0 || live.Status.ClientSecretName == "":
 		s.shard.Etcd.Secret = ""
-		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: it has not begun", live.Name)
+		why := "it has not begun"
+		if c := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+			why = c.Message
+		}
+		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, why)
 	case ready.Status != metav1.ConditionTrue:
 		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, ready.Message)
 	}

@@ -4,6 +4,7 @@ package rootshard
 import (
 	"context"
 	"slices"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/client-go/tools/events"
@@ -19,12 +20,12 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/finalizers,verbs=update
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch;create;patch
-// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
@@ -37,12 +38,17 @@ var dependencies = []string{
 	v1alpha1.ConditionAvailable, conditions.Rest,
 }
 
+// again is when something is looked at again that no watch tells of.
+const again = 30 * time.Second
+
 // Reconciler of RootShards.
 type Reconciler struct {
 	client.Client
 	Recorder events.EventRecorder
 	// DefaultImage is run by shards whose spec names none, repository:tag.
 	DefaultImage string
+	// Namespace is the operator's own. Empty: nobody knows.
+	Namespace string
 }
 
 // scope is one RootShard that is reconciled.
@@ -72,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{}, s.report.Err()
+	return ctrl.Result{RequeueAfter: s.report.After()}, s.report.Err()
 }
 
 // reconcile takes the steps. Pods are left as they are until all that they need is there.

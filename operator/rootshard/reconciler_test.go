@@ -98,6 +98,7 @@ func TestARootShardBecomesReadyStepByStepAndThenNothingIsWritten(t *testing.T) {
 	}
 }
 
+// D16: what is missing is said.
 func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -122,6 +123,16 @@ func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 		{"no Issuer", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
 		}, nil, "IssuerNotFound", "there is no Issuer company"},
+		{"no kind of issuers", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "Isuer"}}
+		}, nil, "IssuerUnknown", `no kind of issuers "Isuer": use Issuer or ClusterIssuer`},
+		{"no ClusterIssuer", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "ClusterIssuer"}}
+		}, nil, "IssuerNotFound", "there is no ClusterIssuer company"},
+		{"no key of a CA", func(rs *v1alpha1.RootShard) {
+			rs.Spec.Certificates = &v1alpha1.Certificates{CASecretRef: &v1alpha1.LocalReference{Name: "ca"}}
+		}, []client.Object{&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "ca"}, Data: map[string][]byte{"tls.crt": []byte("x")}}},
+			"KeyMissing", "spec.certificates.caSecretRef: Secret ca has no key tls.key: add it"},
 		{"no CA", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{CASecretRef: &v1alpha1.LocalReference{Name: "ca"}}
 		}, nil, "ReferenceNotFound", "spec.certificates.caSecretRef: there is no Secret ca"},
@@ -169,6 +180,11 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 	if etcd.Spec.TLS != nil || *etcd.Spec.Replicas != 1 || !metav1.IsControlledBy(etcd, rs) {
 		t.Errorf("made %+v", etcd)
 	}
+	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CertificateNotReady", Message: "no such issuer"})
+	if err := w.Status().Update(t.Context(), etcd); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "EtcdNotReady", "waiting for EtcdCluster kcp-etcd: no such issuer")
 	if err := w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-etcd-client"},
 		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}}); err != nil {
 		t.Fatal(err)
@@ -301,14 +317,24 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	w.reconcile(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-kcp-0", Labels: set.Spec.Template.Labels}}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kcp",
-		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"}}}}
 	if err := w.Create(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: ImagePullBackOff: no such image")
+	for reason, want := range map[string]string{
+		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or give spec.image.imagePullSecrets",
+		"InvalidImageName": "correct spec.image",
+		"CrashLoopBackOff": "pod kcp-kcp-0: CrashLoopBackOff: what happened",
+	} {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kcp",
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "what happened"}}}}
+		if err := w.Status().Update(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", want)
+	}
 }
 
+// D35: the operator is one of those.
 func TestWhoTrustsAShardTrustsTheIssuerOfItsOwnCertificate(t *testing.T) {
 	rs := external()
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{

@@ -25,6 +25,10 @@ func (s *scope) secrets(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if len(own["ca.crt"]) == 0 && s.rs.Spec.CABundleSecretRef == nil {
+			return conditions.Stall("AuthorityUnknown", "spec.certificateTemplates[server].spec.issuerRef: this issuer does not tell who vouches "+
+				"for its certificates: name a Secret with that authority in spec.caBundleSecretRef")
+		}
 		servers = append(servers, own["ca.crt"])
 	}
 	clients, err := s.authorities(ctx, s.shard.ClientCA(), "clientCABundleRef", s.rs.Spec.ClientCABundleRef)

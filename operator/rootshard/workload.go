@@ -76,7 +76,8 @@ func (s *scope) optional(ctx context.Context, component *workload.Component) err
 		}
 		err := apply.All(ctx, s.Client, s.rs, object.built)
 		if meta.IsNoMatchError(err) {
-			return conditions.Stall("KindMissing", "spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
+			return conditions.Unwatched(again, conditions.Stall("KindMissing",
+				"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it"))
 		}
 		if err != nil {
 			return err
@@ -173,9 +174,18 @@ func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) string {
 		}
 		for _, container := range pod.Status.ContainerStatuses {
 			if w := container.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-				return fmt.Sprintf("; pod %s: %s: %s", pod.Name, w.Reason, w.Message)
+				return fmt.Sprintf("; pod %s: %s: %s%s", pod.Name, w.Reason, w.Message, remedy(w.Reason))
 			}
 		}
+	}
+	return ""
+}
+
+// remedy is what to change when the kubelet cannot get an image.
+func remedy(reason string) string {
+	switch reason {
+	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+		return ": correct spec.image, or give spec.image.imagePullSecrets"
 	}
 	return ""
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"net"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -61,7 +62,7 @@ func Authorities(s *Shard, certificates *v1alpha1.Certificates) (issuers, signed
 		}
 	}
 	if certificates == nil || certificates.CASecretRef == nil {
-		own := request(root, "root-ca", s.Root+"-selfsigned")
+		own := request(root, "root-ca", s.selfSigned())
 		if certificates != nil && certificates.IssuerRef != nil {
 			own.Issuer = pki.Issuer(*certificates.IssuerRef)
 		} else {
@@ -103,6 +104,22 @@ func Leaves(s *Shard) []client.Object {
 	}
 	return certificates
 }
+
+// Unwanted are what Authorities and Leaves build for other specs than this one. Authorities are not among them: somebody may
+// have certificates of theirs.
+func Unwanted(s *Shard, certificates *v1alpha1.Certificates) []client.Object {
+	var objects []client.Object
+	if certificates != nil && certificates.IssuerRef != nil {
+		objects = append(objects, pki.SelfSignedIssuer(s.Namespace, s.selfSigned(), s.Labels()))
+	}
+	if !s.Scraped() {
+		objects = append(objects, &certmanager.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.leaf(metricsViewer)}})
+	}
+	return objects
+}
+
+// selfSigned is the name of the Issuer of an authority that nobody vouches for.
+func (s *Shard) selfSigned() string { return s.authority("selfsigned") }
 
 func (s *Shard) request(name, authority string, r pki.Request) pki.Request {
 	r.Namespace, r.Name, r.Labels, r.Template = s.Namespace, s.leaf(name), s.Labels(), s.template(name)

@@ -1,0 +1,43 @@
+package etcdcluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+)
+
+// NetworkPolicy builds what lets members talk to each other, clients, the operator and snapshots talk to them, and everybody
+// read their metrics. The namespace of the operator may be empty, if nobody knows it: the port for clients is then open.
+func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, operator string) *networkingv1.NetworkPolicy {
+	members := labels(cluster)
+	snapshots := labels(cluster)
+	snapshots["app.kubernetes.io/component"] = snapshotLabel
+	pods := func(selector metav1.LabelSelector) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{PodSelector: &selector}
+	}
+	var mayWrite []networkingv1.NetworkPolicyPeer
+	if operator != "" {
+		mayWrite = []networkingv1.NetworkPolicyPeer{
+			pods(clients), pods(metav1.LabelSelector{MatchLabels: members}), pods(metav1.LabelSelector{MatchLabels: snapshots}),
+			{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: operator}}},
+		}
+	}
+	rule := func(port string, from ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicyIngressRule {
+		return networkingv1.NetworkPolicyIngressRule{From: from, Ports: []networkingv1.NetworkPolicyPort{
+			{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(port))},
+		}}
+	}
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: meta(cluster, cluster.Name),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: members},
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{
+				rule(clientPortName, mayWrite...), rule(peerPortName, pods(metav1.LabelSelector{MatchLabels: members})), rule(metricsPortName),
+			},
+		},
+	}
+}

@@ -1,0 +1,47 @@
+package etcdcluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+)
+
+func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
+	r := newRig(t, 1)
+	r.ready(1)
+	r.Cluster.Client = interceptor.NewClient(r.Cluster.Client.(client.WithWatch), interceptor.Funcs{
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			if _, ok := o.(*corev1.PersistentVolumeClaim); ok { // what an API server says when the class does not allow it
+				return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), o.GetName(), errors.New("the storageclass must support resize"))
+			}
+			return w.Patch(ctx, o, patch, opts...)
+		},
+	})
+	cluster := r.cluster()
+	cluster.Spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse("20Gi"))}
+	cluster.Generation++
+	r.must(r.Update(t.Context(), cluster))
+	after := r.until("that somebody is told", is(v1alpha1.ConditionStalled))
+	c := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
+	if c.Reason != "VolumesDoNotGrow" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot grow") {
+		t.Errorf("it is said that %s: %s", c.Reason, c.Message)
+	}
+	if !is(v1alpha1.ConditionAvailable)(after) {
+		t.Error("it cannot be used any more")
+	}
+	cluster = r.cluster()
+	cluster.Spec.Storage = nil
+	cluster.Generation++
+	r.must(r.Update(t.Context(), cluster))
+	r.ready(1)
+}

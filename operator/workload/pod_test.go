@@ -1,0 +1,41 @@
+package workload_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+// D2: what a template says of one field is about that field, and lists of things with names are added to.
+func TestATemplateLeavesAloneWhatItDoesNotName(t *testing.T) {
+	for raw, want := range map[string][]corev1.LocalObjectReference{
+		`{"affinity": {"nodeAffinity": {}}}`:             {{Name: "registry"}},
+		`{"imagePullSecrets": [{"name": "another"}]}`:    {{Name: "another"}, {Name: "registry"}},
+		`{"containers": [{"name": "kcp", "tty": true}]}`: {{Name: "registry"}},
+	} {
+		component := &workload.Component{Name: "kcp", Container: "kcp", Image: "image", PullSecrets: []v1alpha1.LocalReference{{Name: "registry"}},
+			Files: []workload.Files{{Name: "server", Secret: "server", Path: "/tls"}}}
+		plain, err := workload.Pod(component)
+		if err != nil {
+			t.Fatal(err)
+		}
+		component.Template = &v1alpha1.DeploymentTemplate{Spec: &v1alpha1.DeploymentSpecTemplate{Template: &v1alpha1.PodTemplateSpec{
+			Spec: &runtime.RawExtension{Raw: []byte(raw)}}}}
+		pod, err := workload.Pod(component)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, pod.Spec.ImagePullSecrets); diff != "" {
+			t.Errorf("%s: %s", raw, diff)
+		}
+		pod.Spec.ImagePullSecrets, pod.Spec.Affinity, pod.Spec.Containers[0].TTY = plain.Spec.ImagePullSecrets, nil, false
+		if diff := cmp.Diff(plain, pod); diff != "" {
+			t.Errorf("%s changes something else, too: %s", raw, diff)
+		}
+	}
+}
