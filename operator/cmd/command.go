@@ -17,11 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/etcdcluster"
+	"github.com/kcplane/kcp/operator/metrics"
 )
 
 // WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
@@ -89,6 +91,12 @@ func defaultImage() string {
 	return "ghcr.io/kcplane/kcp:" + tag
 }
 
+// ownNamespace is that of the pod. It is empty outside of a cluster.
+func ownNamespace() string {
+	content, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+	return strings.TrimSpace(string(content))
+}
+
 func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
 	config.QPS, config.Burst = 100, 200 // a new RootShard takes some 30 writes
@@ -96,7 +104,10 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image, EtcdRepository: s.etcdRepository}); err != nil {
+	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image, EtcdRepository: s.etcdRepository, Namespace: ownNamespace()}); err != nil {
+		return err
+	}
+	if err := ctrlmetrics.Registry.Register(&metrics.Collector{Reader: mgr.GetCache(), Elected: mgr.Elected()}); err != nil {
 		return err
 	}
 	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
