@@ -15,6 +15,7 @@ var sources = map[string]struct{ module, pkg string }{
 	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
 	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
 	"kcp-host":                 {".", "github.com/kcplane/kcp/test/host"},
+	"kcp-operator":             {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
 	"kube-apiserver":           {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
 	"etcd":                     {".", "github.com/kcplane/kcp/test/bench/etcd"},
 	"image":                    {"tools", "github.com/kcplane/kcp/tools/image"},

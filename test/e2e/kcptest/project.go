@@ -2,7 +2,10 @@ package kcptest
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -41,11 +44,24 @@ var (
 // Files returns the files with the definitions of one version.
 func (p Project) Files(t testing.TB, version int) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(moduleDirectory(t, p.Module+"@"+p.Versions[version], p.Sums[version]), p.Definitions))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%s %s has no definitions in %s: %v", p.Name, p.Versions[version], p.Definitions, err)
+	files, err := p.Find(Context(t), version)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return files
+}
+
+// Find is Files for those who have no test yet.
+func (p Project) Find(ctx context.Context, version int) ([]string, error) {
+	dir, err := moduleDirectory(ctx, p.Module+"@"+p.Versions[version], p.Sums[version])
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, p.Definitions))
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s %s has no definitions in %s", p.Name, p.Versions[version], p.Definitions)
+	}
+	return files, err
 }
 
 // Install applies the definitions of one version, and waits until what they define is served.
@@ -58,20 +74,19 @@ func (p Project) Install(t testing.TB, cluster *Cluster, version int) {
 }
 
 // moduleDirectory downloads a module at a version into the module cache, and returns where it is.
-func moduleDirectory(t testing.TB, module, sum string) string {
-	t.Helper()
-	command := exec.CommandContext(Context(t), "go", "mod", "download", "-json", module)
-	command.Dir = t.TempDir()
+func moduleDirectory(ctx context.Context, module, sum string) (string, error) {
+	command := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
+	command.Dir = os.TempDir()
 	out, err := command.Output()
 	if err != nil {
-		t.Fatalf("downloading %s: %v\n%s", module, err, bytes.TrimSpace(out))
+		return "", fmt.Errorf("downloading %s: %w\n%s", module, err, bytes.TrimSpace(out))
 	}
 	var found struct{ Dir, Sum string }
 	if err := json.Unmarshal(out, &found); err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	if found.Sum != sum {
-		t.Fatalf("%s has the checksum %s, want %s", module, found.Sum, sum)
+		return "", fmt.Errorf("%s has the checksum %s, want %s", module, found.Sum, sum)
 	}
-	return found.Dir
+	return found.Dir, nil
 }

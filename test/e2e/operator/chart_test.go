@@ -46,6 +46,7 @@ func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstruc
 	return byKind
 }
 
+// D22: helm uninstall would delete every kcp with them.
 func TestDefinitionsSurviveTheChart(t *testing.T) {
 	definitions := render(t)["CustomResourceDefinition"]
 	all, err := filepath.Glob(filepath.Join(root, "config/crd/bases/*.yaml"))
@@ -62,7 +63,7 @@ func TestDefinitionsSurviveTheChart(t *testing.T) {
 	}
 }
 
-// Helm keeps a release in a Secret, compressed and encoded, which may have 1 MiB: once the templates, once the result.
+// D1: Helm keeps a release in a Secret, compressed and encoded, which may have 1 MiB: once the templates, once the result.
 func TestTheReleaseFitsIntoASecret(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -89,6 +90,7 @@ func container(t *testing.T, settings ...string) map[string]any {
 	return containers[0].(map[string]any)
 }
 
+// D23, as the next test.
 func TestLeaderElectionCanBeDisabled(t *testing.T) {
 	for setting, want := range map[string]string{"leaderElection.enabled=false": "--leader-elect=false", "replicas=2": "--leader-elect=true"} {
 		encoded, _ := json.Marshal(container(t, setting)["args"])

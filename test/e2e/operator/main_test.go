@@ -5,6 +5,7 @@ package operator
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -48,8 +49,12 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 1, err
 	}
+	paths, err := kcptest.CertManager.Find(context.Background(), 1)
+	if err != nil {
+		return 1, err
+	}
 	environment := &envtest.Environment{
-		CRDDirectoryPaths:        []string{filepath.Join(root, "config/crd/bases"), "testdata/cert-manager.yaml"},
+		CRDDirectoryPaths:        append(paths, filepath.Join(root, "config/crd/bases")),
 		ErrorIfCRDPathMissing:    true,
 		ControlPlaneStartTimeout: 2 * time.Minute,
 		ControlPlaneStopTimeout:  time.Minute,
@@ -72,7 +77,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// prepare makes the namespace, and a user who may do what the operator's role allows.
+// prepare makes the namespaces, and a user who may do what the operator's roles allow.
 func prepare(ctx context.Context) error {
 	c, err := client.New(host, client.Options{Scheme: operator.Scheme()})
 	if err != nil {
@@ -82,17 +87,20 @@ func prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	role := &rbacv1.ClusterRole{}
-	first, _, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("\n---\n"))
-	if err := yaml.Unmarshal(first, role); err != nil {
+	first, second, _ := bytes.Cut(bytes.TrimPrefix(content, []byte("---\n")), []byte("\n---\n"))
+	all, own := &rbacv1.ClusterRole{}, &rbacv1.Role{}
+	if err := errors.Join(yaml.UnmarshalStrict(first, all), yaml.UnmarshalStrict(second, own)); err != nil {
 		return err
 	}
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}
-	for _, object := range []client.Object{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatortest.Namespace}}, role, binding} {
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
+	for _, object := range []client.Object{
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: operatortest.Namespace}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: own.Namespace}},
+		all, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: all.Name}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: all.Name}},
+		own, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: own.Namespace, Name: own.Name}, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: own.Name}},
+	} {
 		if err := c.Create(ctx, object); err != nil {
 			return err
 		}

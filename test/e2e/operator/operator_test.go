@@ -49,6 +49,16 @@ func accessTo(name, target string) *v1alpha1.Kubeconfig {
 func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[string]string {
 	t.Helper()
 	all := map[string]string{}
+	for _, object := range controlled(t, c, owner) {
+		all[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+	}
+	return all
+}
+
+// controlled returns everything that an owner controls.
+func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []client.Object {
+	t.Helper()
+	var all []client.Object
 	for _, list := range []client.ObjectList{
 		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{},
 		&networkingv1.NetworkPolicyList{}, &certmanager.CertificateList{}, &certmanager.IssuerList{},
@@ -59,7 +69,7 @@ func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[st
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			object := o.(client.Object)
 			if metav1.IsControlledBy(object, owner) {
-				all[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+				all = append(all, object)
 			}
 			return nil
 		}); err != nil {
@@ -111,6 +121,7 @@ func ready(t *testing.T, conditions []metav1.Condition) {
 	}
 }
 
+// D10: a renewed certificate gets into the kubeconfig at once. D16: what is missing is told, and D17: what changes is heeded.
 func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
@@ -213,6 +224,7 @@ func says(conditions []metav1.Condition, name string, status metav1.ConditionSta
 	return nil
 }
 
+// D8: names of objects that belong to a RootShard are longer than its own.
 func TestLongNamesWork(t *testing.T) {
 	const name = "a123456789b123456789c123456789d123456789" // 40, the most that the definition allows
 	admin := cluster(t, host)
@@ -238,4 +250,9 @@ func TestLongNamesWork(t *testing.T) {
 	admin.Issue(t)
 	admin.Reconcile(t, kr, k.Name)
 	ready(t, operatortest.Read(t, admin, k.Name, k).Status.Conditions)
+	etcd := etcdNamed(name + "-etcd")
+	beginEtcd(t, &installation{Cluster: admin, operator: admin}, etcd)
+	if n := len(controlled(t, admin, etcd)); n < 12 {
+		t.Errorf("an etcd with a long name has only %d objects", n)
+	}
 }

@@ -3,68 +3,65 @@ package operator
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"strconv"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// writes counts the requests of a client that write.
-type writes struct {
-	next  http.RoundTripper
-	count *atomic.Int64
-}
-
-func (w writes) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method != http.MethodGet {
-		w.count.Add(1)
-	}
-	return w.next.RoundTrip(r)
-}
-
-// KCP_ROOTSHARDS is how many there are.
+// KCP_ROOTSHARDS is how many there are. With it, what the operator does in a quiet minute is looked at, too.
 func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
-	n := 10
-	if given, err := strconv.Atoi(os.Getenv("KCP_ROOTSHARDS")); err == nil {
-		n = given
+	n, err := strconv.Atoi(os.Getenv("KCP_ROOTSHARDS"))
+	measured := err == nil
+	if !measured {
+		n = 10
 	}
-	admin := cluster(t, host)
-	var written atomic.Int64
-	config := asOperator()
-	config.QPS, config.Burst = 100, 200
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return writes{next, &written} })
-	start(t, config)
-	began := time.Now()
+	admin, g := cluster(t, host), newGate(t)
+	sweep(t, admin)
+	p := g.start(t, "--metrics-secure=false")
+	p.ready(t)
+	began, reads, writes := time.Now(), g.reads.Load(), g.writes.Load()
 	for i := range n {
 		if err := admin.Create(t.Context(), shard(fmt.Sprintf("many-%d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for err := settled(t.Context(), t, admin, n); err != nil; err = settled(t.Context(), t, admin, n) {
+	for err := settled(t.Context(), t, admin); err != nil; err = settled(t.Context(), t, admin) {
 		select {
 		case <-t.Context().Done():
 			t.Fatalf("they are not Ready: %v", err)
 		case <-time.After(time.Second / 4):
 		}
 	}
-	t.Logf("%d RootShards took %v and %d writes", n, time.Since(began).Round(time.Second), written.Load())
-
-	before := reconciled(t)
-	written.Store(0)
+	now, most := p.resident(t)
+	t.Logf("%d RootShards took %v, %d reads and %d writes; the operator has %d MiB, and had %d at most", n,
+		time.Since(began).Round(time.Second), g.reads.Load()-reads, g.writes.Load()-writes, now, most)
+	if measured {
+		reads, writes = g.reads.Load(), g.writes.Load()
+		time.Sleep(time.Minute)
+		t.Logf("in a minute in which nothing changes: %d reads and %d writes", g.reads.Load()-reads, g.writes.Load()-writes)
+		if more := g.writes.Load() - writes; more != 0 {
+			t.Errorf("%d writes, though nothing has changed", more)
+		}
+	}
+	before := reconciled(t, p)
+	writes, began = g.writes.Load(), time.Now()
 	services := &corev1.ServiceList{}
-	if err := admin.List(t.Context(), services, client.InNamespace(operatortest.Namespace), client.MatchingLabels{apply.ManagedByLabel: apply.FieldOwner}); err != nil {
+	if err := admin.List(t.Context(), services, client.InNamespace(operatortest.Namespace), client.MatchingLabels{
+		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/component": "rootshard"}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range services.Items {
@@ -75,18 +72,43 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 		}
 	}
 	kcptest.Eventually(t, "all were reconciled again", func(context.Context) error {
-		if more := reconciled(t) - before; more < float64(len(services.Items)) {
+		if more := reconciled(t, p) - before; more < float64(len(services.Items)) {
 			return fmt.Errorf("%v of %d", more, len(services.Items))
 		}
 		return nil
 	})
-	if got := written.Load(); got != 0 {
+	t.Logf("%d RootShards are reconciled again: %v", len(services.Items), time.Since(began).Round(time.Second/10))
+	if got := g.writes.Load() - writes; got != 0 {
 		t.Errorf("%d writes, though nothing of what is wanted has changed", got)
+	}
+	p.stop(t)
+}
+
+// sweep removes what other tests have left, with what a garbage collector would remove.
+func sweep(t *testing.T, admin *operatortest.Cluster) {
+	t.Helper()
+	kubeconfigs := &v1alpha1.KubeconfigList{}
+	if err := admin.List(t.Context(), kubeconfigs, client.InNamespace(operatortest.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range kubeconfigs.Items {
+		kubeconfigs.Items[i].Finalizers = nil
+		if err := admin.Update(t.Context(), &kubeconfigs.Items[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []client.Object{
+		&v1alpha1.RootShard{}, &v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},
+		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &certmanager.Certificate{}, &certmanager.Issuer{},
+	} {
+		if err := admin.DeleteAllOf(t.Context(), kind, client.InNamespace(operatortest.Namespace)); err != nil {
+			t.Fatalf("%T: %v", kind, err)
+		}
 	}
 }
 
 // settled does what others do in a cluster, and tells whether that was all.
-func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster, n int) error {
+func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster) error {
 	admin.Issue(t)
 	sets := &appsv1.StatefulSetList{}
 	if err := admin.List(ctx, sets, client.InNamespace(operatortest.Namespace)); err != nil {
@@ -101,36 +123,25 @@ func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster, n i
 	if err := admin.List(ctx, list, client.InNamespace(operatortest.Namespace)); err != nil {
 		return err
 	}
-	ready := 0
+	var waiting []string
 	for _, rs := range list.Items {
-		if says(rs.Status.Conditions, "Ready", "True", "Ready") == nil {
-			ready++
+		if says(rs.Status.Conditions, "Ready", "True", "Ready") != nil {
+			waiting = append(waiting, rs.Name)
 		}
 	}
-	if ready < len(list.Items) || ready < n {
-		return fmt.Errorf("%d of %d are", ready, len(list.Items))
+	if len(waiting) > 0 {
+		return fmt.Errorf("%d of %d are not: %.200s", len(waiting), len(list.Items), strings.Join(waiting, " "))
 	}
 	return nil
 }
 
-// reconciled is how often RootShards were, in this process.
-func reconciled(t *testing.T) float64 {
+// reconciled is how often RootShards were.
+func reconciled(t *testing.T, p *process) float64 {
 	t.Helper()
-	families, err := metrics.Registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
 	sum := 0.0
-	for _, family := range families {
-		if family.GetName() != "controller_runtime_reconcile_total" {
-			continue
-		}
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == "controller" && label.GetValue() == "rootshard" {
-					sum += metric.GetCounter().GetValue()
-				}
-			}
+	for labels, value := range p.series(t, "controller_runtime_reconcile_total") {
+		if strings.Contains(labels, `controller="rootshard"`) {
+			sum += value
 		}
 	}
 	return sum
