@@ -13,19 +13,17 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
-	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/etcdbackup"
 	"github.com/kcplane/kcp/operator/etcdcluster"
+	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/kubeconfig"
 	"github.com/kcplane/kcp/operator/rootshard"
 )
@@ -41,13 +39,7 @@ type Config struct {
 }
 
 // Scheme has every type that the operator reads or writes.
-func Scheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	utilruntime.Must(certmanager.AddToScheme(scheme))
-	return scheme
-}
+func Scheme() *runtime.Scheme { return kinds.Scheme() }
 
 // Options are those of a manager. Of what others make, too, its caches hold the operator's own; of Secrets and ConfigMaps they
 // hold nothing but names, and contents are read when they are needed.

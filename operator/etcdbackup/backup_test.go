@@ -10,22 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
 )
 
-func scheme() *runtime.Scheme {
-	s := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(s))
-	utilruntime.Must(v1alpha1.AddToScheme(s))
-	utilruntime.Must(certmanager.AddToScheme(s))
-	return s
-}
+var scheme = kinds.Scheme
 
 // etcd is an EtcdCluster named x that can be used, or not.
 func etcd(available bool) *v1alpha1.EtcdCluster {

@@ -1,22 +1,16 @@
 package etcdcluster
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/operatortest"
 )
-
-var update = flag.Bool("update", false, "write what is built to testdata")
 
 // What is built is compared with files, so that a change of what runs in every installation is seen in a review.
 func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
@@ -46,44 +40,9 @@ func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
 			if monitor := serviceMonitor(cluster); monitor != nil {
 				objects = append(objects, monitor)
 			}
-			var got []byte
-			for _, object := range objects {
-				got = append(got, document(t, object)...)
-			}
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("run the tests with -update if this is wanted:\n%s", diff)
-			}
+			operatortest.Golden(t, filepath.Join("testdata", name+".golden"), objects)
 		})
 	}
-}
-
-func document(t *testing.T, object client.Object) []byte {
-	t.Helper()
-	gvk, err := apiutil.GVKForObject(object, scheme())
-	if err != nil {
-		t.Fatal(err)
-	}
-	object.GetObjectKind().SetGroupVersionKind(gvk)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(content, "status")
-	encoded, err := yaml.Marshal(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append([]byte("---\n"), encoded...)
 }
 
 func TestImagesAreThoseOfVersionsUnlessOneIsNamed(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/index"
 )
 
 // Indices of Kubeconfigs: by the Secrets that they read and write, and by the RootShard that they point at.
@@ -24,10 +25,9 @@ const (
 
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	for name, values := range map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf} {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.Kubeconfig{}, name, values); err != nil {
-			return err
-		}
+	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf}
+	if err := index.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
+		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
 		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -88,14 +88,6 @@ func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []recon
 	return requests
 }
 
-func (r *Reconciler) find(ctx context.Context, namespace, index, value string) []reconcile.Request {
-	list := &v1alpha1.KubeconfigList{}
-	if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: value}); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Kubeconfigs of an object are not found", "name", value)
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+func (r *Reconciler) find(ctx context.Context, namespace, name, value string) []reconcile.Request {
+	return index.Find(ctx, r, &v1alpha1.KubeconfigList{}, namespace, name, value)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/index"
 	"github.com/kcplane/kcp/operator/shard"
 )
 
@@ -27,10 +28,9 @@ const (
 
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	for name, values := range map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf} {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, &v1alpha1.RootShard{}, name, values); err != nil {
-			return err
-		}
+	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf}
+	if err := index.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
+		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
 		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -70,18 +70,11 @@ func configMapsOf(object client.Object) []string {
 }
 
 // referring finds the RootShards that refer to an object, and the one that a Secret was made for.
-func (r *Reconciler) referring(index string) handler.MapFunc {
+func (r *Reconciler) referring(name string) handler.MapFunc {
 	return func(ctx context.Context, object client.Object) []reconcile.Request {
-		var requests []reconcile.Request
-		if name := object.GetLabels()["operator.kcp.io/rootshard"]; name != "" {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: name}})
-		}
-		list := &v1alpha1.RootShardList{}
-		if err := r.List(ctx, list, client.InNamespace(object.GetNamespace()), client.MatchingFields{index: object.GetName()}); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "RootShards that refer to an object are not found", "name", object.GetName())
-		}
-		for i := range list.Items {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		requests := index.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), name, object.GetName())
+		if shard := object.GetLabels()["operator.kcp.io/rootshard"]; shard != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: shard}})
 		}
 		return requests
 	}

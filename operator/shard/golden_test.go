@@ -1,27 +1,20 @@
 package shard_test
 
 import (
-	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/shard"
 	"github.com/kcplane/kcp/operator/workload"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestWhatIsBuiltIsWhatTheGoldenFilesShow(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
@@ -31,29 +24,9 @@ func TestWhatIsBuiltIsWhatTheGoldenFilesShow(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			for name, objects := range build(t, read(t, file)) {
-				compare(t, strings.TrimSuffix(file, ".yaml")+"."+name+".golden", objects)
+				operatortest.Golden(t, strings.TrimSuffix(file, ".yaml")+"."+name+".golden", objects)
 			}
 		})
-	}
-}
-
-func compare(t *testing.T, golden string, objects []client.Object) {
-	t.Helper()
-	var got bytes.Buffer
-	for _, object := range objects {
-		got.Write(document(t, object))
-	}
-	if *update {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("go test ./operator/shard -update writes %s otherwise:\n%s", golden, diff)
 	}
 }
 
@@ -110,23 +83,4 @@ func build(t *testing.T, rs *v1alpha1.RootShard) map[string][]client.Object {
 		objects = append(objects, monitor)
 	}
 	return map[string][]client.Object{"certificates": slices.Concat(issuers, authorities, shard.Leaves(s)), "workload": objects}
-}
-
-func document(t *testing.T, object client.Object) []byte {
-	t.Helper()
-	gvk, err := apiutil.GVKForObject(object, operator.Scheme())
-	if err != nil {
-		t.Fatal(err)
-	}
-	object.GetObjectKind().SetGroupVersionKind(gvk)
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(content, "status")
-	encoded, err := yaml.Marshal(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append([]byte("---\n"), encoded...)
 }
