@@ -99,7 +99,7 @@ func ownNamespace() string {
 
 func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
-	config.QPS, config.Burst = 100, 200 // a new RootShard takes some 30 writes
+	config.QPS = -1 // no more than the reconcilers ask for one after the other, and the API server shares itself out fairly
 	mgr, err := ctrl.NewManager(config, s.options(os.Getenv(WatchNamespace)))
 	if err != nil {
 		return err

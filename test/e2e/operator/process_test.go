@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
@@ -207,6 +208,25 @@ func (p *process) resident(t *testing.T) (now, most int) {
 		return kilobytes >> 10
 	}
 	return field("VmRSS"), field("VmHWM")
+}
+
+// cpu is how long the process has computed.
+func (p *process) cpu(t *testing.T) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(stat), ") ") // the fields from the third on
+	fields, ticks := strings.Fields(after), 0
+	for _, field := range fields[11:13] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / 100
 }
 
 // Of two operators one works. When it is killed the other goes on after the lease has run out; when it is told to end, at once.
