@@ -46,13 +46,6 @@ spec:
 	return n.kubeconfig(t, name+"-kubeconfig")
 }
 
-// leader returns the member of etcd that leads.
-func (n *installed) leader(t *testing.T) string {
-	t.Helper()
-	n.ready(t, "etcdcluster/kcp-etcd")
-	return n.Kubectl(t, "get", "etcdcluster", "kcp-etcd", "--output=jsonpath={.status.leader}")
-}
-
 func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")
@@ -60,13 +53,6 @@ func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 		disturbance{"a pod of kcp is deleted, then the other", func() {
 			n.Replace(t, "kcp-kcp-0")
 			n.Replace(t, "kcp-kcp-1")
-		}},
-		disturbance{"the leading pod of etcd is deleted, then another", func() {
-			n.Replace(t, n.leader(t))
-			n.ready(t, "etcdcluster/kcp-etcd")
-			members := []string{"kcp-etcd-0", "kcp-etcd-1"}
-			n.Replace(t, members[(slices.Index(members, n.leader(t))+1)%2])
-			n.ready(t, "etcdcluster/kcp-etcd")
 		}},
 		disturbance{"the operator is killed with SIGKILL", func() {
 			n.untouched(t, "an operator that begins again", func() {

@@ -92,10 +92,9 @@ func restricted(t *testing.T) *hosttest.Namespace {
 func loadImages(t *testing.T) {
 	t.Helper()
 	build := func(program string) string { return hosttest.Build(t.Context(), t, root+program) }
-	kcp, operator := build("server/cmd/kcp"), build("operator/cmd/kcp-operator")
-	for _, tag := range []string{"test", "next"} {
-		host.Load(t, "localhost/kcp:"+tag, "/kcp", kcp+"=/kcp")
-		host.Load(t, "localhost/kcp-operator:"+tag, "/kcp-operator", operator+"=/kcp-operator")
+	for name, program := range map[string]string{"kcp": "server/cmd/kcp", "kcp-operator": "operator/cmd/kcp-operator"} {
+		host.Load(t, "localhost/"+name+":test", "/"+name, build(program)+"=/"+name)
+		host.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+name+":test", "localhost/"+name+":next")
 	}
 	host.Load(t, "localhost/etcd:test", "/etcd", build("test/bench/etcd")+"=/etcd")
 	host.Load(t, "localhost/etcd:v"+etcdcluster.DefaultVersion, "/etcd",
