@@ -20,10 +20,12 @@ const (
 	rootShardLabel = "operator.kcp.io/rootshard"
 	// workspaceAnnotation says where roles are bound.
 	workspaceAnnotation = "operator.kcp.io/roles-in"
+	// Beginnings of the names of a Certificate and its Secret, and of a record.
+	certificatePrefix, recordPrefix = "kubeconfig-cert-", "kubeconfig-roles-"
 )
 
 // certificateName is the name of the Certificate, and of its Secret.
-func certificateName(k *v1alpha1.Kubeconfig) string { return "kubeconfig-cert-" + k.Name }
+func certificateName(k *v1alpha1.Kubeconfig) string { return certificatePrefix + k.Name }
 
 // group is the one that roles are bound to. A Kubeconfig that is made anew under the same name has another, so that
 // certificates of the old one stay without roles.
@@ -34,7 +36,7 @@ func group(k *v1alpha1.Kubeconfig) string { return "kubeconfig:" + string(k.UID)
 func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: k.Namespace, Name: "kubeconfig-roles-" + string(k.UID),
+			Namespace: k.Namespace, Name: recordPrefix + string(k.UID),
 			Labels: map[string]string{ownerLabel: string(k.UID), rootShardLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
 		},
 		Type: corev1.SecretTypeOpaque,

@@ -2,6 +2,7 @@ package kubeconfig
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	var retry time.Duration
 	for i := range secrets.Items {
 		secret := &secrets.Items[i]
+		if !strings.HasPrefix(secret.Name, certificatePrefix) && secret.Name != recordPrefix+request.Name {
+			continue // the garbage collector's, or a copy that somebody has made of it
+		}
 		if !r.unbound(ctx, request.Name, secret) {
 			retry = again
 			continue

@@ -25,8 +25,9 @@ func (n *installed) untouched(t *testing.T, what string, by func()) {
 	}
 }
 
-// guest asks for one more access, which shows that the operator works, and returns its kubeconfig.
-func (n *installed) guest(t *testing.T, name string) string {
+// guest asks for one more access, which shows that the operator works, and returns its kubeconfig. Before it has it, something
+// may happen.
+func (n *installed) guest(t *testing.T, name string, meanwhile ...func()) string {
 	t.Helper()
 	n.Apply(t, `
 apiVersion: operator.kcp.io/v1alpha1
@@ -42,6 +43,9 @@ spec:
   authorization:
     clusterRoleBindings: {clusterRoles: [cluster-admin]}
 `)
+	for _, happens := range meanwhile {
+		happens()
+	}
 	n.ready(t, "kubeconfig/"+name)
 	return n.kubeconfig(t, name+"-kubeconfig")
 }
@@ -56,8 +60,7 @@ func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 		}},
 		disturbance{"the operator is killed with SIGKILL", func() {
 			n.untouched(t, "an operator that begins again", func() {
-				n.operator.Kill(t, n.operator.pod(t))
-				n.guest(t, "after-kill")
+				n.guest(t, "after-kill", func() { n.operator.Kill(t, n.operator.pod(t)) })
 			})
 		}},
 		disturbance{"the operator is upgraded with helm", func() {
