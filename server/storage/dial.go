@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
@@ -22,6 +23,10 @@ import (
 
 const (
 	dialTimeout = 20 * time.Second
+	// A member that is gone without a word is noticed after silence, or after unheard without an answer to what was sent. Another
+	// one is tried soon, and often: behind a Service that may be the same address.
+	silence, unheard     = 10 * time.Second, 5 * time.Second
+	redialMin, redialMax = 50 * time.Millisecond, 2 * time.Second
 	// reachTimeout is how long etcd may take to be there when the server starts.
 	reachTimeout, reachInterval = time.Minute, 2 * time.Second
 )
@@ -44,12 +49,20 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig) (*clientv3
 		Endpoints:            config.ServerList,
 		TLS:                  tlsConfig,
 		DialTimeout:          dialTimeout,
-		DialKeepAliveTime:    30 * time.Second,
-		DialKeepAliveTimeout: 10 * time.Second,
-		DialOptions: []grpc.DialOption{grpc.WithDisableServiceConfig(), grpc.WithStatsHandler(
+		DialKeepAliveTime:    silence,
+		DialKeepAliveTimeout: unheard,
+		DialOptions: []grpc.DialOption{grpc.WithDisableServiceConfig(), redial(), grpc.WithStatsHandler(
 			// The provider is that of the process: the server sets it when it has read what to trace.
 			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
 		)},
+	})
+}
+
+// redial says how soon a connection is tried again, and how long one may take.
+func redial() grpc.DialOption {
+	return grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
+		MinConnectTimeout: unheard,
 	})
 }
 

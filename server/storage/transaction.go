@@ -104,20 +104,16 @@ func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernet
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 { // a change of what exists is in no transaction
-		return t.Interface.OptimisticPut(ctx, key, value, revision, options)
+		return putAgain(ctx, t.Interface, key, value, revision, options)
 	}
 	p.held = append(p.held, put{key, value, options})
 	if !p.last {
 		return etcdkubernetes.PutResponse{Succeeded: true}, nil
 	}
-	absent, puts := make([]clientv3.Cmp, len(p.held)), make([]clientv3.Op, len(p.held))
-	for i, h := range p.held {
-		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
-		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
-	}
-	done, err := t.kv.Txn(ctx).If(absent...).Then(puts...).Commit()
-	if err != nil {
-		return etcdkubernetes.PutResponse{}, err
-	}
-	return etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}, nil
+	return commitAgain(ctx, t.kv, p.held)
+}
+
+// OptimisticDelete implements etcdkubernetes.Interface.
+func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+	return deleteAgain(ctx, t.Interface, key, revision, options)
 }

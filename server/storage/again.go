@@ -1,0 +1,122 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// patience is for how long a write is tried again. An election takes some seconds.
+	patience = 10 * time.Second
+	// firstAnswer is how long etcd may take to answer the first try. Each one after that may take twice as long as the one
+	// before: what is only slow is not asked ever more.
+	firstAnswer = 2 * time.Second
+	// tryPause is between two tries.
+	tryPause = 50 * time.Millisecond
+)
+
+// again does a write until etcd answers it. An etcd of several members gives no answer, and does not tell whether the write was
+// done, while it elects a leader, and when the member that was asked goes away. The write must be one that is done once
+// at most, since it names the revision that it replaces. If lost is not nil, it may have been done by a try before the one that was
+// answered, which failed with that error.
+func again[R any](ctx context.Context, write func(context.Context) (R, error)) (response R, lost, err error) {
+	answer, end := firstAnswer, time.Now().Add(patience)
+	for {
+		response, err = try(ctx, answer, write)
+		if err == nil || ctx.Err() != nil || !unanswered(err) || time.Now().After(end) {
+			return response, lost, err
+		}
+		lost = err
+		select {
+		case <-time.After(tryPause):
+		case <-ctx.Done():
+			return response, lost, lost
+		}
+		answer *= 2
+	}
+}
+
+func try[R any](ctx context.Context, answer time.Duration, write func(context.Context) (R, error)) (R, error) {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	return write(ctx)
+}
+
+// unanswered reports whether an error leaves open if etcd did what it was asked to, and will do it if asked again.
+func unanswered(err error) bool {
+	var known rpctypes.EtcdError
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return true
+	case errors.As(err, &known):
+		return known.Code() == codes.Unavailable
+	case status.Code(err) == codes.Unknown: // a leader that is about to hand over says so in words only
+		return strings.Contains(err.Error(), "raft proposal dropped")
+	}
+	return status.Code(err) == codes.Unavailable
+}
+
+// putAgain is OptimisticPut of kv, done again until etcd answers.
+func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+	options.GetOnFailure = true
+	response, lost, err := again(ctx, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
+		return kv.OptimisticPut(ctx, key, value, revision, options)
+	})
+	if err != nil || response.Succeeded || lost == nil {
+		return response, err
+	}
+	if response.KV != nil && bytes.Equal(response.KV.Value, value) {
+		return etcdkubernetes.PutResponse{Succeeded: true, Revision: response.KV.ModRevision}, nil
+	}
+	return etcdkubernetes.PutResponse{}, lost // it may have been done, and replaced
+}
+
+// deleteAgain is OptimisticDelete of kv, done again until etcd answers.
+func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+	options.GetOnFailure = true
+	response, lost, err := again(ctx, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
+		return kv.OptimisticDelete(ctx, key, revision, options)
+	})
+	switch {
+	case err != nil || response.Succeeded || lost == nil:
+		return response, err
+	case response.KV == nil:
+		response.Succeeded = true
+		return response, nil
+	case response.KV.CreateRevision > revision:
+		return etcdkubernetes.DeleteResponse{}, lost // it may have been done, and what was deleted was made anew
+	}
+	return response, nil
+}
+
+// commitAgain stores all of what is held, or nothing if anything of it exists.
+func commitAgain(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
+	absent, puts := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held))
+	for i, h := range held {
+		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
+		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
+	}
+	done, lost, err := again(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+		return kv.Txn(ctx).If(absent...).Then(puts...).Else(clientv3.OpGet(held[0].key)).Commit()
+	})
+	switch {
+	case err != nil:
+		return etcdkubernetes.PutResponse{}, err
+	case done.Succeeded || lost == nil:
+		return etcdkubernetes.PutResponse{Succeeded: done.Succeeded, Revision: done.Header.Revision}, nil
+	}
+	first := done.Responses[0].GetResponseRange().Kvs
+	if len(first) == 1 && bytes.Equal(first[0].Value, held[0].value) {
+		return etcdkubernetes.PutResponse{Succeeded: true, Revision: first[0].ModRevision}, nil
+	}
+	return etcdkubernetes.PutResponse{}, lost
+}
