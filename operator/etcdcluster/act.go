@@ -200,11 +200,7 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
 		pods = max(pods, m.ordinal+1)
 	}
-	authorities, err := s.authorities(ctx)
-	if err != nil {
-		return retriable(err)
-	}
-	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: authorities}
+	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}

@@ -73,9 +73,9 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		fmt.Sprintf("--advertise-client-urls=https://%s:%d", host, ClientPort),
 		fmt.Sprintf("--listen-metrics-urls=http://0.0.0.0:%d", MetricsPort),
 		"--client-cert-auth=true",
-		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + serverMount + "/ca.crt",
+		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + trustMount + "/" + trustedClients,
 		"--peer-client-cert-auth=true",
-		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key", "--peer-trusted-ca-file=" + peerMount + "/ca.crt",
+		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key", "--peer-trusted-ca-file=" + trustMount + "/" + trustedPeers,
 		// Whoever has a certificate of the peers' own authority is a peer. That its address is the one that DNS knows is no
 		// proof of more, and not true for a while after a pod has moved.
 		"--peer-skip-client-san-verification=true",

@@ -1,12 +1,15 @@
 package etcdcluster
 
 import (
+	"encoding/pem"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
 	"github.com/kcplane/kcp/operator/pki"
 )
 
@@ -15,6 +18,13 @@ func serverName(cluster string) string   { return cluster + "-server" }
 func peerName(cluster string) string     { return cluster + "-peer" }
 func operatorName(cluster string) string { return cluster + "-operator" }
 func peerCAName(cluster string) string   { return cluster + "-peer-ca" }
+func trustName(cluster string) string    { return cluster + "-trust" }
+
+// Keys of the Secret of whom members trust.
+const (
+	trustedClients = "clients.crt"
+	trustedPeers   = "peers.crt"
+)
 
 // certificates builds the authorities, then the leaves. The names cover every member that there may ever be, so that
 // certificates stay as they are when the cluster is scaled.
@@ -54,4 +64,20 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 	c := pki.Certificate(r)
 	c.Spec.PrivateKey.Algorithm, c.Spec.PrivateKey.Size, c.Spec.PrivateKey.Encoding = "ECDSA", 256, "PKCS8"
 	return c
+}
+
+// trust builds the Secret of whom members trust, of the Secrets of the two authorities: these, and nobody who vouches for them.
+// An issuer of the user's signs for others, too, and whoever has a certificate from there would be let in. That is who ca.crt of
+// a certificate tells, and the chain behind an authority.
+func trust(cluster *v1alpha1.EtcdCluster, clients, peers *corev1.Secret) (*corev1.Secret, error) {
+	data := map[string][]byte{}
+	for key, secret := range map[string]*corev1.Secret{trustedClients: clients, trustedPeers: peers} {
+		block, _ := pem.Decode(secret.Data[corev1.TLSCertKey])
+		if block == nil || block.Type != "CERTIFICATE" {
+			return nil, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued anew",
+				secret.Name, corev1.TLSCertKey)
+		}
+		data[key] = pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
+	}
+	return &corev1.Secret{ObjectMeta: meta(cluster, trustName(cluster.Name)), Type: corev1.SecretTypeOpaque, Data: data}, nil
 }

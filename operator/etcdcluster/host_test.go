@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -193,7 +194,7 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 		"$(POD_NAME)."+peerServiceName("x")+"."+p.Namespace+".svc.cluster.local", h.address(ordinal),
 		"$(POD_NAME)", p.Name, "0.0.0.0", h.address(ordinal),
 		dataMount, filepath.Join(h.dir, volume), toldMount+"/"+toldFile, filepath.Join(h.dir, string(p.UID)+".start"),
-		serverMount, filepath.Join(h.dir, "x-server"), peerMount, filepath.Join(h.dir, "x-peer"),
+		serverMount, h.mount("x-server"), peerMount, h.mount("x-peer"), trustMount, h.mount("x-trust"),
 	)
 	var args []string
 	for _, arg := range p.Spec.Containers[0].Args {
@@ -211,10 +212,53 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 type authority struct {
 	certificate *x509.Certificate
 	key         *ecdsa.PrivateKey
-	pem         []byte
+	chain       []byte // its certificate and those above it, but for the last one
+	root        []byte // that last one, which vouches for itself
 }
 
-// issue does what cert-manager does, and writes the Secrets into files, as the kubelet does.
+// certify returns a certificate that an authority signs, and as what it signs others.
+func (by *authority) certify(t *testing.T, template *x509.Certificate, key *ecdsa.PrivateKey) (certificate []byte, as *authority) {
+	t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber, template.BasicConstraintsValid = serial, true
+	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth}
+	if template.IsCA {
+		template.KeyUsage, template.ExtKeyUsage = template.KeyUsage|x509.KeyUsageCertSign, nil
+	}
+	signer := by
+	if by == nil { // the self-signed one
+		signer = &authority{certificate: template, key: key}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.certificate, key.Public(), signer.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if by == nil {
+		return certificate, &authority{certificate: parsed, key: key, root: certificate}
+	}
+	return certificate, &authority{certificate: parsed, key: key, chain: slices.Concat(certificate, by.chain), root: by.root}
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// issue does what cert-manager does.
 func (h *host) issue() {
 	list := &certmanager.CertificateList{}
 	h.must(h.List(h.t.Context(), list))
@@ -228,47 +272,39 @@ func (h *host) issue() {
 	}
 }
 
+// sign issues a certificate, which may have been issued before: authorities keep their keys.
 func (h *host) sign(c *certmanager.Certificate) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	h.must(err)
-	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
-	h.must(err)
-	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: c.Spec.CommonName}, DNSNames: c.Spec.DNSNames, IsCA: c.Spec.IsCA,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+	key := newKey(h.t)
+	if before := h.issuers[c.Name]; before != nil {
+		key = before.key
 	}
-	if c.Spec.IsCA {
-		template.KeyUsage |= x509.KeyUsageCertSign
-		template.ExtKeyUsage = nil
-	}
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: c.Spec.CommonName}, DNSNames: c.Spec.DNSNames, IsCA: c.Spec.IsCA}
 	if len(c.Spec.DNSNames) > 0 { // members have no names here
 		for ordinal := range most {
 			template.IPAddresses = append(template.IPAddresses, net.ParseIP(h.address(ordinal)))
 		}
 	}
-	by := h.issuers[c.Spec.IssuerRef.Name]
-	if by == nil { // the self-signed one
-		by = &authority{certificate: template, key: key}
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, by.certificate, key.Public(), by.key)
-	h.must(err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	h.must(err)
-	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	certificate, as := h.issuers[c.Spec.IssuerRef.Name].certify(h.t, template, key)
 	if c.Spec.IsCA {
-		parsed, err := x509.ParseCertificate(der)
-		h.must(err)
-		h.issuers[c.Name] = &authority{certificate: parsed, key: key, pem: text}
-		by = h.issuers[c.Name]
+		h.issuers[c.Name] = as
 	}
+	if len(as.chain) > 0 {
+		certificate = as.chain
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	h.must(err)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Spec.SecretName}, Data: map[string][]byte{
-		"tls.crt": text, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), "ca.crt": by.pem}}
+		"tls.crt": certificate, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), "ca.crt": as.root}}
+	h.must(client.IgnoreNotFound(h.Delete(h.t.Context(), secret.DeepCopy())))
 	h.must(h.Create(h.t.Context(), secret))
-	directory := filepath.Join(h.dir, c.Name)
+}
+
+// mount writes a Secret into files, as the kubelet does.
+func (h *host) mount(name string) string {
+	directory := filepath.Join(h.dir, name)
 	h.must(os.MkdirAll(directory, 0o700))
-	for file, content := range secret.Data {
+	for file, content := range operatortest.Read(h.t, h.Cluster, name, &corev1.Secret{}).Data {
 		h.must(os.WriteFile(filepath.Join(directory, file), content, 0o600))
 	}
+	return directory
 }

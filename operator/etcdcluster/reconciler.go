@@ -31,7 +31,7 @@ import (
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
@@ -61,6 +61,8 @@ type scope struct {
 	*Reconciler
 	cluster *v1alpha1.EtcdCluster
 	secret  *corev1.Secret // that the members accept the operator by
+	// authorities is a hash of whom the members trust.
+	authorities string
 	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
 	certificatesErr error
 	// complaint is what somebody has to change, though the members are looked after meanwhile.
@@ -170,7 +172,10 @@ func (s *scope) prepare(ctx context.Context) error {
 			s.certificatesErr = conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", wanted.Name, why)
 		}
 	}
-	return s.readSecret(ctx)
+	if err := s.readSecret(ctx); err != nil {
+		return err
+	}
+	return s.applyTrust(ctx)
 }
 
 // applyOptional makes or removes what a spec can do without.
@@ -202,7 +207,7 @@ func (s *scope) applyOptional(ctx context.Context) error {
 // readSecret waits for every Secret that a pod mounts, or else it would start without.
 func (s *scope) readSecret(ctx context.Context) error {
 	for _, name := range []string{serverName(s.cluster.Name), peerName(s.cluster.Name), ClientSecretName(s.cluster.Name), operatorName(s.cluster.Name)} {
-		secret, err := s.readKeys(ctx, name)
+		secret, err := s.readKeys(ctx, name, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt")
 		if err != nil {
 			return err
 		}
@@ -211,13 +216,13 @@ func (s *scope) readSecret(ctx context.Context) error {
 	return nil
 }
 
-func (s *scope) readKeys(ctx context.Context, name string) (*corev1.Secret, error) {
+func (s *scope) readKeys(ctx context.Context, name string, keys ...string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, secret)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, err
 	}
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt"} {
+	for _, key := range keys {
 		if len(secret.Data[key]) > 0 {
 			continue
 		}
@@ -229,17 +234,25 @@ func (s *scope) readKeys(ctx context.Context, name string) (*corev1.Secret, erro
 	return secret, nil
 }
 
-// authorities is a hash of whom the members trust. They read it when they start, so that pods are replaced when it changes.
-func (s *scope) authorities(ctx context.Context) (string, error) {
-	sum := sha256.New()
-	for _, name := range []string{serverName(s.cluster.Name), peerName(s.cluster.Name)} {
-		secret, err := s.readKeys(ctx, name)
+// applyTrust tells members whom to trust. They read it when they start, so that pods are replaced when it changes.
+func (s *scope) applyTrust(ctx context.Context) error {
+	var authorities []*corev1.Secret
+	for _, name := range []string{ClientIssuerName(s.cluster.Name), peerCAName(s.cluster.Name)} {
+		secret, err := s.readKeys(ctx, name, corev1.TLSCertKey)
 		if err != nil {
-			return "", err
+			return err
 		}
-		sum.Write(secret.Data["ca.crt"])
+		authorities = append(authorities, secret)
 	}
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+	trusted, err := trust(s.cluster, authorities[0], authorities[1])
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	sum.Write(trusted.Data[trustedClients])
+	sum.Write(trusted.Data[trustedPeers])
+	s.authorities = hex.EncodeToString(sum.Sum(nil)[:8])
+	return apply.All(ctx, s.Client, s.cluster, trusted)
 }
 
 func (s *scope) hostOf(ordinal int) string {

@@ -35,8 +35,12 @@ type rig struct {
 
 func newRig(t *testing.T, members int32) *rig {
 	t.Helper()
-	cluster := operatortest.New(scheme(), &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"},
-		Spec: v1alpha1.EtcdClusterSpec{Replicas: &members}})
+	return newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: &members})
+}
+
+func newRigOf(t *testing.T, spec v1alpha1.EtcdClusterSpec) *rig {
+	t.Helper()
+	cluster := operatortest.New(scheme(), &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
 	h := newHost(t, cluster)
 	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
 		Repository: "etcd", Version: DefaultVersion, host: func(c *v1alpha1.EtcdCluster, member string) string {

@@ -22,6 +22,7 @@ const (
 	toldFile        = "start"
 	serverMount     = "/etc/etcd/server"
 	peerMount       = "/etc/etcd/peer"
+	trustMount      = "/etc/etcd/trust"
 	user            = 65532
 	inputAnnotation = "input.operator.kcp.io/authorities"
 )
@@ -106,6 +107,7 @@ func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
 		Containers: []corev1.Container{container(cluster, m)},
 		Volumes: []corev1.Volume{
 			secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
+			secretVolume("trust", trustName(cluster.Name)),
 			{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 				Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
 					APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},
@@ -156,7 +158,8 @@ func container(cluster *v1alpha1.EtcdCluster, m members) corev1.Container {
 		LivenessProbe:  probe("/livez", 10, 6),
 		ReadinessProbe: probe("/readyz", 3, 2),
 		VolumeMounts: []corev1.VolumeMount{
-			mount(dataVolume, dataMount), mount("server", serverMount), mount("peer", peerMount), mount("told", toldMount),
+			mount(dataVolume, dataMount), mount("server", serverMount), mount("peer", peerMount),
+			mount("trust", trustMount), mount("told", toldMount),
 		},
 	}
 }
