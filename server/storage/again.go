@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -24,14 +23,13 @@ const (
 	tryPause = 50 * time.Millisecond
 )
 
-// again does a write until etcd answers it. An etcd of several members gives no answer, and does not tell whether the write was
-// done, while it elects a leader, and when the member that was asked goes away. The write must be one that is done once
-// at most, since it names the revision that it replaces. If lost is not nil, it may have been done by a try before the one that was
-// answered, which failed with that error.
-func again[R any](ctx context.Context, write func(context.Context) (R, error)) (response R, lost, err error) {
-	answer, end := firstAnswer, time.Now().Add(patience)
-	for {
-		response, err = try(ctx, answer, write)
+// again asks etcd until it answers. An etcd of several members gives no answer, and does not tell whether a write was done, while
+// it elects a leader, and when the member that was asked goes away. A write must be one that is done once at most, since it names
+// the revision that it replaces. If lost is not nil, it may have been done by a try before the one that was answered, which
+// failed with that error. The first try takes as long as answer at most; zero stands for no limit.
+func again[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (response R, lost, err error) {
+	for end := time.Now().Add(patience); ; answer *= 2 {
+		response, err = try(ctx, answer, ask)
 		if err == nil || ctx.Err() != nil || !unanswered(err) || time.Now().After(end) {
 			return response, lost, err
 		}
@@ -41,34 +39,33 @@ func again[R any](ctx context.Context, write func(context.Context) (R, error)) (
 		case <-ctx.Done():
 			return response, lost, lost
 		}
-		answer *= 2
 	}
 }
 
-func try[R any](ctx context.Context, answer time.Duration, write func(context.Context) (R, error)) (R, error) {
+func try[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (R, error) {
+	if answer == 0 {
+		return ask(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	return write(ctx)
+	return ask(ctx)
 }
 
-// unanswered reports whether an error leaves open if etcd did what it was asked to, and will do it if asked again.
+// unanswered reports whether an error leaves open if etcd did what it was asked to, and it will do it if asked again. Words
+// without a code come from a leader that is about to hand over, and from what is in between when a member stops.
 func unanswered(err error) bool {
 	var known rpctypes.EtcdError
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return true
-	case errors.As(err, &known):
+	if errors.As(err, &known) {
 		return known.Code() == codes.Unavailable
-	case status.Code(err) == codes.Unknown: // a leader that is about to hand over says so in words only
-		return strings.Contains(err.Error(), "raft proposal dropped")
 	}
-	return status.Code(err) == codes.Unavailable
+	s, ok := status.FromError(err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && (s.Code() == codes.Unavailable || s.Code() == codes.Unknown)
 }
 
 // putAgain is OptimisticPut of kv, done again until etcd answers.
 func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	options.GetOnFailure = true
-	response, lost, err := again(ctx, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
+	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
 		return kv.OptimisticPut(ctx, key, value, revision, options)
 	})
 	if err != nil || response.Succeeded || lost == nil {
@@ -83,7 +80,7 @@ func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, valu
 // deleteAgain is OptimisticDelete of kv, done again until etcd answers.
 func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	options.GetOnFailure = true
-	response, lost, err := again(ctx, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
+	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
 		return kv.OptimisticDelete(ctx, key, revision, options)
 	})
 	switch {
@@ -105,7 +102,7 @@ func commitAgain(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernete
 		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
 		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
 	}
-	done, lost, err := again(ctx, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return kv.Txn(ctx).If(absent...).Then(puts...).Else(clientv3.OpGet(held[0].key)).Commit()
 	})
 	switch {

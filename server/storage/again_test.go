@@ -90,6 +90,7 @@ func TestAWriteWithoutAnAnswerIsDoneOnce(t *testing.T) {
 		"done, and replaced":               {done: true, since: replaced, lost: true},
 		"somebody else was first":          {since: replaced, lost: true},
 		"a leader hands over":              {since: nothing, err: status.Error(codes.Unknown, "raft proposal dropped")},
+		"a stopping server breaks off":     {since: nothing, err: status.Error(codes.Unknown, "unexpected HTTP status code received from server: 200 (OK)")},
 		"it took too long":                 {done: true, since: nothing, err: context.DeadlineExceeded},
 		"the connection is gone":           {since: nothing, err: status.Error(codes.Unavailable, "error reading from server: EOF")},
 		"the answer says that it is wrong": {since: nothing, err: rpctypes.ErrRequestTooLarge, lost: true},

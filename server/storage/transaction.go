@@ -94,10 +94,21 @@ type transactions struct {
 
 // List implements etcdkubernetes.Interface.
 func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
-	if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
-		return t.ahead.list(ctx, t.Interface, prefix, opts)
-	}
-	return t.Interface.List(ctx, prefix, opts)
+	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.ListResponse, error) {
+		if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
+			return t.ahead.list(ctx, t.Interface, prefix, opts)
+		}
+		return t.Interface.List(ctx, prefix, opts)
+	})
+	return response, err
+}
+
+// Get implements etcdkubernetes.Interface.
+func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
+	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.GetResponse, error) {
+		return t.Interface.Get(ctx, key, opts)
+	})
+	return response, err
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
