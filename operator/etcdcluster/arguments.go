@@ -71,6 +71,8 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		fmt.Sprintf("--initial-advertise-peer-urls=https://%s:%d", host, PeerPort),
 		fmt.Sprintf("--listen-client-urls=https://0.0.0.0:%d", ClientPort),
 		fmt.Sprintf("--advertise-client-urls=https://%s:%d", host, ClientPort),
+		// Where nothing but gRPC is served, a member that stops lets requests come to their end.
+		fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", httpPort),
 		fmt.Sprintf("--listen-metrics-urls=http://0.0.0.0:%d", MetricsPort),
 		"--client-cert-auth=true",
 		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + trustMount + "/" + trustedClients,

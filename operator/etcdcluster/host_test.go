@@ -192,7 +192,7 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 	h.must(err)
 	replace := strings.NewReplacer(
 		"$(POD_NAME)."+peerServiceName("x")+"."+p.Namespace+".svc.cluster.local", h.address(ordinal),
-		"$(POD_NAME)", p.Name, "0.0.0.0", h.address(ordinal),
+		"$(POD_NAME)", p.Name, "0.0.0.0", h.address(ordinal), "127.0.0.1", h.address(ordinal),
 		dataMount, filepath.Join(h.dir, volume), toldMount+"/"+toldFile, filepath.Join(h.dir, string(p.UID)+".start"),
 		serverMount, h.mount("x-server"), peerMount, h.mount("x-peer"), trustMount, h.mount("x-trust"),
 	)

@@ -12,6 +12,7 @@ const (
 	ClientPort  = 2379
 	PeerPort    = 2380
 	MetricsPort = 8080
+	httpPort    = 2381 // inside of the pod
 )
 
 // ClientServiceName returns the name of the Service of the members that are ready.

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,15 +24,11 @@ func (r *rig) asks(certificate tls.Certificate) error {
 	r.must(err)
 	config.Certificates = []tls.Certificate{certificate}
 	config.MaxVersion = tls.VersionTLS12 // where who is refused learns of it in the handshake
-	transport := &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet,
-		"https://"+net.JoinHostPort(r.address(0), strconv.Itoa(ClientPort))+"/version", nil)
-	r.must(err)
-	response, err := transport.RoundTrip(request)
+	connection, err := tls.Dial("tcp", net.JoinHostPort(r.address(0), strconv.Itoa(ClientPort)), config)
 	if err != nil {
 		return err
 	}
-	return response.Body.Close()
+	return connection.Close()
 }
 
 func (r *rig) pair(secret string) tls.Certificate {
