@@ -24,7 +24,7 @@ build: ## Build bin/kcp, the plugins of kubectl and the operator.
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
-	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues
+	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues ./bundle
 
 # What a release of Kubernetes writes into its programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -73,6 +73,46 @@ etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod a
 		$(ETCD_IMAGES)/etcd-member=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
 	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_BEFORE).tar -user 65532 -image 'localhost/etcd:$(ETCD_BEFORE)=/etcd' \
 		$(ETCD_IMAGES)/before/etcd-member=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
+
+IMAGES     = $(BIN)/images
+REPOSITORY = ghcr.io/kcplane
+VERSION    = $(shell sed -n 's/^appVersion: //p' charts/kcp-operator/Chart.yaml)
+ARCHS      = amd64 arm64
+comma      = ,
+LAYOUT     = $(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(ARCHS)) -user 65532 -label org.opencontainers.image.source=https://github.com/kcplane/kcp \
+	-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.version
+
+.PHONY: images
+images: ## Pack the images of a release, for ARCHS, into bin/images, and print their digests.
+	cd tools && $(GO) build -o $(BIN)/ ./image
+	rm -rf $(IMAGES)
+	for arch in $(ARCHS); do export CGO_ENABLED=0 GOOS=linux GOARCH=$$arch; \
+		$(GO) build -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/ ./server/cmd/kcp ./operator/cmd/... && \
+		$(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/before/ ./operator/cmd/etcd-member || exit 1; \
+	done
+	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp:$(VERSION)=/kcp $(BIN)/linux-{arch}/kcp=/kcp
+	$(LAYOUT)=$(VERSION) -image $(REPOSITORY)/kcp-operator:$(VERSION)=/kcp-operator $(BIN)/linux-{arch}/kcp-operator=/kcp-operator
+	$(LAYOUT)=$(ETCD_VERSION) -image $(REPOSITORY)/etcd:$(ETCD_VERSION)=/etcd \
+		$(BIN)/linux-{arch}/etcd-member=/etcd $(BIN)/linux-{arch}/etcd-snapshot=/etcd-snapshot
+	$(LAYOUT)=$(ETCD_BEFORE) -image $(REPOSITORY)/etcd:$(ETCD_BEFORE)=/etcd \
+		$(BIN)/linux-{arch}/before/etcd-member=/etcd $(BIN)/linux-{arch}/etcd-snapshot=/etcd-snapshot
+
+.PHONY: bundle
+bundle: ## Make the bundle for the Operator Lifecycle Manager of config/, and check it.
+	cd tools && $(GO) build -o $(BIN)/ ./bundle
+	$(BIN)/bundle -o bundle config
+
+.PHONY: bundle-image
+bundle-image: ## Pack the bundle of a release, which names the images of bin/images by digest, and add it to them.
+	cd tools && $(GO) build -o $(BIN)/ ./bundle ./image
+	$(BIN)/bundle -o $(BIN)/bundle-$(VERSION) -images $(IMAGES) config
+	$(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(ARCHS)) \
+		$$(sed -n 's/^  \(.*\): \(.*\)$$/-label \1=\2/p' bundle/metadata/annotations.yaml) \
+		-image $(REPOSITORY)/kcp-operator-bundle:$(VERSION)= $(BIN)/bundle-$(VERSION)/manifests=/manifests $(BIN)/bundle-$(VERSION)/metadata=/metadata
+
+.PHONY: push-images
+push-images: ## Push the images of bin/images to REGISTRY (registry.example.com/path), or to where releases are.
+	$(BIN)/image -push $(IMAGES) $(if $(REGISTRY),-registry $(REGISTRY))
 
 .PHONY: host-packages
 host-packages: ## Install what the host cluster needs of Debian.
@@ -157,7 +197,7 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 
 # The API groups that the server itself serves.
 SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
-GENERATED = api charts config operator server/customresources/system
+GENERATED = api bundle charts config operator server/customresources/system
 
 .PHONY: generate
 generate: tools ## Generate deep copies and definitions from the types in api/.
@@ -169,6 +209,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
 	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
 	$(BIN)/chartvalues charts/kcp-operator
+	$(BIN)/bundle -o bundle config
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/operator-framework/api/pkg/manifests"
+	"github.com/operator-framework/api/pkg/operators/v1alpha1"
+	"sigs.k8s.io/yaml"
+)
+
+const config = "../../config"
+
+// made makes the bundle in a directory.
+func made(t *testing.T) string {
+	t.Helper()
+	s, err := read(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := write(s, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestTheBundleIsWhatConfigSays(t *testing.T) {
+	dir := made(t)
+	if err := check(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := manifests.GetBundleFromDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := read(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(bundle.V1CRDs) != len(s.definitions) || len(s.definitions) == 0 {
+		t.Errorf("it has %d definitions of %d", len(bundle.V1CRDs), len(s.definitions))
+	}
+	var examples []map[string]any
+	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil || len(examples) != len(s.samples) {
+		t.Errorf("it has %d examples of %d: %v", len(examples), len(s.samples), err)
+	}
+	var granted int
+	strategy := bundle.CSV.Spec.InstallStrategy.StrategySpec
+	for _, p := range append(strategy.Permissions, strategy.ClusterPermissions...) {
+		granted += len(p.Rules)
+	}
+	if granted != len(s.rules)+len(s.leaderRules) {
+		t.Errorf("it grants %d rules of %d", granted, len(s.rules)+len(s.leaderRules))
+	}
+	found := false
+	for _, v := range strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers[0].Env {
+		found = found || v.Name == "WATCH_NAMESPACE" && v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "metadata.annotations['olm.targetNamespaces']"
+	}
+	if !found {
+		t.Error("the operator is not told which namespaces are selected")
+	}
+	for _, owned := range bundle.CSV.Spec.CustomResourceDefinitions.Owned {
+		if owned.Kind == "Kubeconfig" && !has(owned.SpecDescriptors, "secretRef.name", asSecret) {
+			t.Errorf("the Secret of a Kubeconfig is not shown: %+v", owned.SpecDescriptors)
+		}
+	}
+}
+
+func has(descriptors []v1alpha1.SpecDescriptor, path, as string) bool {
+	for _, d := range descriptors {
+		if d.Path == path && len(d.XDescriptors) == 1 && d.XDescriptors[0] == as {
+			return true
+		}
+	}
+	return false
+}
+
+func TestAReleaseNamesImagesByDigest(t *testing.T) {
+	s, err := read(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csv, err := s.clusterServiceVersion()
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := "sha256:" + strings.Repeat("ab", 32)
+	var index struct {
+		Manifests []map[string]any `json:"manifests"`
+	}
+	for _, image := range csv.Spec.RelatedImages {
+		index.Manifests = append(index.Manifests, map[string]any{
+			"digest": digest, "annotations": map[string]string{"org.opencontainers.image.ref.name": image.Image},
+		})
+	}
+	layout, out := t.TempDir(), t.TempDir()
+	put := func() {
+		text, err := json.Marshal(index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(layout, "index.json"), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	if err := run(config, layout, out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(out, "manifests", packageName+".clusterserviceversion.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), "@"+digest); n != 6 { // three related, two in the Deployment, one shown
+		t.Errorf("%d images are named by digest:\n%s", n, text)
+	}
+	index.Manifests = index.Manifests[1:]
+	put()
+	if err := run(config, layout, out); err == nil || !strings.Contains(err.Error(), "has no image ghcr.io/kcplane/etcd") {
+		t.Errorf("with an image missing: %v", err)
+	}
+}
+
+// The catalogs of others refuse what is refused here.
+func TestABundleThatCatalogsRefuseIsRefused(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change func(*source)
+		want   string
+	}{
+		{"no provider", func(s *source) { s.base.Spec.Provider.Name = "" }, "Provider.Name"},
+		{"a capability that there is not", func(s *source) { s.base.Annotations["capabilities"] = "Anything" }, "capabilities"},
+		{"a category that there is not", func(s *source) { s.base.Annotations["categories"] = "Anything" }, "categor"},
+		{"an impossible version of Kubernetes", func(s *source) { s.base.Spec.MinKubeVersion = "new" }, "MinKubeVersion"},
+		{"no icon", func(s *source) { s.icon = nil }, "Icon"},
+		{"an install mode less", func(s *source) { s.base.Spec.InstallModes = s.base.Spec.InstallModes[1:] }, "OwnNamespace"},
+		{"an example of a kind that there is not", func(s *source) { s.samples[0]["kind"] = "Other" }, "provided API"},
+		{"a kind without an example", func(s *source) { s.samples = s.samples[1:] }, "example"},
+		{"an invalid definition", func(s *source) {
+			s.definitions[0].text = []byte(strings.Replace(string(s.definitions[0].text), "type: integer", "type: number-ish", 1))
+		}, "number-ish"},
+		{"a definition less", func(s *source) { s.definitions[0].text = s.definitions[1].text }, "not found in bundle"},
+		{"no requests", func(s *source) { s.operator().Resources.Requests = nil }, "resource requests"},
+		{"a version that is none", func(s *source) { s.version = "1" }, "Major.Minor.Patch"},
+		{"a rule for everything", func(s *source) { s.rules[0].Resources = []string{"*"} }, `says "*"`},
+		{"an image without a tag", func(s *source) { s.base.Spec.RelatedImages[0].Image = "ghcr.io/kcplane/etcd" }, "is called"},
+		{"a privileged container", func(s *source) { s.operator().SecurityContext.Privileged = new(true) }, "privileges"},
+		{"a pod that may be root", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext = nil }, "root"},
+		{"a pod in the network of its node", func(s *source) { s.deployment.Spec.Template.Spec.HostNetwork = true }, "shares"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := read(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.change(s)
+			dir := t.TempDir()
+			if err = write(s, dir); err == nil {
+				err = check(dir, false)
+			}
+			if err == nil || !strings.Contains(strings.ToLower(err.Error()), strings.ToLower(test.want)) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestTheAnnotationsMustLeadToTheBundle(t *testing.T) {
+	for annotation, value := range map[string]string{
+		"mediatype": "helm", "manifests": "other/", "metadata": "manifests/", "package": "other", "channel.default": "stable",
+	} {
+		dir := made(t)
+		file := filepath.Join(dir, "metadata/annotations.yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var content struct {
+			Annotations map[string]string `json:"annotations"`
+		}
+		if err := yaml.Unmarshal(text, &content); err != nil {
+			t.Fatal(err)
+		}
+		content.Annotations["operators.operatorframework.io.bundle."+annotation+".v1"] = value
+		if text, err = yaml.Marshal(content); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := check(dir, false); err == nil {
+			t.Errorf("%s: %s is not refused", annotation, value)
+		}
+	}
+}
