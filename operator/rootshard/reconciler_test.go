@@ -308,6 +308,12 @@ func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
 			t.Errorf("%+v: got %s, want %s", test.spec, rs.Status.Image, test.want)
 		}
 	}
+	w = newWorld(external())
+	w.reconciler.DefaultImage = "localhost:5000/kcp@sha256:34"
+	w.settle(t)
+	if rs := w.reconcile(t); rs.Status.Image != w.reconciler.DefaultImage {
+		t.Errorf("of a release that names images by digest, it is %s", rs.Status.Image)
+	}
 }
 
 func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {

@@ -89,14 +89,14 @@ func (s *scope) optional(ctx context.Context, component *workload.Component) err
 // image is the one that the spec names; or the one that was chosen when the pods were first made, if the spec does not name
 // another repository; or else the default.
 func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
-	repository, tag, _ := cutTag(standard)
+	repository, version := cutVersion(standard)
 	if spec == nil {
 		spec = &v1alpha1.ImageSpec{}
 	}
 	if spec.Repository != "" {
 		repository = spec.Repository
 	}
-	switch before, _, _ := cutTag(chosen); {
+	switch before, _ := cutVersion(chosen); {
 	case spec.Digest != "":
 		return repository + "@" + spec.Digest
 	case spec.Tag != "":
@@ -104,19 +104,19 @@ func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
 	case chosen != "" && (spec.Repository == "" || before == spec.Repository):
 		return chosen
 	default:
-		return repository + ":" + tag
+		return repository + version
 	}
 }
 
-// cutTag splits repository:tag and repository@digest. A colon before the last slash is that of a port.
-func cutTag(image string) (repository, tag string, found bool) {
-	if repository, digest, ok := strings.Cut(image, "@"); ok {
-		return repository, digest, true
+// cutVersion splits an image into its repository, and :tag or @digest. A colon before the last slash is that of a port.
+func cutVersion(image string) (repository, version string) {
+	if i := strings.IndexByte(image, '@'); i >= 0 {
+		return image[:i], image[i:]
 	}
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		return image[:i], image[i+1:], true
+		return image[:i], image[i:]
 	}
-	return image, "", false
+	return image, ""
 }
 
 // available reports whether kcp can be used, and whether all pods are as they are to be.
