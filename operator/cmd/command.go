@@ -29,9 +29,13 @@ import (
 // WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
 const WatchNamespace = "WATCH_NAMESPACE"
 
+// leaseName is the Lease that the operator who works holds.
+const leaseName = "kcp-operator.operator.kcp.io"
+
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete,namespace=kcp-operator
+// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=kcp-operator
 
 // settings are the flags.
 type settings struct {
@@ -123,7 +127,7 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 
 func (s *settings) options(namespaces string) ctrl.Options {
 	o := operator.Options()
-	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = s.leaderElect, "kcp-operator.operator.kcp.io", s.leaderElectionNamespace
+	o.LeaderElection, o.LeaderElectionID, o.LeaderElectionNamespace = s.leaderElect, leaseName, s.leaderElectionNamespace
 	o.LeaderElectionReleaseOnCancel = true
 	o.HealthProbeBindAddress = s.probeAddress
 	o.GracefulShutdownTimeout = new(20 * time.Second)
