@@ -68,6 +68,7 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 			return s.run(ctrl.SetupSignalHandler(), config)
 		},
 	}
+	command.AddCommand(checkCommand())
 	fs := command.Flags()
 	fs.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address that serves metrics, such as :8443. 0: none.")
 	fs.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics with TLS, to clients that may read them.")

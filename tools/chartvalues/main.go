@@ -1,5 +1,6 @@
 // Command chartvalues makes what people and programs read of a chart's values from the comments in its values.yaml, so that
-// there is one place to say it: the table in README.md, below the heading Values, and values.schema.json.
+// there is one place to say it: the table in README.md, below the heading Values, and values.schema.json. The type of a value
+// is that of its default; a last line "schema: {…}" of a comment says in JSON Schema what else is known of it.
 //
 //	chartvalues charts/kcp-operator
 package main
@@ -9,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,6 +61,8 @@ func write(chart string) error {
 type value struct {
 	path        string
 	description string
+	// constraints are what the comment adds to the schema.
+	constraints map[string]any
 	node        *yaml.Node
 	// children of a group. A mapping whose keys have no comments is one value: anything can be in it.
 	children []value
@@ -78,7 +82,10 @@ func read(content []byte) (value, error) {
 func (v *value) descend() error {
 	for i := 0; i+1 < len(v.node.Content); i += 2 {
 		key, node := v.node.Content[i], v.node.Content[i+1]
-		child := value{path: strings.TrimPrefix(v.path+"."+key.Value, "."), description: comment(key), node: node}
+		child := value{path: strings.TrimPrefix(v.path+"."+key.Value, "."), node: node}
+		if err := child.comment(key.HeadComment); err != nil {
+			return fmt.Errorf("%s: %w", child.path, err)
+		}
 		if node.Kind == yaml.MappingNode && commented(node) {
 			if err := child.descend(); err != nil {
 				return err
@@ -100,12 +107,21 @@ func commented(mapping *yaml.Node) bool {
 	return false
 }
 
-func comment(key *yaml.Node) string {
-	lines := strings.Split(key.HeadComment, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimSpace(strings.TrimPrefix(lines[i], "#"))
+// comment takes apart what is written above a value.
+func (v *value) comment(text string) error {
+	var words []string
+	for _, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(strings.TrimPrefix(line, "#"))
+		if constraints, ok := strings.CutPrefix(line, "schema: "); ok {
+			if err := yaml.Unmarshal([]byte(constraints), &v.constraints); err != nil {
+				return err
+			}
+			continue
+		}
+		words = append(words, line)
 	}
-	return strings.Join(lines, " ")
+	v.description = strings.Join(words, " ")
+	return nil
 }
 
 // schema is what a value may be.
@@ -140,6 +156,7 @@ func (v *value) schema() map[string]any {
 			s["type"] = "string"
 		}
 	}
+	maps.Copy(s, v.constraints)
 	return s
 }
 

@@ -13,6 +13,7 @@ image:
   # the image.
   repository: example.com/image
 # Number of pods | more.
+# schema: {minimum: 0}
 replicas: 1
 # What a pod needs.
 resources:
@@ -36,7 +37,7 @@ names: []
 	}
 	for _, part := range []string{
 		`"image":{"additionalProperties":false,"properties":{"repository":{"description":"Repository of the image.","type":"string"}},"type":"object"}`,
-		`"replicas":{"description":"Number of pods | more.","type":"integer"}`, `"type":"array"`,
+		`"replicas":{"description":"Number of pods | more.","minimum":0,"type":"integer"}`, `"type":"array"`,
 	} {
 		if !strings.Contains(string(schema), part) {
 			t.Errorf("%s is not in\n%s", part, schema)
@@ -46,6 +47,12 @@ names: []
 
 func TestAValueWithoutACommentIsRefused(t *testing.T) {
 	if _, err := read([]byte("group:\n  # described\n  a: 1\n  b: 2\n")); err == nil || !strings.Contains(err.Error(), "group.b") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestConstraintsThatAreNoYAMLAreRefused(t *testing.T) {
+	if _, err := read([]byte("# Described.\n# schema: {minimum\na: 1\n")); err == nil || !strings.Contains(err.Error(), "a: ") {
 		t.Errorf("got %v", err)
 	}
 }

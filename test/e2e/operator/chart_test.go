@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -139,5 +140,56 @@ func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
 	roles := render(t)["ClusterRole"]
 	if len(roles) != 1 {
 		t.Errorf("an operator of all namespaces has %d ClusterRoles", len(roles))
+	}
+}
+
+func TestValuesThatCannotWorkAreRefused(t *testing.T) {
+	helm, err := kcptest.Binary("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{
+		"image.pullPolicy=Sometimes", "image.digest=sha256:1234", "image.tag=a b", "kcpImage=ghcr.io/kcplane/kcp", "etcdRepository=example.com/etcd@sha256:1",
+		"watchNamespaces={Team}", "replicas=-1", "logging.encoder=xml", "logging.level=loud", "metrics.port=8081", "metrics.serviceMonitor.interval=often",
+		"imagePullSecrets={secret}", "unknown=1", "nodeSelector.pool.a=b", "affinity.node=a", "fullnameOverride=Operator",
+	} {
+		value, _, _ := strings.Cut(setting, "=")
+		out, err := exec.CommandContext(t.Context(), helm, "template", "release", chart, "--set="+setting).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), strings.SplitN(value, ".", 2)[0]) {
+			t.Errorf("%s: %v\n%s", setting, err, out)
+		}
+	}
+	digest := strings.Repeat("0", 64)
+	render(t, "image.digest=sha256:"+digest, "kcpImage=localhost:5000/kcp@sha256:"+digest, "etcdRepository=localhost:5000/etcd", "logging.level=5",
+		"watchNamespaces={team-a}", "imagePullSecrets[0].name=secret", "metrics.serviceMonitor.interval=30s", "extraEnv[0].name=A,extraEnv[0].value=b")
+}
+
+// The pod of helm test must not be taken for one of the operator, and may read what it looks at.
+func TestHelmTestMayReadTheOperatorOnly(t *testing.T) {
+	objects := render(t)
+	pod := objects["Pod"][0]
+	if pod.GetAnnotations()["helm.sh/hook"] != "test" {
+		t.Errorf("%s is no test", pod.GetName())
+	}
+	selector, _, err := unstructured.NestedStringMap(objects["Deployment"][0].Object, "spec", "selector", "matchLabels")
+	if err != nil || labels.SelectorFromSet(selector).Matches(labels.Set(pod.GetLabels())) {
+		t.Errorf("the operator's selector %v matches it: %v", selector, err)
+	}
+	found := false
+	for _, role := range objects["Role"] {
+		if role.GetName() != pod.GetName() {
+			continue
+		}
+		found = true
+		rules, _, _ := unstructured.NestedSlice(role.Object, "rules")
+		for _, rule := range rules {
+			rule := rule.(map[string]any)
+			if verbs, _ := json.Marshal(rule["verbs"]); string(verbs) != `["get"]` || rule["resourceNames"] == nil {
+				t.Errorf("it may do more than read one object: %v", rule)
+			}
+		}
+	}
+	if !found {
+		t.Error("it has no Role")
 	}
 }

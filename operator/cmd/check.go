@@ -1,0 +1,157 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/certmanager"
+)
+
+// check looks whether an operator is ready to work.
+type check struct {
+	client.Reader
+	served     discovery.ServerResourcesInterface
+	deployment client.ObjectKey
+	leader     bool
+	now        func() time.Time
+}
+
+func checkCommand() *cobra.Command {
+	var c check
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "check",
+		Short: "Tells whether the operator is ready to work, and what is missing",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			config, err := ctrl.GetConfig()
+			if err != nil {
+				return err
+			}
+			if c.Reader, err = client.New(config, client.Options{Scheme: operator.Scheme()}); err != nil {
+				return err
+			}
+			if c.served, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+				return err
+			}
+			c.now = time.Now
+			ctx, cancel := context.WithTimeout(command.Context(), timeout)
+			defer cancel()
+			return c.await(ctx, command.OutOrStdout())
+		},
+	}
+	fs := command.Flags()
+	fs.StringVar(&c.deployment.Namespace, "namespace", "kcp-operator", "Namespace of the operator.")
+	fs.StringVar(&c.deployment.Name, "deployment", "kcp-operator", "Deployment of the operator.")
+	fs.BoolVar(&c.leader, "leader", true, "Whether the operator's pods agree on the one that works.")
+	fs.DurationVar(&timeout, "timeout", 2*time.Minute, "How long to wait for what is missing.")
+	if kubeconfig := flag.CommandLine.Lookup("kubeconfig"); kubeconfig != nil {
+		fs.AddGoFlag(kubeconfig)
+	}
+	return command
+}
+
+// await looks until nothing is missing, or the context ends, and prints what it finds.
+func (c *check) await(ctx context.Context, out io.Writer) error {
+	for _, look := range []func(context.Context) (string, error){c.kinds, c.certManager, c.available, c.working} {
+		var found string
+		var missing error
+		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+			found, missing = look(ctx)
+			return missing == nil, nil
+		})
+		if err != nil {
+			return cmp.Or(missing, err)
+		}
+		if found != "" {
+			fmt.Fprintln(out, found)
+		}
+	}
+	return nil
+}
+
+// kinds looks whether the cluster has all kinds of the operator.
+func (c *check) kinds(context.Context) (string, error) {
+	var kinds []string
+	for kind, of := range operator.Scheme().KnownTypes(v1alpha1.SchemeGroupVersion) {
+		if _, ok := reflect.New(of).Interface().(client.Object); ok {
+			kinds = append(kinds, kind)
+		}
+	}
+	slices.Sort(kinds)
+	return c.has(v1alpha1.SchemeGroupVersion, kinds, "install the definitions of the operator, which its chart has with crds.create=true")
+}
+
+func (c *check) certManager(context.Context) (string, error) {
+	return c.has(certmanager.SchemeGroupVersion, []string{"Certificate", certmanager.IssuerKind}, "install cert-manager: https://cert-manager.io/docs/installation/")
+}
+
+// has looks whether a version of an API has kinds.
+func (c *check) has(version schema.GroupVersion, kinds []string, otherwise string) (string, error) {
+	list, err := c.served.ServerResourcesForGroupVersion(version.String())
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("looking for the kinds of %s: %w", version, err)
+	}
+	there := map[string]bool{}
+	if list != nil {
+		for _, resource := range list.APIResources {
+			there[resource.Kind] = true
+		}
+	}
+	if missing := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool { return there[kind] }); len(missing) > 0 {
+		return "", fmt.Errorf("the cluster has no %s of %s: %s", strings.Join(missing, ", "), version, otherwise)
+	}
+	return fmt.Sprintf("The cluster has %s of %s.", strings.Join(kinds, ", "), version), nil
+}
+
+// available looks whether a pod of the operator is ready, and none of an older kind runs.
+func (c *check) available(ctx context.Context) (string, error) {
+	deployment := &appsv1.Deployment{}
+	if err := c.Get(ctx, c.deployment, deployment); err != nil {
+		return "", fmt.Errorf("looking for the operator: %w", err)
+	}
+	status := deployment.Status
+	if status.ObservedGeneration < deployment.Generation || status.AvailableReplicas == 0 || status.UpdatedReplicas < status.Replicas {
+		return "", fmt.Errorf("of %d pods of Deployment %s %d are available and %d are up to date: kubectl describe deployment --namespace %s %s",
+			status.Replicas, c.deployment, status.AvailableReplicas, status.UpdatedReplicas, c.deployment.Namespace, c.deployment.Name)
+	}
+	return fmt.Sprintf("Deployment %s is available.", c.deployment), nil
+}
+
+// working looks whether one of the pods has said lately that it works.
+func (c *check) working(ctx context.Context) (string, error) {
+	if !c.leader {
+		return "", nil
+	}
+	lease := &coordinationv1.Lease{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.deployment.Namespace, Name: leaseName}, lease); err != nil {
+		return "", fmt.Errorf("no pod of the operator works yet: %w", err)
+	}
+	spec := lease.Spec
+	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil ||
+		c.now().After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds)*time.Second)) {
+		return "", fmt.Errorf("no pod of the operator holds the Lease %s/%s: kubectl logs --namespace %s deployment/%s",
+			c.deployment.Namespace, leaseName, c.deployment.Namespace, c.deployment.Name)
+	}
+	pod, _, _ := strings.Cut(*spec.HolderIdentity, "_")
+	return fmt.Sprintf("Pod %s works.", pod), nil
+}
