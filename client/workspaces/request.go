@@ -31,27 +31,21 @@ func Each(one reconcile.Reconciler) reconcile.TypedReconciler[Request] {
 
 // Lift lets a handler that is written for one cluster enqueue requests for the one that each object is in.
 func Lift(one handler.EventHandler) handler.TypedEventHandler[client.Object, Request] {
-	in := func(ctx context.Context, object client.Object, q workqueue.TypedRateLimitingInterface[Request]) (context.Context, lifted) {
-		cluster := ClusterOf(object)
-		return In(ctx, cluster), lifted{cluster: cluster, queue: q}
-	}
 	return handler.TypedFuncs[client.Object, Request]{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[Request]) {
-			ctx, l := in(ctx, e.Object, q)
-			one.Create(ctx, e, l)
-		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[Request]) {
-			ctx, l := in(ctx, e.ObjectNew, q)
-			one.Update(ctx, e, l)
-		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[Request]) {
-			ctx, l := in(ctx, e.Object, q)
-			one.Delete(ctx, e, l)
-		},
-		GenericFunc: func(ctx context.Context, e event.GenericEvent, q workqueue.TypedRateLimitingInterface[Request]) {
-			ctx, l := in(ctx, e.Object, q)
-			one.Generic(ctx, e, l)
-		},
+		CreateFunc:  lift(one.Create, func(e event.CreateEvent) client.Object { return e.Object }),
+		UpdateFunc:  lift(one.Update, func(e event.UpdateEvent) client.Object { return e.ObjectNew }),
+		DeleteFunc:  lift(one.Delete, func(e event.DeleteEvent) client.Object { return e.Object }),
+		GenericFunc: lift(one.Generic, func(e event.GenericEvent) client.Object { return e.Object }),
+	}
+}
+
+// lift makes a function for events in one cluster one for those in the cluster of their object.
+func lift[E any](
+	one func(context.Context, E, workqueue.TypedRateLimitingInterface[reconcile.Request]), object func(E) client.Object,
+) func(context.Context, E, workqueue.TypedRateLimitingInterface[Request]) {
+	return func(ctx context.Context, e E, q workqueue.TypedRateLimitingInterface[Request]) {
+		cluster := ClusterOf(object(e))
+		one(In(ctx, cluster), e, lifted{cluster: cluster, queue: q})
 	}
 }
 
