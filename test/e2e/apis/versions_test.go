@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
-	"sigs.k8s.io/yaml"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -24,15 +23,6 @@ var (
 	oldBindings = apisv1alpha1.SchemeGroupVersion.WithResource("apibindings")
 	newBindings = apisv1alpha2.SchemeGroupVersion.WithResource("apibindings")
 )
-
-func parse(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	if err := yaml.UnmarshalStrict([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
-	}
-	return u
-}
 
 const oldExport = `
 apiVersion: apis.kcp.io/v1alpha1
@@ -97,7 +87,7 @@ func TestAnExportIsTheSameInBothVersions(t *testing.T) {
 		defer w.Stop()
 		watches[resource.GroupVersion().String()] = w
 	}
-	if _, err := client.Resource(oldExports).Create(ctx, parse(t, oldExport), metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(oldExports).Create(ctx, kcptest.Parse(t, oldExport), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for version, w := range watches {
@@ -195,7 +185,7 @@ func TestABindingIsTheSameInBothVersions(t *testing.T) {
 	cluster := server.Cluster(t)
 	client := cluster.Dynamic(t, kcptest.Masters)
 	cluster.Apply(t, newExport)
-	created, err := client.Resource(newBindings).Create(ctx, parse(t, `
+	created, err := client.Resource(newBindings).Create(ctx, kcptest.Parse(t, `
 apiVersion: apis.kcp.io/v1alpha2
 kind: APIBinding
 metadata: {name: demo}

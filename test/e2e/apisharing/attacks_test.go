@@ -19,7 +19,7 @@ import (
 func limit(t *testing.T, p, consumer *kcptest.Cluster) {
 	t.Helper()
 	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
-	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
@@ -55,7 +55,7 @@ func TestAnIdentityInTheURLIsNoWayAroundRules(t *testing.T) {
 	// What the server writes into a status is the server's.
 	bound := fmt.Sprintf(`{"status":{"boundResources":[{"group":"example.org","resource":"widgets","schema":{"name":"x","UID":"x","identityHash":%q}}]}}`, identity)
 	for _, suffix := range []string{"", ":", ":" + identity} {
-		resource := bindings
+		resource := kcptest.APIBindings
 		resource.Resource += suffix
 		if _, err := inside.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, []byte(bound), metav1.PatchOptions{}, "status"); err == nil {
 			t.Errorf("the status of an APIBinding was written as %s", resource.Resource)
@@ -81,7 +81,7 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 	client := thief.Dynamic(t, kcptest.Alice)
 	stolen := []byte(fmt.Sprintf(`{"status":{"identityHash":%q}}`, identity))
 	for _, suffix := range []string{"", ":", ":" + identity} {
-		resource := exports
+		resource := kcptest.APIExports
 		resource.Resource += suffix
 		if _, err := client.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, stolen, metav1.PatchOptions{}, "status"); err == nil {
 			t.Errorf("the status of an APIExport was written as %s", resource.Resource)
@@ -92,16 +92,16 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": "born"},
 		"spec": map[string]any{}, "status": map[string]any{"identityHash": identity},
 	}}
-	if _, err := client.Resource(exports).Create(ctx, born, metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(kcptest.APIExports).Create(ctx, born, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	thief.Kubectl(t, "create", "secret", "generic", "stolen", "--from-literal=key="+identity)
 	named := []byte(`{"spec":{"identity":{"secretRef":{"name":"stolen","namespace":"default"}}}}`)
-	if _, err := client.Resource(exports).Patch(ctx, "widgets", types.MergePatchType, named, metav1.PatchOptions{}); err != nil {
+	if _, err := client.Resource(kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, named, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the export tells that the secret is of another identity", func(ctx context.Context) error {
-		e, err := client.Resource(exports).Get(ctx, "widgets", metav1.GetOptions{})
+		e, err := client.Resource(kcptest.APIExports).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -112,7 +112,7 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 	})
 	// A claim by the identity sees what consumers of the thief accept, and no consumer has.
 	claim := []byte(fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"example.org","resource":"gadgets","verbs":["*"],"identityHash":%q}]}}`, identity))
-	if _, err := client.Resource(exports).Patch(ctx, "widgets", types.MergePatchType, claim, metav1.PatchOptions{}); err != nil {
+	if _, err := client.Resource(kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, claim, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{"*", consumer.Name} {
@@ -124,7 +124,7 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"widgets", "born"} {
-		e, err := thief.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, name, metav1.GetOptions{})
+		e, err := thief.Objects(t, kcptest.APIExports).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -166,7 +166,7 @@ func TestSubresourcesForgeNoLabels(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	consumer := server.Cluster(t)
-	namespaces := consumer.Dynamic(t, kcptest.Masters).Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	namespaces := consumer.Objects(t, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	const forged = "claimed.internal.apis.kcp.io/forged"
 	patched, err := namespaces.Patch(ctx, "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"`+forged+`":"x"}}}`), metav1.PatchOptions{}, "status")
 	if err != nil || patched.GetLabels()[forged] != "" {
@@ -190,11 +190,11 @@ func TestAnExportThatLostANameReachesNothing(t *testing.T) {
 	bind(t, consumer, one)
 	second := binding(two)
 	second.SetName("second")
-	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
+	if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the second binding has found its export", func(ctx context.Context) error {
-		_, err := view(t, kcptest.Masters, two, consumer.Name).Resource(bindings).Get(ctx, "second", metav1.GetOptions{})
+		_, err := view(t, kcptest.Masters, two, consumer.Name).Resource(kcptest.APIBindings).Get(ctx, "second", metav1.GetOptions{})
 		return err
 	})
 	inside := view(t, kcptest.Masters, two, consumer.Name).Resource(widgets).Namespace("default")
@@ -230,7 +230,7 @@ spec:
 	}
 	kcptest.Eventually(t, "what is claimed is seen", list)
 	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
-	if _, err := owner.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
+	if _, err := owner.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the policy of the export that is claimed from holds", func(ctx context.Context) error { return forbidden(list(ctx)) })

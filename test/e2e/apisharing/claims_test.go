@@ -28,7 +28,7 @@ func configMap(name string, labels map[string]any) *unstructured.Unstructured {
 func claiming(t *testing.T, p *kcptest.Cluster, verbs string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"","resource":"configmaps","verbs":[%s]}]}}`, verbs)
-	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -40,7 +40,7 @@ func accept(t *testing.T, consumer *kcptest.Cluster, state, verbs, selector stri
 	if state == "" {
 		patch = `{"spec":{"permissionClaims":[]}}`
 	}
-	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := consumer.Objects(t, kcptest.APIBindings).Patch(kcptest.Context(t), "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -75,7 +75,7 @@ func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
 	for _, c := range []*kcptest.Cluster{generous, careful, silent} {
 		bind(t, c, p)
 		for _, name := range []string{"red", "blue"} {
-			if _, err := c.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default").Create(ctx, configMap(name, map[string]any{"color": name}), metav1.CreateOptions{}); err != nil {
+			if _, err := c.Objects(t, configMaps).Namespace("default").Create(ctx, configMap(name, map[string]any{"color": name}), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,7 +114,7 @@ func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
 
 	accept(t, generous, "Rejected", `"*"`, everyObject)
 	sees(t, p, "*", "red", "applied")
-	if err := careful.Dynamic(t, kcptest.Masters).Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+	if err := careful.Objects(t, kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	sees(t, p, "*")
@@ -135,7 +135,7 @@ func TestVerbsOfAClaimAreThoseThatBothSidesName(t *testing.T) {
 	_, err = inside.Apply(ctx, "applied", configMap("applied", nil), metav1.ApplyOptions{FieldManager: "provider"})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	kcptest.Eventually(t, "the binding tells of the difference", func(ctx context.Context) error {
-		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
 	claiming(t, p, `"*"`)
 	bind(t, consumer, p)
 	accept(t, consumer, "Accepted", `"*"`, `{"matchLabels":{"color":"red"}}`)
-	client := consumer.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default")
+	client := consumer.Objects(t, configMaps).Namespace("default")
 	var key, value string
 	kcptest.Eventually(t, "an object is labelled", func(ctx context.Context) error {
 		made, err := client.Create(ctx, configMap("red-"+kcptest.Suffix(), map[string]any{"color": "red"}), metav1.CreateOptions{})

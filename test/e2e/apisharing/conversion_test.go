@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -62,27 +61,28 @@ func timer(version, name, field string, value int64) *unstructured.Unstructured 
 	}}
 }
 
+func timersIn(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.org", Version: version, Resource: "timers"}
+}
+
 func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 	t.Parallel()
 	p, consumer := server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
 	p.Apply(t, timers)
 	kcptest.Eventually(t, "the conversion is accepted", func(ctx context.Context) error {
-		_, err := p.Dynamic(t, kcptest.Masters).Resource(schemas.GroupVersion().WithResource("apiconversions")).Create(ctx, parsed(t, rules(60)), metav1.CreateOptions{})
+		_, err := p.Objects(t, schemas.GroupVersion().WithResource("apiconversions")).Create(ctx, kcptest.Parse(t, rules(60)), metav1.CreateOptions{})
 		return err
 	})
-	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
+	if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waitForPhase(t, consumer, "Bound")
-	in := func(version string) schema.GroupVersionResource {
-		return schema.GroupVersionResource{Group: "example.org", Version: version, Resource: "timers"}
-	}
 	client := consumer.Dynamic(t, kcptest.Masters)
 	wait := func(what, version, name, field string, want int64) {
 		t.Helper()
 		kcptest.Eventually(t, what, func(ctx context.Context) error {
-			got, err := client.Resource(in(version)).Namespace("default").Get(ctx, name, metav1.GetOptions{})
+			got, err := client.Resource(timersIn(version)).Namespace("default").Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -95,20 +95,20 @@ func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 		})
 	}
 	kcptest.Eventually(t, "a timer can be made", func(ctx context.Context) error {
-		_, err := client.Resource(in("v1")).Namespace("default").Create(ctx, timer("v1", "tea", "seconds", 150), metav1.CreateOptions{})
+		_, err := client.Resource(timersIn("v1")).Namespace("default").Create(ctx, timer("v1", "tea", "seconds", 150), metav1.CreateOptions{})
 		return err
 	})
 	wait("v1 reads as v2", "v2", "tea", "minutes", 2)
-	if _, err := client.Resource(in("v2")).Namespace("default").Create(ctx, timer("v2", "egg", "minutes", 5), metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(timersIn("v2")).Namespace("default").Create(ctx, timer("v2", "egg", "minutes", 5), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wait("v2 is stored as v1", "v1", "egg", "seconds", 300)
 	// What v2 cannot express survives a change through it.
-	if _, err := client.Resource(in("v2")).Namespace("default").Patch(ctx, "tea", types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := client.Resource(timersIn("v2")).Namespace("default").Patch(ctx, "tea", types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wait("nothing was lost", "v1", "tea", "seconds", 150)
-	list, err := view(t, kcptest.Masters, p, "*").Resource(in("v2")).List(ctx, metav1.ListOptions{})
+	list, err := view(t, kcptest.Masters, p, "*").Resource(timersIn("v2")).List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 {
 		t.Errorf("the provider sees %v, %v", list, err)
 	}
@@ -117,10 +117,10 @@ func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 	p.Apply(t, rules(61))
 	kcptest.Eventually(t, "the new rules hold", func(ctx context.Context) error {
 		name := "timer-" + kcptest.Suffix()
-		if _, err := client.Resource(in("v2")).Namespace("default").Create(ctx, timer("v2", name, "minutes", 1), metav1.CreateOptions{}); err != nil {
+		if _, err := client.Resource(timersIn("v2")).Namespace("default").Create(ctx, timer("v2", name, "minutes", 1), metav1.CreateOptions{}); err != nil {
 			return err
 		}
-		got, err := client.Resource(in("v1")).Namespace("default").Get(ctx, name, metav1.GetOptions{})
+		got, err := client.Resource(timersIn("v1")).Namespace("default").Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -134,12 +134,12 @@ func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 func TestAConversionHasToFitItsSchema(t *testing.T) {
 	t.Parallel()
 	p := server.Cluster(t)
-	client := p.Dynamic(t, kcptest.Masters).Resource(schemas.GroupVersion().WithResource("apiconversions"))
-	_, err := client.Create(kcptest.Context(t), parsed(t, rules(60)), metav1.CreateOptions{})
+	client := p.Objects(t, schemas.GroupVersion().WithResource("apiconversions"))
+	_, err := client.Create(kcptest.Context(t), kcptest.Parse(t, rules(60)), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonInvalid) // there is no schema of its name
 	p.Apply(t, timers)
 	for what, wrong := range map[string]string{"field": "spec.hours", "transformation": "self +"} {
-		conversion := parsed(t, rules(60))
+		conversion := kcptest.Parse(t, rules(60))
 		list, _, _ := unstructured.NestedSlice(conversion.Object, "spec", "conversions")
 		list[0].(map[string]any)["rules"].([]any)[0].(map[string]any)[what] = wrong
 		if err := unstructured.SetNestedSlice(conversion.Object, list, "spec", "conversions"); err != nil {
@@ -148,13 +148,4 @@ func TestAConversionHasToFitItsSchema(t *testing.T) {
 		_, err := client.Create(kcptest.Context(t), conversion, metav1.CreateOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
 	}
-}
-
-func parsed(t *testing.T, manifest string) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-		t.Fatal(err)
-	}
-	return u
 }

@@ -17,7 +17,7 @@ import (
 // defaultBinding returns the name and the status and claims of the one binding of a workspace that not every workspace has.
 func defaultBinding(t *testing.T, ctx context.Context, workspace *kcptest.Cluster) (name, text string) {
 	t.Helper()
-	list, err := workspace.Dynamic(t, kcptest.Masters).Resource(bindings).List(ctx, metav1.ListOptions{})
+	list, err := workspace.Objects(t, kcptest.APIBindings).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ spec:
 				}
 				return fmt.Errorf("it is %s", text)
 			})
-			if err := made.Dynamic(t, kcptest.Masters).Resource(bindings).Delete(ctx, binding, metav1.DeleteOptions{}); err != nil {
+			if err := made.Objects(t, kcptest.APIBindings).Delete(ctx, binding, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]string{"InitializeOnly": "", "Maintain": binding}[mode]
@@ -77,7 +77,7 @@ spec:
 				}
 				return nil
 			})
-			client := p.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces)
+			client := p.Objects(t, kcptest.Workspaces)
 			if err := client.Delete(ctx, "of-"+name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}

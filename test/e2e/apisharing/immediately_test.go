@@ -15,7 +15,7 @@ import (
 func bindAndWatch(t *testing.T, consumer, provider *kcptest.Cluster) {
 	t.Helper()
 	ctx := kcptest.Context(t)
-	client := consumer.Dynamic(t, kcptest.Masters).Resource(bindings)
+	client := consumer.Objects(t, kcptest.APIBindings)
 	made, err := client.Create(ctx, binding(provider), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestWhatIsBoundIsServedFromThatMomentOn(t *testing.T) {
 	for range 25 {
 		consumer := server.Cluster(t)
 		bindAndWatch(t, consumer, p)
-		if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(ctx, widget("one", 1), metav1.CreateOptions{}); err != nil {
+		if _, err := consumer.Objects(t, widgets).Namespace("default").Create(ctx, widget("one", 1), metav1.CreateOptions{}); err != nil {
 			t.Errorf("the consumer: %v", err)
 		}
 		if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).List(ctx, metav1.ListOptions{}); err != nil {
@@ -58,14 +58,14 @@ func TestThePolicyOfAProviderHoldsFromTheFirstRequestOn(t *testing.T) {
 	p := provider(t)
 	ctx := kcptest.Context(t)
 	limit := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
-	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		consumer := server.Cluster(t)
 		consumer.Grant(t, kcptest.Alice, "cluster-admin")
 		client := consumer.Dynamic(t, kcptest.Alice).Resource(widgets).Namespace("default")
-		if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
+		if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for bound := false; !bound; {

@@ -18,7 +18,7 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	const annotation = "internal.apis.kcp.io/unused-since"
 	p, consumer := provider(t), server.Cluster(t)
 	bind(t, consumer, p)
-	schema, err := p.Dynamic(t, kcptest.Masters).Resource(schemas).Get(ctx, "v1.widgets.example.org", metav1.GetOptions{})
+	schema, err := p.Objects(t, schemas).Get(ctx, "v1.widgets.example.org", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	})
 	unbind := func() {
 		t.Helper()
-		client := consumer.Dynamic(t, kcptest.Masters).Resource(bindings)
+		client := consumer.Objects(t, kcptest.APIBindings)
 		if err := client.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}

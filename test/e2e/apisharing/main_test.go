@@ -22,8 +22,6 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	bindings  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
-	exports   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
 	schemas   = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
 	endpoints = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 	widgets   = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
@@ -81,12 +79,7 @@ func provider(t *testing.T) *kcptest.Cluster {
 
 func waitForIdentity(t *testing.T, provider *kcptest.Cluster, export string) {
 	t.Helper()
-	kcptest.Eventually(t, "the export has an identity", func(ctx context.Context) error {
-		if identity(t, ctx, provider, export) == "" {
-			return fmt.Errorf("it has none")
-		}
-		return nil
-	})
+	kcptest.WaitForStatus(t, provider.Objects(t, kcptest.APIExports), export, "", "identityHash")
 }
 
 func identityOf(t *testing.T, ctx context.Context, provider *kcptest.Cluster) string {
@@ -96,34 +89,22 @@ func identityOf(t *testing.T, ctx context.Context, provider *kcptest.Cluster) st
 
 func identity(t *testing.T, ctx context.Context, provider *kcptest.Cluster, export string) string {
 	t.Helper()
-	e, err := provider.Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, export, metav1.GetOptions{})
+	hash, err := kcptest.StatusField(ctx, provider.Objects(t, kcptest.APIExports), export, "identityHash")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hash, _, _ := unstructured.NestedString(e.Object, "status", "identityHash")
 	return hash
 }
 
 // binding to the export widgets of a provider.
 func binding(provider *kcptest.Cluster) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": "widgets"},
-		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": provider.Name, "name": "widgets"}}},
-	}}
+	return kcptest.BindingTo(provider, "widgets")
 }
 
 // bind makes a cluster a consumer, and waits until it has what it has bound.
 func bind(t *testing.T, consumer, provider *kcptest.Cluster) {
 	t.Helper()
-	client := consumer.Dynamic(t, kcptest.Masters).Resource(bindings)
-	if _, err := client.Create(kcptest.Context(t), binding(provider), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	waitForPhase(t, consumer, "Bound")
-	kcptest.Eventually(t, "the bound resource is served", func(ctx context.Context) error {
-		_, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
-		return err
-	})
+	consumer.Bind(t, provider, "widgets")
 }
 
 func waitForPhase(t *testing.T, consumer *kcptest.Cluster, want string) {
@@ -133,16 +114,7 @@ func waitForPhase(t *testing.T, consumer *kcptest.Cluster, want string) {
 
 func waitForPhaseOf(t *testing.T, consumer *kcptest.Cluster, binding, want string) {
 	t.Helper()
-	kcptest.Eventually(t, "the binding is "+want, func(ctx context.Context) error {
-		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, binding, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != want {
-			return fmt.Errorf("its status is %v", b.Object["status"])
-		}
-		return nil
-	})
+	kcptest.WaitForStatus(t, consumer.Objects(t, kcptest.APIBindings), binding, want, "phase")
 }
 
 func widget(name string, size int64) *unstructured.Unstructured {
@@ -155,7 +127,7 @@ func widget(name string, size int64) *unstructured.Unstructured {
 // create makes a widget in a consumer.
 func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.Unstructured {
 	t.Helper()
-	made, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(kcptest.Context(t), widget(name, 1), metav1.CreateOptions{})
+	made, err := consumer.Objects(t, widgets).Namespace("default").Create(kcptest.Context(t), widget(name, 1), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,15 +137,19 @@ func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.
 // view is the virtual workspace of a provider, on the logical cluster of that name or all of them.
 func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(viewConfig(user, provider, cluster))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return viewOf(t, user, provider, "widgets", cluster)
 }
 
 func viewConfig(user kcptest.User, provider *kcptest.Cluster, cluster string) *rest.Config {
-	config := server.Config(user)
-	config.Host = server.URL + "/services/apiexport/" + provider.Name + "/widgets/clusters/" + cluster
-	return config
+	return server.At(user, pathOf(provider, "widgets", cluster))
+}
+
+// viewOf is the virtual workspace of an export.
+func viewOf(t *testing.T, user kcptest.User, provider *kcptest.Cluster, export, cluster string) dynamic.Interface {
+	t.Helper()
+	return server.DynamicAt(t, user, pathOf(provider, export, cluster))
+}
+
+func pathOf(provider *kcptest.Cluster, export, cluster string) string {
+	return "/services/apiexport/" + provider.Name + "/" + export + "/clusters/" + cluster
 }

@@ -9,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -73,26 +71,11 @@ spec:
 	waitForPhaseOf(t, consumer, "gadgets", "Bound")
 }
 
-func gadgetsConfig(user kcptest.User, claimant *kcptest.Cluster, cluster string) *rest.Config {
-	config := server.Config(user)
-	config.Host = server.URL + "/services/apiexport/" + claimant.Name + "/gadgets/clusters/" + cluster
-	return config
-}
-
-func gadgetsView(t *testing.T, user kcptest.User, claimant *kcptest.Cluster, cluster string) dynamic.Interface {
-	t.Helper()
-	client, err := dynamic.NewForConfig(gadgetsConfig(user, claimant, cluster))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
 // seesWidgets waits until a claimant sees exactly the widgets of those names.
 func seesWidgets(t *testing.T, claimant *kcptest.Cluster, cluster string, names ...string) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("the claimant sees %v in %s", names, cluster), func(ctx context.Context) error {
-		list, err := gadgetsView(t, kcptest.Masters, claimant, cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
+		list, err := viewOf(t, kcptest.Masters, claimant, "gadgets", cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -121,20 +104,20 @@ func TestAProviderClaimsWhatAnotherOneProvides(t *testing.T) {
 	bindGadgets(t, careful, c, identity, "Rejected")
 
 	command := c.Command(t, "kubectl", kcptest.Masters)
-	server := "--server=" + gadgetsConfig(kcptest.Masters, c, consumer.Name).Host
-	if out := command.Run(t, server, "api-resources", "--no-headers"); !strings.Contains(out, "widgets ") || !strings.Contains(out, "gadgets ") || !strings.Contains(out, "apibindings ") {
+	through := "--server=" + server.URL + pathOf(c, "gadgets", consumer.Name)
+	if out := command.Run(t, through, "api-resources", "--no-headers"); !strings.Contains(out, "widgets ") || !strings.Contains(out, "gadgets ") || !strings.Contains(out, "apibindings ") {
 		t.Errorf("the view of the claimant has:\n%s", out)
 	}
-	if out := command.Run(t, server, "explain", "widgets.spec.size"); !strings.Contains(out, "How large it is.") {
+	if out := command.Run(t, through, "explain", "widgets.spec.size"); !strings.Contains(out, "How large it is.") {
 		t.Errorf("kubectl explain says:\n%s", out)
 	}
 	seesWidgets(t, c, "*", "of-"+consumer.Name)
 	seesWidgets(t, c, consumer.Name, "of-"+consumer.Name)
-	_, err := gadgetsView(t, kcptest.Masters, c, careful.Name).Resource(widgets).List(ctx, metav1.ListOptions{})
+	_, err := viewOf(t, kcptest.Masters, c, "gadgets", careful.Name).Resource(widgets).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	_, err = gadgetsView(t, kcptest.Masters, c, careful.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
+	_, err = viewOf(t, kcptest.Masters, c, "gadgets", careful.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	inside := gadgetsView(t, kcptest.Masters, c, consumer.Name).Resource(widgets).Namespace("default")
+	inside := viewOf(t, kcptest.Masters, c, "gadgets", consumer.Name).Resource(widgets).Namespace("default")
 	if _, err := inside.Create(ctx, widget("made", 1), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -163,16 +146,16 @@ func TestAClaimOnAnIdentityReachesNoOther(t *testing.T) {
 		create(t, into, "one")
 		bindGadgets(t, into, c, identity, "Accepted")
 		for _, cluster := range []string{"*", into.Name, consumer.Name} {
-			list, err := gadgetsView(t, kcptest.Masters, c, cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
+			list, err := viewOf(t, kcptest.Masters, c, "gadgets", cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
 			if err == nil && len(list.Items) > 0 {
 				t.Errorf("a claim on an identity %s shows %d widgets in %s", what, len(list.Items), cluster)
 			}
 		}
-		_, err := gadgetsView(t, kcptest.Masters, c, into.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
+		_, err := viewOf(t, kcptest.Masters, c, "gadgets", into.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
 		if err == nil {
 			t.Errorf("a claim on an identity %s lets its provider create", what)
 		}
-		if _, err := into.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "planted", metav1.GetOptions{}); err == nil {
+		if _, err := into.Objects(t, widgets).Namespace("default").Get(ctx, "planted", metav1.GetOptions{}); err == nil {
 			t.Error("a widget was planted")
 		}
 	}
@@ -189,12 +172,12 @@ func TestThePolicyOfAProviderHoldsForThoseWhoClaim(t *testing.T) {
 	bindGadgets(t, consumer, c, identity, "Accepted")
 	seesWidgets(t, c, consumer.Name, "one")
 	limit := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
-	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{consumer.Name, "*"} {
 		kcptest.Eventually(t, "the policy is in force in "+cluster, func(ctx context.Context) error {
-			_, err := gadgetsView(t, kcptest.Masters, c, cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
+			_, err := viewOf(t, kcptest.Masters, c, "gadgets", cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
 			return forbidden(err)
 		})
 	}
@@ -206,7 +189,7 @@ rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
 `)
 	p.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--user=apis.kcp.io:binding:"+kcptest.Masters.Name)
 	seesWidgets(t, c, consumer.Name, "one")
-	_, err := gadgetsView(t, kcptest.Masters, c, consumer.Name).Resource(widgets).Namespace("default").Create(ctx, widget("made", 1), metav1.CreateOptions{})
+	_, err := viewOf(t, kcptest.Masters, c, "gadgets", consumer.Name).Resource(widgets).Namespace("default").Create(ctx, widget("made", 1), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
@@ -219,10 +202,10 @@ func TestAProviderScalesAndTellsTheStatus(t *testing.T) {
 	gadget := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.org/v1", "kind": "Gadget", "metadata": map[string]any{"name": "one", "namespace": "default"}, "spec": map[string]any{"replicas": int64(1)},
 	}}
-	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(gadgets).Namespace("default").Create(ctx, gadget, metav1.CreateOptions{}); err != nil {
+	if _, err := consumer.Objects(t, gadgets).Namespace("default").Create(ctx, gadget, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	through := "--server=" + gadgetsConfig(kcptest.Masters, c, consumer.Name).Host
+	through := "--server=" + server.URL + pathOf(c, "gadgets", consumer.Name)
 	c.Kubectl(t, through, "scale", "gadget", "one", "--replicas=3")
 	c.Kubectl(t, through, "patch", "gadget", "one", "--subresource=status", "--type=merge", "--patch", `{"spec":{"replicas":9},"status":{"replicas":2,"ready":true}}`)
 	if out := c.Kubectl(t, through, "get", "gadget", "one", "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas}"); out != "3 2" {
@@ -231,7 +214,7 @@ func TestAProviderScalesAndTellsTheStatus(t *testing.T) {
 	if out := consumer.Kubectl(t, "get", "gadget", "one", "-o", "jsonpath={.spec.replicas} {.status.ready}"); out != "3 true" {
 		t.Errorf("the consumer sees %q", out)
 	}
-	stranger := "--server=" + gadgetsConfig(kcptest.Masters, c, p.Name).Host
+	stranger := "--server=" + server.URL + pathOf(c, "gadgets", p.Name)
 	if out := c.Command(t, "kubectl", kcptest.Masters).Fail(t, stranger, "get", "gadget", "one", "--subresource=scale"); !strings.Contains(out, "orbidden") {
 		t.Errorf("where nothing is bound: %s", out)
 	}

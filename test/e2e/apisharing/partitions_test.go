@@ -34,7 +34,7 @@ func label(t *testing.T, key, value string) {
 func onlyPartition(t *testing.T, c *kcptest.Cluster, selector string) (name string) {
 	t.Helper()
 	kcptest.Eventually(t, "the only partition selects "+selector, func(ctx context.Context) error {
-		list, err := c.Dynamic(t, kcptest.Masters).Resource(partitions).List(ctx, metav1.ListOptions{})
+		list, err := c.Objects(t, partitions).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 	status := func(want ...string) {
 		t.Helper()
 		kcptest.Eventually(t, fmt.Sprintf("the status of the set has %v", want), func(ctx context.Context) error {
-			set, err := c.Dynamic(t, kcptest.Masters).Resource(partitionSets).Get(ctx, "zones", metav1.GetOptions{})
+			set, err := c.Objects(t, partitionSets).Get(ctx, "zones", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 	label(t, key, "West")
 	second := onlyPartition(t, c, "map[selector:map[matchLabels:map["+key+":West]]]")
 	// Whoever deletes one gets it again, whoever changes one loses the change.
-	client := c.Dynamic(t, kcptest.Masters).Resource(partitions)
+	client := c.Objects(t, partitions)
 	if err := client.Delete(ctx, second, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 		t.Fatal(err)
 	}
 	onlyPartition(t, c, "map[selector:map[matchLabels:map["+key+":West]]]")
-	if err := c.Dynamic(t, kcptest.Masters).Resource(partitionSets).Delete(ctx, "zones", metav1.DeleteOptions{}); err != nil {
+	if err := c.Objects(t, partitionSets).Delete(ctx, "zones", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the partitions go with their set", func(ctx context.Context) error {
@@ -116,7 +116,7 @@ func TestWhatSelectsNoShardsIsRefused(t *testing.T) {
 		"a key that is none":   map[string]any{"matchLabels": map[string]any{"-a": "x"}},
 		"a value that is none": map[string]any{"matchLabels": map[string]any{"a": "x y"}},
 	} {
-		_, err := c.Dynamic(t, kcptest.Masters).Resource(partitionSets).Create(kcptest.Context(t), &unstructured.Unstructured{Object: map[string]any{
+		_, err := c.Objects(t, partitionSets).Create(kcptest.Context(t), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "metadata": map[string]any{"name": "bad"}, "spec": map[string]any{"shardSelector": selector},
 		}}, metav1.CreateOptions{})
 		if err == nil {
@@ -141,7 +141,7 @@ func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
 	status := func(slice string, want, not []string) {
 		t.Helper()
 		kcptest.Eventually(t, fmt.Sprintf("the status of the slice %s has %v and not %v", slice, want, not), func(ctx context.Context) error {
-			s, err := p.Dynamic(t, kcptest.Masters).Resource(endpoints).Get(ctx, slice, metav1.GetOptions{})
+			s, err := p.Objects(t, endpoints).Get(ctx, slice, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}

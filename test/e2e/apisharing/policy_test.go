@@ -32,7 +32,7 @@ func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
 		t.Fatalf("without a policy: %v", err)
 	}
 	limit := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
-	if _, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
@@ -86,7 +86,7 @@ func TestNoNameOfAResourceLeadsAroundWhoMayChangeIt(t *testing.T) {
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
 	forged := []byte(`{"status":{"phase":"Bound","boundResources":[]}}`)
 	for _, suffix := range []string{"", ":", ":" + identityOf(t, ctx, p)} {
-		named := bindings.GroupVersion().WithResource("apibindings" + suffix)
+		named := kcptest.APIBindings.GroupVersion().WithResource("apibindings" + suffix)
 		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(named).Patch(ctx, "widgets", types.MergePatchType, forged, metav1.PatchOptions{}, "status")
 		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			t.Errorf("a status was forged by the name %q: %v", named.Resource, err)
@@ -118,7 +118,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	}
 	p.Apply(t, policy("of-the-provider", "theirs"))
 	consumer.Apply(t, policy("of-the-consumer", "ours"))
-	inside := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default")
+	inside := consumer.Objects(t, widgets).Namespace("default")
 	through := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).Namespace("default")
 	for _, name := range []string{"theirs", "ours"} {
 		kcptest.Eventually(t, "nobody can call a widget "+name, func(ctx context.Context) error {
@@ -130,7 +130,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 			t.Errorf("through the provider's view: %v", err)
 		}
 	}
-	if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default").Create(ctx, configMap("theirs", nil), metav1.CreateOptions{}); err != nil {
+	if _, err := consumer.Objects(t, configMaps).Namespace("default").Create(ctx, configMap("theirs", nil), metav1.CreateOptions{}); err != nil {
 		t.Errorf("the rules of the provider hold for what it does not provide: %v", err)
 	}
 }

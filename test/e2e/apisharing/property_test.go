@@ -90,7 +90,7 @@ func (s *sharing) unbind(c *tenant) {
 	if c.provider < 0 {
 		return
 	}
-	client := c.Dynamic(s.t, kcptest.Masters).Resource(bindings)
+	client := c.Dynamic(s.t, kcptest.Masters).Resource(kcptest.APIBindings)
 	s.check(client.Delete(kcptest.Context(s.t), "widgets", metav1.DeleteOptions{}))
 	kcptest.Eventually(s.t, "the binding is gone", func(ctx context.Context) error {
 		if _, err := client.Get(ctx, "widgets", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -82,7 +82,7 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	original, err := p.Dynamic(t, kcptest.Masters).Resource(schemas).Get(ctx, name, metav1.GetOptions{})
+	original, err := p.Objects(t, schemas).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 		t.Errorf("the view has:\n%s", out)
 	}
 	// The schema outlives its provider's object for those who have bound it.
-	if err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+	if err := consumer.Objects(t, kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "DELETED "+name {

@@ -26,10 +26,10 @@ func TestABoundAPIIsNativeInItsConsumersOnly(t *testing.T) {
 	if out := consumer.Kubectl(t, "get", "wdg", "one", "-o", "jsonpath={.spec.size}"); out != "3" {
 		t.Errorf("the size is %q", out)
 	}
-	_, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(kcptest.Context(t), widget("large", 101), metav1.CreateOptions{})
+	_, err := consumer.Objects(t, widgets).Namespace("default").Create(kcptest.Context(t), widget("large", 101), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
 	for what, c := range map[string]*kcptest.Cluster{"a stranger": stranger, "the provider": p} {
-		_, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).List(kcptest.Context(t), metav1.ListOptions{})
+		_, err := c.Objects(t, widgets).List(kcptest.Context(t), metav1.ListOptions{})
 		if !apierrors.IsNotFound(err) {
 			t.Errorf("%s has not bound the API: %v", what, err)
 		}
@@ -47,7 +47,7 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 	}
 	var url string
 	kcptest.Eventually(t, "the endpoint slice has the URL", func(ctx context.Context) error {
-		slice, err := p.Dynamic(t, kcptest.Masters).Resource(endpoints).Get(ctx, "widgets", metav1.GetOptions{})
+		slice, err := p.Objects(t, endpoints).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 		if changed, ok := event.Object.(*unstructured.Unstructured); !ok || changed.GetName() != "of-"+c.Name {
 			t.Errorf("the watch delivered %v", event)
 		}
-		seen, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "of-"+c.Name, metav1.GetOptions{})
+		seen, err := c.Objects(t, widgets).Namespace("default").Get(ctx, "of-"+c.Name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,10 +137,10 @@ rules:
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	_, err = view(t, kcptest.Masters, p, stranger.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{}); err != nil {
+	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{}); err != nil {
 		t.Errorf("the provider does not see the binding: %v", err)
 	}
-	err = view(t, kcptest.Masters, p, consumer.Name).Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{})
+	err = view(t, kcptest.Masters, p, consumer.Name).Resource(kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	for _, resource := range []string{"secrets", "configmaps"} {
 		_, err := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets.GroupVersion().WithResource(resource)).List(ctx, metav1.ListOptions{})
@@ -155,7 +155,7 @@ func TestBindingNeedsThePermissionOfTheProvider(t *testing.T) {
 	p, consumer := provider(t), server.Cluster(t)
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
 	try := func() error {
-		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(bindings).Create(kcptest.Context(t), binding(p), metav1.CreateOptions{})
+		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(kcptest.APIBindings).Create(kcptest.Context(t), binding(p), metav1.CreateOptions{})
 		return err
 	}
 	err := try()
@@ -165,7 +165,7 @@ func TestBindingNeedsThePermissionOfTheProvider(t *testing.T) {
 		t.Errorf("the refusal is %q, want %q", err, want)
 	}
 	missing := binding(server.Named("nowhere"))
-	_, err = consumer.Dynamic(t, kcptest.Alice).Resource(bindings).Create(kcptest.Context(t), missing, metav1.CreateOptions{})
+	_, err = consumer.Dynamic(t, kcptest.Alice).Resource(kcptest.APIBindings).Create(kcptest.Context(t), missing, metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	p.Apply(t, `
 apiVersion: rbac.authorization.k8s.io/v1
@@ -193,11 +193,11 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 	if _, err := client.Resource(widgets).Namespace("default").Create(ctx, held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Resource(bindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+	if err := client.Resource(kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the binding tells what holds it", func(ctx context.Context) error {
-		b, err := client.Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		b, err := client.Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-		_, err := client.Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		_, err := client.Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("it is there: %v", err)
 		}
@@ -230,7 +230,7 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 	if err != nil || len(list.Items) != 0 {
 		t.Errorf("after binding again there are %v, %v", list, err)
 	}
-	if _, err := other.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
+	if _, err := other.Objects(t, widgets).Namespace("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("the object of another consumer: %v", err)
 	}
 }
@@ -267,11 +267,11 @@ func TestTwoProvidersOfTheSameResourceDoNotMix(t *testing.T) {
 		}
 		second := binding(other)
 		second.SetName("second")
-		if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
+		if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		kcptest.Eventually(t, "the second binding tells of the conflict", func(ctx context.Context) error {
-			b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "second", metav1.GetOptions{})
+			b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "second", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -280,7 +280,7 @@ func TestTwoProvidersOfTheSameResourceDoNotMix(t *testing.T) {
 			}
 			return nil
 		})
-		if list, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
+		if list, err := consumer.Objects(t, widgets).List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
 			t.Errorf("what was bound first is not served any more: %v, %v", list, err)
 		}
 	}
@@ -297,10 +297,10 @@ func TestAnotherSchemaReachesAllConsumers(t *testing.T) {
 	p.Apply(t, widgetSchema("v2", 1000)+"---"+export("v2"))
 	for c := range consumers {
 		kcptest.Eventually(t, "the new schema holds", func(ctx context.Context) error {
-			_, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Create(ctx, widget("large-"+kcptest.Suffix(), 500), metav1.CreateOptions{})
+			_, err := c.Objects(t, widgets).Namespace("default").Create(ctx, widget("large-"+kcptest.Suffix(), 500), metav1.CreateOptions{})
 			return err
 		})
-		if _, err := c.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(kcptest.Context(t), "before", metav1.GetOptions{}); err != nil {
+		if _, err := c.Objects(t, widgets).Namespace("default").Get(kcptest.Context(t), "before", metav1.GetOptions{}); err != nil {
 			t.Errorf("what was there before: %v", err)
 		}
 	}
@@ -313,14 +313,14 @@ func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
 	bind(t, consumer, p)
 	create(t, consumer, "one")
 	client := p.Dynamic(t, kcptest.Masters)
-	if err := client.Resource(exports).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+	if err := client.Resource(kcptest.APIExports).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := client.Resource(schemas).Delete(ctx, "v1.widgets.example.org", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the binding tells that the export is gone", func(ctx context.Context) error {
-		b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+		b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -331,7 +331,7 @@ func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
 	})
 	waitForPhase(t, consumer, "Bound")
 	create(t, consumer, "two")
-	list, err := consumer.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
+	list, err := consumer.Objects(t, widgets).List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 {
 		t.Errorf("listed %v, %v", list, err)
 	}
@@ -347,7 +347,7 @@ func TestAnnotationsOfAnExportReachItsBindings(t *testing.T) {
 	has := func(want string) {
 		t.Helper()
 		kcptest.Eventually(t, "the binding has the annotations", func(ctx context.Context) error {
-			b, err := consumer.Dynamic(t, kcptest.Masters).Resource(bindings).Get(ctx, "widgets", metav1.GetOptions{})
+			b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}

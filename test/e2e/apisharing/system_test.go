@@ -20,7 +20,7 @@ import (
 // bindingsTo returns the bindings of a cluster to an export, by name.
 func bindingsTo(t *testing.T, cluster *kcptest.Cluster, path, export string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	list, err := cluster.Dynamic(t, kcptest.Masters).Resource(bindings).List(kcptest.Context(t), metav1.ListOptions{})
+	list, err := cluster.Objects(t, kcptest.APIBindings).List(kcptest.Context(t), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func identityOfSystem(t *testing.T, name string) string {
 	t.Helper()
 	var hash string
 	kcptest.Eventually(t, name+" has an identity", func(ctx context.Context) error {
-		e, err := server.Named("root").Dynamic(t, kcptest.Masters).Resource(exports).Get(ctx, name, metav1.GetOptions{})
+		e, err := server.Named("root").Dynamic(t, kcptest.Masters).Resource(kcptest.APIExports).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -96,11 +96,11 @@ func TestAWorkspaceThatNobodyHasEnteredStoresNoBinding(t *testing.T) {
 	parent := server.Cluster(t)
 	made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("idle", "root", "universal"))
 	// Not even with a request for the APIs themselves.
-	if _, err := made.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{}); err != nil {
+	if _, err := made.Objects(t, kcptest.Workspaces).List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	cluster := parent.GetWorkspace(t, "idle").Spec.Cluster
-	for _, resource := range []schema.GroupVersionResource{bindings, {Version: "v1", Resource: "namespaces"}} {
+	for _, resource := range []schema.GroupVersionResource{kcptest.APIBindings, {Version: "v1", Resource: "namespaces"}} {
 		list, err := server.Named("*").Metadata(t, kcptest.Masters).Resource(resource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 	identityOfSystem(t, "tenancy.kcp.io")
 	parent := server.Cluster(t)
 	made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("one", "root", "universal"))
-	client := made.Dynamic(t, kcptest.Masters).Resource(bindings)
+	client := made.Objects(t, kcptest.APIBindings)
 	for name := range bindingsTo(t, made, "root", "tenancy.kcp.io") {
 		err := client.Delete(ctx, name, metav1.DeleteOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
@@ -132,17 +132,17 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 	kubectl.Run(t, "kcp", "bind", "apiexport", "root:tenancy.kcp.io")
 	made.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("child", "root", "universal"))
 	kubectl.Run(t, "delete", "apibinding", "tenancy.kcp.io")
-	if _, err := made.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Get(ctx, "child", metav1.GetOptions{}); err != nil {
+	if _, err := made.Objects(t, kcptest.Workspaces).Get(ctx, "child", metav1.GetOptions{}); err != nil {
 		t.Errorf("the workspace inside: %v", err)
 	}
 	if len(bindingsTo(t, made, "root", "tenancy.kcp.io")) != 1 {
 		t.Errorf("the bindings are %v", bindingsTo(t, made, "root", "tenancy.kcp.io"))
 	}
-	if err := parent.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
+	if err := parent.Objects(t, kcptest.Workspaces).Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the workspace goes with its bindings", func(ctx context.Context) error {
-		_, err := parent.Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces).Get(ctx, "one", metav1.GetOptions{})
+		_, err := parent.Objects(t, kcptest.Workspaces).Get(ctx, "one", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})
 }
@@ -154,7 +154,7 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 	p, consumer, silent := provider(t), server.Cluster(t), server.Cluster(t)
 	claim := func(identity string) error {
 		patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"tenancy.kcp.io","resource":"workspaces","verbs":["*"],"identityHash":%q}]}}`, identity)
-		_, err := p.Dynamic(t, kcptest.Masters).Resource(exports).Patch(ctx, "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
 	kcptest.WantReason(t, claim(""), metav1.StatusReasonInvalid)
@@ -268,7 +268,7 @@ func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
 		t.Errorf("the workspaces are %v, %v", list, err)
 	}
 	kcptest.Eventually(t, "there is a URL for them", func(ctx context.Context) error {
-		slice, err := root.Dynamic(t, kcptest.Masters).Resource(endpoints).Get(ctx, "tenancy.kcp.io", metav1.GetOptions{})
+		slice, err := root.Objects(t, endpoints).Get(ctx, "tenancy.kcp.io", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

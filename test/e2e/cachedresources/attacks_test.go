@@ -82,7 +82,7 @@ func TestNobodyReadsWithoutPermission(t *testing.T) {
 	other := view(t, kcptest.Masters, p, c.Name).Resource(regions.GroupVersion().WithResource("secrets"))
 	_, err = other.List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	_, err = view(t, kcptest.Masters, p, c.Name).Resource(bindings).List(kcptest.Context(t), metav1.ListOptions{})
+	_, err = view(t, kcptest.Masters, p, c.Name).Resource(kcptest.APIBindings).List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
@@ -91,7 +91,7 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 	ctx := kcptest.Context(t)
 	p := provider(t)
 	c := consumer(t, p)
-	before, err := masters(t, p, regions).Get(ctx, "north", metav1.GetOptions{})
+	before, err := p.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 		t.Errorf("the provider of the export cannot list: %v", err)
 	}
 	for what, client := range map[string]dynamic.ResourceInterface{
-		"the consumer": masters(t, c, regions), "the slice": view(t, kcptest.Masters, p, c.Name).Resource(regions), "the export": ofExport.Resource(regions),
+		"the consumer": c.Objects(t, regions), "the slice": view(t, kcptest.Masters, p, c.Name).Resource(regions), "the export": ofExport.Resource(regions),
 	} {
 		patch := []byte(`{"apiVersion":"example.org/v1","kind":"Region","metadata":{"name":"north"},"spec":{"city":"Gotham"}}`)
 		attempts := map[string]func() error{
@@ -133,18 +133,18 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 		}
 	}
 	// Whoever leaves takes nothing along.
-	if err := masters(t, c, bindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
+	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-		_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+		_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})
 	kcptest.Eventually(t, "nothing is shown any more", func(ctx context.Context) error {
-		_, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+		_, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)
 	})
-	after, err := masters(t, p, regions).Get(ctx, "north", metav1.GetOptions{})
+	after, err := p.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil || after.GetResourceVersion() != before.GetResourceVersion() {
 		t.Errorf("the provider's object was changed: %v (%v)", after, err)
 	}
@@ -154,13 +154,13 @@ func TestObjectsShowNothingElseOfTheProvider(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
-	if _, err := masters(t, p, regions).Patch(ctx, "north", types.MergePatchType,
+	if _, err := p.Objects(t, regions).Patch(ctx, "north", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"kcp.io/path":"x","kcp.io/shard":"x","kcp.io/cluster":"x","cache.kcp.io/original-resource-UID":"x","note":"kept"}}}`),
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c := consumer(t, p)
-	got, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+	got, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func TestObjectsShowNothingElseOfTheProvider(t *testing.T) {
 func takeOver(t *testing.T, attacker *kcptest.Cluster, user kcptest.User, path, identity string) error {
 	t.Helper()
 	attacker.Apply(t, shownSchema+"---"+exportOfRegions(identity))
-	slice := parse(t, sliceOfRegions)
+	slice := kcptest.Parse(t, sliceOfRegions)
 	if err := unstructured.SetNestedField(slice.Object, path, "spec", "clusterCachedResource", "path"); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 	ctx := kcptest.Context(t)
 	victim, attacker := provider(t), server.Cluster(t)
 	attacker.Grant(t, kcptest.Alice, "cluster-admin")
-	identity := eventually(t, masters(t, victim, cached), "regions", "", "identityHash")
+	identity := kcptest.WaitForStatus(t, victim.Objects(t, cached), "regions", "", "identityHash")
 	err := takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if err == nil || !strings.Contains(err.Error(), "no permission to bind to ClusterCachedResource "+victim.Name+":regions") {
@@ -200,12 +200,12 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 	attacker.Apply(t, definition)
 	attacker.WaitForDefinition(t, "regions.example.org")
 	attacker.Apply(t, cachedRegions+"---"+sliceOfRegions)
-	eventually(t, masters(t, attacker, cached), "regions", "Ready", "phase")
+	kcptest.WaitForStatus(t, attacker.Objects(t, cached), "regions", "Ready", "phase")
 	c := server.Cluster(t)
-	if _, err := masters(t, c, bindings).Create(ctx, binding(attacker), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Objects(t, kcptest.APIBindings).Create(ctx, binding(attacker), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, masters(t, c, bindings), "regions", "Bound", "phase")
+	kcptest.WaitForStatus(t, c.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
 	kcptest.Eventually(t, "the resource is there, and its objects are not", func(context.Context) error {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
 		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another identity") {
@@ -226,7 +226,7 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 		return takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
 	})
 	kcptest.Eventually(t, "the objects are there", func(ctx context.Context) error {
-		_, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+		_, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		return err
 	})
 }
@@ -238,7 +238,7 @@ func TestNobodyShowsWhatTheyCannotRead(t *testing.T) {
 	p.Kubectl(t, "delete", "clustercachedresource", "regions")
 	grant(t, p, kcptest.Alice, "- {apiGroups: [cache.kcp.io], resources: ['*'], verbs: ['*']}\n- {apiGroups: [example.org], resources: [regions], resourceNames: [north], verbs: [get, list, watch]}")
 	try := func() error {
-		_, err := p.Dynamic(t, kcptest.Alice).Resource(cached).Create(ctx, parse(t, cachedRegions), metav1.CreateOptions{})
+		_, err := p.Dynamic(t, kcptest.Alice).Resource(cached).Create(ctx, kcptest.Parse(t, cachedRegions), metav1.CreateOptions{})
 		return err
 	}
 	kcptest.Eventually(t, "it is the regions that are refused", func(context.Context) error {
@@ -250,7 +250,7 @@ func TestNobodyShowsWhatTheyCannotRead(t *testing.T) {
 	grant(t, p, kcptest.Alice, "- {apiGroups: [example.org], resources: [regions], verbs: [get, list, watch]}")
 	kcptest.Eventually(t, "it can be made", func(context.Context) error { return try() })
 	// A slice needs the permission on the export as well.
-	slice := parse(t, sliceOfRegions)
+	slice := kcptest.Parse(t, sliceOfRegions)
 	slice.SetName("second")
 	_, err := p.Dynamic(t, kcptest.Alice).Resource(slices).Create(ctx, slice, metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
@@ -263,17 +263,17 @@ func TestASliceServesItsOwnExportOnly(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
-	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	identity := kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "", "identityHash")
 	p.Apply(t, strings.Replace(exportOfRegions(identity), "metadata: {name: regions}", "metadata: {name: other}", 1))
 	c := server.Cluster(t)
 	b := binding(p)
 	if err := unstructured.SetNestedField(b.Object, "other", "spec", "reference", "export", "name"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := masters(t, c, bindings).Create(ctx, b, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Objects(t, kcptest.APIBindings).Create(ctx, b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, masters(t, c, bindings), "regions", "Bound", "phase")
+	kcptest.WaitForStatus(t, c.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
 	kcptest.Eventually(t, "the objects are not shown", func(context.Context) error {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
 		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another export") {

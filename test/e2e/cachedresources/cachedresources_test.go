@@ -42,14 +42,14 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 	ctx := kcptest.Context(t)
 	p := provider(t)
 	for _, c := range []*kcptest.Cluster{consumer(t, p), consumer(t, p)} {
-		list, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+		list, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := names(t, list, c); got != "north" {
 			t.Errorf("the regions are %q, want those that the label selector selects", got)
 		}
-		got, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+		got, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 		if open, _, _ := unstructured.NestedBool(got.Object, "spec", "open"); !open {
 			t.Error("the default of the exported schema is missing")
 		}
-		_, err = masters(t, c, regions).Get(ctx, "secret", metav1.GetOptions{})
+		_, err = c.Objects(t, regions).Get(ctx, "secret", metav1.GetOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 		out := c.Kubectl(t, "get", "rg")
 		if !strings.Contains(out, "CITY") || !strings.Contains(out, "Oslo") {
@@ -75,7 +75,7 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 		}
 	}
 	// The provider itself has what it had.
-	mine, err := masters(t, p, regions).Get(ctx, "north", metav1.GetOptions{})
+	mine, err := p.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil || mine.GetAnnotations()["kcp.io/cluster"] != p.Name {
 		t.Errorf("the provider reads %v (%v)", mine, err)
 	}
@@ -105,7 +105,7 @@ func TestConsumersFollowTheObjectsOfTheirProvider(t *testing.T) {
 	a, b := consumer(t, p), consumer(t, p)
 	for what, client := range map[*kcptest.Cluster]interface {
 		Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
-	}{a: masters(t, a, regions), b: view(t, kcptest.Masters, p, b.Name).Resource(regions)} {
+	}{a: a.Objects(t, regions), b: view(t, kcptest.Masters, p, b.Name).Resource(regions)} {
 		w, err := client.Watch(ctx, metav1.ListOptions{AllowWatchBookmarks: true})
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestConsumersFollowTheObjectsOfTheirProvider(t *testing.T) {
 		next(t, w, watch.Added, "north", what)
 		change := func(name, patch string) {
 			t.Helper()
-			if _, err := masters(t, p, regions).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			if _, err := p.Objects(t, regions).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -174,40 +174,40 @@ func TestStatusTellsWhatIsShownAndWhy(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
-	condition(t, masters(t, p, cached), "regions", "ResourceValid", "True", "")
-	condition(t, masters(t, p, cached), "regions", "IdentityValid", "True", "")
-	condition(t, masters(t, p, cached), "regions", "ReplicationStarted", "True", "Started")
-	eventually(t, masters(t, p, cached), "regions", "Ready", "phase")
-	eventually(t, masters(t, p, cached), "regions", "1", "resourceCounts", "cache")
-	condition(t, masters(t, p, slices), "regions", "ResourceValid", "True", "")
-	condition(t, masters(t, p, slices), "regions", "APIExportValid", "True", "")
-	if listed, err := status(ctx, masters(t, p, slices), "regions", "endpoints"); err != nil || listed != "" {
+	kcptest.WaitForCondition(t, p.Objects(t, cached), "regions", "ResourceValid", "True", "")
+	kcptest.WaitForCondition(t, p.Objects(t, cached), "regions", "IdentityValid", "True", "")
+	kcptest.WaitForCondition(t, p.Objects(t, cached), "regions", "ReplicationStarted", "True", "Started")
+	kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "Ready", "phase")
+	kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "1", "resourceCounts", "cache")
+	kcptest.WaitForCondition(t, p.Objects(t, slices), "regions", "ResourceValid", "True", "")
+	kcptest.WaitForCondition(t, p.Objects(t, slices), "regions", "APIExportValid", "True", "")
+	if listed, err := kcptest.StatusField(ctx, p.Objects(t, slices), "regions", "endpoints"); err != nil || listed != "" {
 		t.Errorf("without consumers the endpoints are %s (%v)", listed, err)
 	}
 	consumer(t, p)
-	if listed := eventually(t, masters(t, p, slices), "regions", "", "endpoints"); !strings.HasSuffix(listed, "/services/replication/"+p.Name+"/regions]]") {
+	if listed := kcptest.WaitForStatus(t, p.Objects(t, slices), "regions", "", "endpoints"); !strings.HasSuffix(listed, "/services/replication/"+p.Name+"/regions]]") {
 		t.Errorf("the endpoints are %s", listed)
 	}
-	if _, err := masters(t, p, regions).Create(ctx, region("south", "Rome", "yes"), metav1.CreateOptions{}); err != nil {
+	if _, err := p.Objects(t, regions).Create(ctx, region("south", "Rome", "yes"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, masters(t, p, cached), "regions", "2", "resourceCounts", "local")
+	kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "2", "resourceCounts", "local")
 
 	other := server.Cluster(t)
 	other.Apply(t, strings.Replace(definition, "scope: Cluster", "scope: Namespaced", 1))
 	other.WaitForDefinition(t, "regions.example.org")
-	_, err := masters(t, other, cached).Create(ctx, parse(t, cachedRegions), metav1.CreateOptions{})
+	_, err := other.Objects(t, cached).Create(ctx, kcptest.Parse(t, cachedRegions), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	other.Kubectl(t, "delete", "crd", "regions.example.org")
 	other.Apply(t, cachedRegions+"---"+sliceOfRegions)
-	condition(t, masters(t, other, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
-	eventually(t, masters(t, other, cached), "regions", "Initializing", "phase")
-	condition(t, masters(t, other, slices), "regions", "APIExportValid", "False", "APIExportNotFound")
-	condition(t, masters(t, other, slices), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
-	second := parse(t, cachedRegions)
+	kcptest.WaitForCondition(t, other.Objects(t, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
+	kcptest.WaitForStatus(t, other.Objects(t, cached), "regions", "Initializing", "phase")
+	kcptest.WaitForCondition(t, other.Objects(t, slices), "regions", "APIExportValid", "False", "APIExportNotFound")
+	kcptest.WaitForCondition(t, other.Objects(t, slices), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
+	second := kcptest.Parse(t, cachedRegions)
 	second.SetName("second")
-	_, err = masters(t, other, cached).Create(ctx, second, metav1.CreateOptions{})
+	_, err = other.Objects(t, cached).Create(ctx, second, metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	other.Kubectl(t, "delete", "clustercachedresource", "regions")
-	condition(t, masters(t, other, slices), "regions", "ResourceValid", "False", "ClusterCachedResourceNotFound")
+	kcptest.WaitForCondition(t, other.Objects(t, slices), "regions", "ResourceValid", "False", "ClusterCachedResourceNotFound")
 }

@@ -39,7 +39,7 @@ func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
 	holds("north")
 	relabel := func(value string) {
 		t.Helper()
-		if _, err := masters(t, p, cached).Patch(ctx, "regions", types.MergePatchType,
+		if _, err := p.Objects(t, cached).Patch(ctx, "regions", types.MergePatchType,
 			[]byte(fmt.Sprintf(`{"spec":{"labelSelector":{"matchLabels":{"public":%q}}}}`, value)), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -50,11 +50,11 @@ func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
 	holds("north")
 	// What the schema of the export shows is what there is.
 	p.Apply(t, strings.Replace(strings.Replace(shownSchema, "v1.regions", "v2.regions", 1), "{type: string, description", "{type: string, default: Nowhere, description", 1))
-	if _, err := masters(t, p, exports).Patch(ctx, "regions", types.JSONPatchType,
+	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "regions", types.JSONPatchType,
 		[]byte(`[{"op":"replace","path":"/spec/resources/0/schema","value":"v2.regions.example.org"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := masters(t, p, regions).Patch(ctx, "north", types.MergePatchType, []byte(`{"spec":{"city":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := p.Objects(t, regions).Patch(ctx, "north", types.MergePatchType, []byte(`{"spec":{"city":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the informer has the default of the new schema", func(context.Context) error {
@@ -90,7 +90,7 @@ func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 			t.Parallel()
 			p := provider(t)
 			c := consumer(t, p)
-			w, err := masters(t, c, regions).Watch(kcptest.Context(t), metav1.ListOptions{})
+			w, err := c.Objects(t, regions).Watch(kcptest.Context(t), metav1.ListOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,11 +99,11 @@ func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 			for range w.ResultChan() { // until the watch ends
 			}
 			unavailable(t, c, take.why)
-			if err := masters(t, c, bindings).Delete(kcptest.Context(t), "regions", metav1.DeleteOptions{}); err != nil {
+			if err := c.Objects(t, kcptest.APIBindings).Delete(kcptest.Context(t), "regions", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-				_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+				_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
 				return kcptest.Gone(err)
 			})
 		})
@@ -123,14 +123,14 @@ func TestObjectsAreShownInTheVersionThatIsCached(t *testing.T) {
 	at := strings.LastIndex(two, "storage: true")
 	p.Apply(t, two[:at]+"storage: false"+two[at+len("storage: true"):])
 	p.WaitForDefinition(t, "regions.example.org")
-	if _, err := masters(t, p, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{}); err != nil {
+	if _, err := p.Objects(t, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p.Apply(t, cachedRegions)
-	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	identity := kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "", "identityHash")
 	p.Apply(t, shownSchema+"---"+sliceOfRegions+"---"+exportOfRegions(identity))
 	c := consumer(t, p)
-	list, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+	list, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,35 +150,35 @@ metadata: {name: regions}
 spec:
   resources: [{group: example.org, name: regions, schema: v1.regions.example.org}]
 `)
-	eventually(t, masters(t, origin, exports), "regions", "", "identityHash")
-	if _, err := masters(t, p, bindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
+	kcptest.WaitForStatus(t, origin.Objects(t, kcptest.APIExports), "regions", "", "identityHash")
+	if _, err := p.Objects(t, kcptest.APIBindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, masters(t, p, bindings), "regions", "Bound", "phase")
+	kcptest.WaitForStatus(t, p.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
 	kcptest.Eventually(t, "regions can be made", func(ctx context.Context) error {
-		_, err := masters(t, p, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{})
+		_, err := p.Objects(t, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{})
 		return err
 	})
 	p.Apply(t, cachedRegions)
-	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
-	eventually(t, masters(t, p, cached), "regions", "Ready", "phase")
+	identity := kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "", "identityHash")
+	kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "Ready", "phase")
 	p.Apply(t, shownSchema+"---"+sliceOfRegions+"---"+exportOfRegions(identity))
 	c := consumer(t, p)
-	got, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+	got, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	shownIn(t, got, c)
 	// What others show is not the consumer's to show.
 	c.Apply(t, cachedRegions)
-	condition(t, masters(t, c, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
+	kcptest.WaitForCondition(t, c.Objects(t, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
 	// Nor is it mixed up with what is stored under the same names elsewhere.
 	stored := server.Cluster(t)
-	if _, err := masters(t, stored, bindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
+	if _, err := stored.Objects(t, kcptest.APIBindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the other consumer has no regions", func(ctx context.Context) error {
-		list, err := masters(t, stored, regions).List(ctx, metav1.ListOptions{})
+		list, err := stored.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
 			t.Fatalf("it has %v", list.Items)
 		}
@@ -190,37 +190,37 @@ func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
-	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	identity := kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "", "identityHash")
 	storage := func(value string) {
 		t.Helper()
-		if _, err := masters(t, p, exports).Patch(ctx, "regions", types.JSONPatchType,
+		if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "regions", types.JSONPatchType,
 			[]byte(`[{"op":"replace","path":"/spec/resources/0/storage","value":`+value+`}]`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	storage(`{"crd":{}}`)
 	c := consumer(t, p)
-	if _, err := masters(t, c, regions).Create(ctx, region("own", "Here", "yes"), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Objects(t, regions).Create(ctx, region("own", "Here", "yes"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	storage(fmt.Sprintf(`{"virtual":{"reference":{"apiGroup":"cache.kcp.io","kind":"ClusterCachedResourceEndpointSlice","name":"regions"},"identityHash":%q}}`, identity))
-	condition(t, masters(t, c, bindings), "regions", "BindingUpToDate", "False", "NamingConflicts")
-	list, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
+	kcptest.WaitForCondition(t, c.Objects(t, kcptest.APIBindings), "regions", "BindingUpToDate", "False", "NamingConflicts")
+	list, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 	if err != nil || names(t, list, c) != "own" {
 		t.Errorf("the regions are %v (%v)", list, err)
 	}
-	if err := masters(t, c, bindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
+	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-		_, err := masters(t, c, bindings).Get(ctx, "regions", metav1.GetOptions{})
+		_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})
-	if _, err := masters(t, c, bindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
+	if _, err := c.Objects(t, kcptest.APIBindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the provider's objects are shown", func(ctx context.Context) error {
-		_, err := masters(t, c, regions).Get(ctx, "north", metav1.GetOptions{})
+		_, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		return err
 	})
 }

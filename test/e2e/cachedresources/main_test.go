@@ -2,7 +2,6 @@
 package cachedresources
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -10,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -22,11 +20,9 @@ func TestMain(m *testing.M) {
 }
 
 var (
-	bindings = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
-	exports  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
-	cached   = schema.GroupVersionResource{Group: "cache.kcp.io", Version: "v1alpha1", Resource: "clustercachedresources"}
-	slices   = schema.GroupVersionResource{Group: "cache.kcp.io", Version: "v1alpha1", Resource: "clustercachedresourceendpointslices"}
-	regions  = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "regions"}
+	cached  = schema.GroupVersionResource{Group: "cache.kcp.io", Version: "v1alpha1", Resource: "clustercachedresources"}
+	slices  = schema.GroupVersionResource{Group: "cache.kcp.io", Version: "v1alpha1", Resource: "clustercachedresourceendpointslices"}
+	regions = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "regions"}
 )
 
 // definition of regions, as their provider has them: with a field that others are not shown.
@@ -124,56 +120,6 @@ func region(name, city, public string) *unstructured.Unstructured {
 	}}
 }
 
-func masters(t *testing.T, c *kcptest.Cluster, resource schema.GroupVersionResource) dynamic.ResourceInterface {
-	t.Helper()
-	return c.Dynamic(t, kcptest.Masters).Resource(resource)
-}
-
-// status reads a field of the status of an object, empty while it is not there.
-func status(ctx context.Context, client dynamic.ResourceInterface, name string, field ...string) (string, error) {
-	obj, err := client.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	value, _, err := unstructured.NestedFieldNoCopy(obj.Object, append([]string{"status"}, field...)...)
-	if value == nil {
-		value = ""
-	}
-	return fmt.Sprint(value), err
-}
-
-// eventually waits until a field of the status of an object has a value, and returns it; any value if want is empty.
-func eventually(t *testing.T, client dynamic.ResourceInterface, name, want string, field ...string) string {
-	t.Helper()
-	var got string
-	kcptest.Eventually(t, fmt.Sprintf("status%v of %s is %q", field, name, want), func(ctx context.Context) (err error) {
-		if got, err = status(ctx, client, name, field...); err == nil && (got == "" || (want != "" && got != want)) {
-			err = fmt.Errorf("it is %q", got)
-		}
-		return err
-	})
-	return got
-}
-
-// condition waits until a condition of an object has a status and reason.
-func condition(t *testing.T, client dynamic.ResourceInterface, name, kind, want, reason string) {
-	t.Helper()
-	kcptest.Eventually(t, fmt.Sprintf("%s of %s is %s %s", kind, name, want, reason), func(ctx context.Context) error {
-		obj, err := client.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		all, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-		for _, c := range all {
-			c := c.(map[string]any)
-			if got, _ := c["reason"].(string); c["type"] == kind && c["status"] == want && got == reason {
-				return nil
-			}
-		}
-		return fmt.Errorf("the conditions are %v", all)
-	})
-}
-
 // provider is a logical cluster that shows regions: "north", and not "secret".
 func provider(t *testing.T) *kcptest.Cluster {
 	t.Helper()
@@ -181,57 +127,32 @@ func provider(t *testing.T) *kcptest.Cluster {
 	p.Apply(t, definition)
 	p.WaitForDefinition(t, "regions.example.org")
 	for _, r := range []*unstructured.Unstructured{region("north", "Oslo", "yes"), region("secret", "Area", "no")} {
-		if _, err := masters(t, p, regions).Create(kcptest.Context(t), r, metav1.CreateOptions{}); err != nil {
+		if _, err := p.Objects(t, regions).Create(kcptest.Context(t), r, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.Apply(t, cachedRegions)
-	identity := eventually(t, masters(t, p, cached), "regions", "", "identityHash")
+	identity := kcptest.WaitForStatus(t, p.Objects(t, cached), "regions", "", "identityHash")
 	p.Apply(t, shownSchema+"---"+sliceOfRegions+"---"+exportOfRegions(identity))
-	eventually(t, masters(t, p, exports), "regions", "", "identityHash")
+	kcptest.WaitForStatus(t, p.Objects(t, kcptest.APIExports), "regions", "", "identityHash")
 	return p
 }
 
 // binding to the export regions of a provider.
 func binding(provider *kcptest.Cluster) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding", "metadata": map[string]any{"name": "regions"},
-		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": provider.Name, "name": "regions"}}},
-	}}
+	return kcptest.BindingTo(provider, "regions")
 }
 
-// consumer is a logical cluster that has bound the regions of a provider, and reads them.
+// consumer is a logical cluster that has bound the regions of a provider.
 func consumer(t *testing.T, provider *kcptest.Cluster) *kcptest.Cluster {
 	t.Helper()
 	c := server.Cluster(t)
-	if _, err := masters(t, c, bindings).Create(kcptest.Context(t), binding(provider), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, masters(t, c, bindings), "regions", "Bound", "phase")
-	kcptest.Eventually(t, "the regions are readable", func(ctx context.Context) error {
-		_, err := masters(t, c, regions).List(ctx, metav1.ListOptions{})
-		return err
-	})
+	c.Bind(t, provider, "regions")
 	return c
 }
 
 // view is the virtual workspace of the slice regions of a provider, on a logical cluster.
 func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
 	t.Helper()
-	config := server.Config(user)
-	config.Host = server.URL + "/services/replication/" + provider.Name + "/regions/clusters/" + cluster
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
-func parse(t *testing.T, manifest string) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-		t.Fatal(err)
-	}
-	return u
+	return server.DynamicAt(t, user, "/services/replication/"+provider.Name+"/regions/clusters/"+cluster)
 }

@@ -1,0 +1,114 @@
+package kcptest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+)
+
+// The resources by which APIs are shared.
+var (
+	APIBindings = apisv1alpha2.SchemeGroupVersion.WithResource("apibindings")
+	APIExports  = apisv1alpha2.SchemeGroupVersion.WithResource("apiexports")
+)
+
+// Objects returns a client for a resource of the cluster with every right.
+func (c *Cluster) Objects(t testing.TB, resource schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	t.Helper()
+	return c.Dynamic(t, Masters).Resource(resource)
+}
+
+// At returns how user reaches what is at a path of the server, such as a virtual workspace.
+func (s *Server) At(user User, path string) *rest.Config {
+	config := s.Config(user)
+	config.Host = s.URL + path
+	return config
+}
+
+// DynamicAt returns a client of user for every type at a path of the server.
+func (s *Server) DynamicAt(t testing.TB, user User, path string) dynamic.Interface {
+	t.Helper()
+	return must[dynamic.Interface](t)(dynamic.NewForConfig(s.At(user, path)))
+}
+
+// Parse reads one object from YAML.
+func Parse(t testing.TB, manifest string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.UnmarshalStrict([]byte(manifest), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// StatusField reads a field of the status of an object, empty while it is not there.
+func StatusField(ctx context.Context, client dynamic.ResourceInterface, name string, field ...string) (string, error) {
+	obj, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	value, _, err := unstructured.NestedFieldNoCopy(obj.Object, append([]string{"status"}, field...)...)
+	if value == nil {
+		value = ""
+	}
+	return fmt.Sprint(value), err
+}
+
+// WaitForStatus waits until a field of the status of an object has a value, and returns it; any value if want is empty.
+func WaitForStatus(t testing.TB, client dynamic.ResourceInterface, name, want string, field ...string) string {
+	t.Helper()
+	var got string
+	Eventually(t, fmt.Sprintf("status%v of %s is %q", field, name, want), func(ctx context.Context) (err error) {
+		if got, err = StatusField(ctx, client, name, field...); err == nil && (got == "" || (want != "" && got != want)) {
+			err = fmt.Errorf("it is %q", got)
+		}
+		return err
+	})
+	return got
+}
+
+// WaitForCondition waits until a condition of an object has a status and a reason.
+func WaitForCondition(t testing.TB, client dynamic.ResourceInterface, name, kind, want, reason string) {
+	t.Helper()
+	Eventually(t, fmt.Sprintf("%s of %s is %s %s", kind, name, want, reason), func(ctx context.Context) error {
+		obj, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		all, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
+		for _, c := range all {
+			c := c.(map[string]any)
+			if got, _ := c["reason"].(string); c["type"] == kind && c["status"] == want && got == reason {
+				return nil
+			}
+		}
+		return fmt.Errorf("the conditions are %v", all)
+	})
+}
+
+// BindingTo returns an APIBinding to an export of a provider, of the same name.
+func BindingTo(provider *Cluster, export string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apisv1alpha2.SchemeGroupVersion.String(), "kind": "APIBinding", "metadata": map[string]any{"name": export},
+		"spec": map[string]any{"reference": map[string]any{"export": map[string]any{"path": provider.Name, "name": export}}},
+	}}
+}
+
+// Bind makes the cluster a consumer of an export of a provider, and waits until it is bound.
+func (c *Cluster) Bind(t testing.TB, provider *Cluster, export string) {
+	t.Helper()
+	client := c.Objects(t, APIBindings)
+	if _, err := client.Create(Context(t), BindingTo(provider, export), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	WaitForStatus(t, client, export, string(apisv1alpha2.APIBindingPhaseBound), "phase")
+}
