@@ -148,6 +148,22 @@ func Target(path string) (argument string, cluster logicalcluster.Cluster, rest 
 	return argument, cluster, rest, err
 }
 
+// Of splits <cluster>/<argument>/clusters/<cluster>/<path>, for virtual workspaces of an object of a logical cluster.
+func Of(path string) (of logicalcluster.Name, argument string, target logicalcluster.Cluster, rest string, err error) {
+	cluster, rest, _ := strings.Cut(path, "/")
+	if argument, target, rest, err = Target(rest); err == nil {
+		of, err = clusterName(cluster)
+	}
+	return of, argument, target, rest, err
+}
+
+// Consumer splits <cluster>/<path>.
+func Consumer(path string) (cluster logicalcluster.Name, rest string, err error) {
+	name, rest, _ := strings.Cut(path, "/")
+	cluster, err = clusterName(name)
+	return cluster, rest, err
+}
+
 var missingTarget = notFound("the path has to go on with clusters/<name>/ or clusters/*/")
 
 // Cluster splits clusters/<cluster>/<path>, for virtual workspaces without an argument.
@@ -159,12 +175,17 @@ func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err erro
 		return cluster, "", missingTarget
 	case name == "*":
 		cluster.Wildcard = true
-	case !logicalcluster.ValidPath(name) || strings.Contains(name, ":"):
-		return cluster, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
-	default:
-		cluster.Name = logicalcluster.Name(name)
+		return cluster, rest, nil
 	}
-	return cluster, rest, nil
+	cluster.Name, err = clusterName(name)
+	return cluster, rest, err
+}
+
+func clusterName(name string) (logicalcluster.Name, error) {
+	if !logicalcluster.ValidPath(name) || strings.Contains(name, ":") {
+		return "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+	}
+	return logicalcluster.Name(name), nil
 }
 
 func status(code int32, reason metav1.StatusReason, message string) error {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,15 +44,11 @@ type Config struct {
 
 // Find returns the view at <cluster>/<export>/clusters/<cluster or *>/…, for virtual.Views.
 func (c Config) Find(path string) (virtual.View, string, error) {
-	cluster, rest, _ := strings.Cut(path, "/")
-	export, target, below, err := virtual.Target(rest)
+	cluster, export, target, below, err := virtual.Of(path)
 	if err != nil {
 		return nil, "", err
 	}
-	if !logicalcluster.ValidPath(cluster) || strings.Contains(cluster, ":") {
-		return nil, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
-	}
-	return &view{Config: c, cluster: logicalcluster.Name(cluster), export: export, target: target}, below, nil
+	return &view{Config: c, cluster: cluster, export: export, target: target}, below, nil
 }
 
 // view is that of one export on one logical cluster, or all of them.
@@ -73,11 +68,7 @@ const (
 
 // Authorize lets those in who may do to the content of the export what they want to do, where it is bound.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.cluster), authorizer.AttributesRecord{
-		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
-		Resource: "apiexports", Subresource: "content", Name: v.export, ResourceRequest: true,
-	})
-	if err != nil || decision != authorizer.DecisionAllow {
+	if allowed, err := AllowsContent(ctx, v.Authorizer, v.cluster, v.export, a); err != nil || !allowed {
 		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
 	}
 	export, err := v.Exports.Get(v.cluster, v.export)
@@ -88,6 +79,15 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		return authorizer.DecisionAllow, "", nil
 	}
 	return v.authorizeInTarget(ctx, a, export)
+}
+
+// AllowsContent tells whether a user may do to the content of an export what they want to do.
+func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer, cluster logicalcluster.Name, export string, a authorizer.Attributes) (bool, error) {
+	decision, _, err := asked.Authorize(logicalcluster.WithName(ctx, cluster), authorizer.AttributesRecord{
+		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
+		Resource: "apiexports", Subresource: "content", Name: export, ResourceRequest: true,
+	})
+	return decision == authorizer.DecisionAllow, err
 }
 
 // bindingAmong returns the APIBinding to the export.

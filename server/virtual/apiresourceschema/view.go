@@ -57,13 +57,9 @@ func (c Config) Find() (func(path string) (virtual.View, string, error), error) 
 
 // target takes apart <cluster>/[clusters/<the same or *>/]<path>.
 func target(path string) (logicalcluster.Name, string, error) {
-	name, rest, _ := strings.Cut(path, "/")
-	if !logicalcluster.ValidPath(name) || strings.Contains(name, ":") {
-		return "", "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
-	}
-	consumer := logicalcluster.Name(name)
-	if !strings.HasPrefix(rest, "clusters/") {
-		return consumer, rest, nil
+	consumer, rest, err := virtual.Consumer(path)
+	if err != nil || !strings.HasPrefix(rest, "clusters/") {
+		return consumer, rest, err
 	}
 	cluster, rest, err := virtual.Cluster(rest)
 	if err == nil && !cluster.Wildcard && cluster.Name != consumer {

@@ -21,6 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/apiexport"
 )
 
 // Name of the virtual workspace, as in paths.
@@ -44,17 +45,14 @@ type Config struct {
 
 // Find returns the view at <cluster>/<slice>/clusters/<cluster>/…, for virtual.Views.
 func (c Config) Find(path string) (virtual.View, string, error) {
-	cluster, rest, _ := strings.Cut(path, "/")
-	slice, target, below, err := virtual.Target(rest)
-	switch {
-	case err != nil:
-		return nil, "", err
-	case !logicalcluster.ValidPath(cluster) || strings.Contains(cluster, ":"):
-		return nil, "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
-	case target.Wildcard:
-		return nil, "", apierrors.NewBadRequest("name one logical cluster: all of them are shown the same objects")
+	cluster, slice, target, below, err := virtual.Of(path)
+	if err == nil && target.Wildcard {
+		err = apierrors.NewBadRequest("name one logical cluster: all of them are shown the same objects")
 	}
-	return &view{Config: c, cluster: logicalcluster.Name(cluster), slice: slice, target: target.Name}, below, nil
+	if err != nil {
+		return nil, "", err
+	}
+	return &view{Config: c, cluster: cluster, slice: slice, target: target.Name}, below, nil
 }
 
 // sliceView returns the name under which Documents knows a slice; no logical cluster can be called so.
@@ -100,11 +98,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	if err != nil {
 		return authorizer.DecisionDeny, refused, nil
 	}
-	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.cluster), authorizer.AttributesRecord{
-		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
-		Resource: "apiexports", Subresource: "content", Name: export.Name, ResourceRequest: true,
-	})
-	if err != nil || decision != authorizer.DecisionAllow {
+	if allowed, err := apiexport.AllowsContent(ctx, v.Authorizer, v.cluster, export.Name, a); err != nil || !allowed {
 		return authorizer.DecisionDeny, refused, err
 	}
 	if a.IsResourceRequest() && !v.isBound(found, export, schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
