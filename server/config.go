@@ -321,8 +321,8 @@ func (c *config) buildAuthorization() error {
 
 // chain is the way of a request, innermost first.
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
-	h := c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api))
-	c.documents = c.viewDiscovery.WithDiscovery(c.viewOpenAPI.WithOpenAPI(api))
+	h := c.withCurrent(c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api)))
+	c.documents = c.withCurrent(c.viewDiscovery.WithDiscovery(c.viewOpenAPI.WithOpenAPI(api)))
 	h = c.withCustomResources(h)
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
@@ -366,6 +366,14 @@ func (c *config) countObjects(ctx context.Context) (int64, error) {
 // restMapper returns what the cluster of a context serves.
 func (c *config) restMapper(ctx context.Context) (meta.RESTMapper, error) {
 	return c.discovery.RESTMapper(ctx)
+}
+
+// withCurrent makes documents tell of what is bound already, and of nothing that is not bound any more.
+func (c *config) withCurrent(documents http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.custom.CatchUp(r)
+		documents.ServeHTTP(w, r)
+	})
 }
 
 // withCustomResources serves resources that are not built in.
@@ -427,7 +435,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
-		System: c.exports.System(), Cached: c.cached, LiveBindings: c.exports.StoredBindingsIn, AllOptions: c.backend.All(c.definitionOptions),
+		System: c.exports.System(), Cached: c.cached, LiveBindings: c.exports.StoredBindingsIn, Versions: c.backend.Versions, AllOptions: c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)
 		},

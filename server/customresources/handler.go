@@ -35,6 +35,9 @@ type Config struct {
 	Live func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 	// LiveBindings reads the APIBindings of a cluster consistently.
 	LiveBindings func(ctx context.Context, cluster logicalcluster.Name) ([]*apisv1alpha2.APIBinding, error)
+	// Versions reads the resource versions of what the context's cluster stores of a resource, by name, and the one of now; nil:
+	// everything is known at once.
+	Versions func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error)
 	// Exports, Schemas, Conversions and Bindings are those of all clusters; their informers must not run yet.
 	Exports     informers.Lister[*apisv1alpha2.APIExport]
 	Schemas     informers.Lister[*apisv1alpha1.APIResourceSchema]

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
@@ -71,6 +72,9 @@ func (f *filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		responsewriters.InternalError(w, r, err)
 	case h != nil:
 		h.ServeHTTP(w, r)
+	case f.claimed != nil: // a view has what its documents say, and nothing that is built in
+		missing := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, true)
+		responsewriters.ErrorNegotiated(missing, apiextensionsapiserver.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 	default:
 		f.next.ServeHTTP(w, r)
 	}

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -33,6 +34,19 @@ func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (
 	var n int64
 	err := b.ranges(ctx, resources, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) { n += found.Count }, clientv3.WithCountOnly())
 	return n, err
+}
+
+// Versions returns the resource versions of the objects of a cluster scoped resource that the cluster of ctx stores, by name, and
+// the one of now. It reads none of the objects.
+func (b *Backend) Versions(ctx context.Context, resource schema.GroupResource) (stored map[string]uint64, now uint64, err error) {
+	stored = map[string]uint64{}
+	err = b.ranges(ctx, []schema.GroupResource{resource}, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) {
+		now = uint64(found.Header.GetRevision())
+		for _, kv := range found.Kvs {
+			stored[path.Base(string(kv.Key))] = uint64(kv.ModRevision)
+		}
+	}, clientv3.WithKeysOnly())
+	return stored, now, err
 }
 
 // Identify tells under which identity a cluster has the objects of a resource that it has bound; of says the empty string for

@@ -78,3 +78,18 @@ func TestHeldLooksBelowTheIdentityOfWhatIsBound(t *testing.T) {
 		}
 	}
 }
+
+func TestVersionsAreThoseOfItsOwnCluster(t *testing.T) {
+	s := configMaps(t)
+	made := create(t, s, "ours", "default", "one", nil)
+	create(t, s, "ours2", "default", "two", nil)
+	b := *backend
+	b.root = "/" + t.Name()
+	stored, now, err := b.Versions(in("ours"), schema.GroupResource{Resource: "configmaps"})
+	if err != nil || len(stored) != 1 || fmt.Sprint(stored["one"]) != made.ResourceVersion || now <= stored["one"] {
+		t.Errorf("got %v at %d, %v, want one at %s", stored, now, err, made.ResourceVersion)
+	}
+	if _, _, err := b.Versions(in("*"), schema.GroupResource{Resource: "configmaps"}); err == nil {
+		t.Error("it read all clusters")
+	}
+}

@@ -1,12 +1,15 @@
 package apisharing
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -20,21 +23,45 @@ func bindAndWatch(t *testing.T, consumer, provider *kcptest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	watching, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: made.GetResourceVersion()})
+	watchBinding(t, consumer, made.GetResourceVersion(), func(e watch.Event) bool {
+		phase, _, _ := unstructured.NestedString(e.Object.(*unstructured.Unstructured).Object, "status", "phase")
+		return phase == "Bound"
+	})
+}
+
+// unbindAndWatch deletes the binding of a consumer, and returns with the event that says that it is gone.
+func unbindAndWatch(t *testing.T, consumer *kcptest.Cluster) {
+	t.Helper()
+	ctx := kcptest.Context(t)
+	client := consumer.Objects(t, kcptest.APIBindings)
+	bound, err := client.Get(ctx, "widgets", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	watchBinding(t, consumer, bound.GetResourceVersion(), func(e watch.Event) bool { return e.Type == watch.Deleted })
+}
+
+// watchBinding returns with the event of the binding that is waited for.
+func watchBinding(t *testing.T, consumer *kcptest.Cluster, from string, last func(watch.Event) bool) {
+	t.Helper()
+	watching, err := consumer.Objects(t, kcptest.APIBindings).Watch(kcptest.Context(t),
+		metav1.ListOptions{ResourceVersion: from, FieldSelector: "metadata.name=widgets"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watching.Stop()
 	for e := range watching.ResultChan() {
-		b, ok := e.Object.(*unstructured.Unstructured)
-		if !ok {
+		if _, ok := e.Object.(*unstructured.Unstructured); !ok {
 			t.Fatalf("the watch delivered %v", e)
 		}
-		if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase == "Bound" {
+		if last(e) {
 			return
 		}
 	}
-	t.Fatal("the watch ended before the binding was bound")
+	t.Fatal("the watch ended before what was waited for")
 }
 
 func TestWhatIsBoundIsServedFromThatMomentOn(t *testing.T) {
@@ -73,6 +100,66 @@ func TestThePolicyOfAProviderHoldsFromTheFirstRequestOn(t *testing.T) {
 			if bound = apierrors.IsForbidden(err); !bound && !apierrors.IsNotFound(err) {
 				t.Fatalf("a user of a consumer did what no provider allows: %v", err)
 			}
+		}
+	}
+}
+
+// documents are those that tell of an API, with what they say of widgets.
+var documents = map[string]string{
+	"/api":                            "",
+	"/apis":                           `"example.org"`,
+	"/apis/example.org":               `"example.org/v1"`,
+	"/apis/example.org/v1":            `"widgets/status"`,
+	"/openapi/v3":                     "apis/example.org/v1",
+	"/openapi/v3/apis/example.org/v1": "How large it is.",
+}
+
+// aggregated asks for all APIs at once.
+var aggregated = http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}
+
+// tellOf fails the test unless all documents below a path tell of an API, or none.
+func tellOf(t *testing.T, c *kcptest.Cluster, below string, documents map[string]string, want bool) {
+	t.Helper()
+	check := func(path string, header http.Header, says string) {
+		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, below+path, header, "")
+		if got := code == http.StatusOK && strings.Contains(string(body), says); says != "" && got != want {
+			t.Errorf("%s %v answers %d: it tells of %s: %t, want %t", path, header, code, says, got, want)
+		}
+	}
+	for path, says := range documents {
+		check(path, nil, says)
+	}
+	check("/apis", aggregated, documents["/apis"])
+	check("/api", aggregated, documents["/api/v1"])
+}
+
+func TestDocumentsTellOfWhatIsBoundFromThatMomentOn(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	for range 10 {
+		consumer := server.Cluster(t)
+		for range 3 {
+			bindAndWatch(t, consumer, p)
+			tellOf(t, consumer, "/clusters/"+consumer.Name, documents, true)
+			unbindAndWatch(t, consumer)
+			tellOf(t, consumer, "/clusters/"+consumer.Name, documents, false)
+		}
+	}
+}
+
+func TestTheDocumentsOfAViewTellOfWhatIsExportedFromThatMomentOn(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	ctx := kcptest.Context(t)
+	claimed := map[string]string{"/api": `["v1"]`, "/api/v1": `"configmaps"`, "/openapi/v3": "api/v1"}
+	below := "/services/apiexport/" + p.Name + "/widgets/clusters/*"
+	for range 25 {
+		for claims, want := range map[string]bool{`[{"resource":"configmaps","verbs":["get"]}]`: true, "[]": false} {
+			patch := []byte(`{"spec":{"permissionClaims":` + claims + `}}`)
+			if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			tellOf(t, p, below, claimed, want)
 		}
 	}
 }
