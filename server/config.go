@@ -276,7 +276,7 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 	authn := &c.generic.Authentication
 	upstream := authentication.Wrap(authn.Authenticator)
 	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers)
-	upstream = union.New(upstream, bearertoken.New(ofTypes))
+	upstream = union.New(upstream, bearertoken.New(virtual.AtHome(ofTypes)))
 	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
 	c.reviews = authentication.Reviews(all)
 	authn.Authenticator = authentication.RememberOriginalUser(all)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -27,6 +28,33 @@ type View interface {
 	// Serve answers a request that Authorize has allowed; its path is that of the Kubernetes API. next serves what the
 	// context addresses in kcp, as the user in the context, and does not ask for permission any more.
 	Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
+}
+
+// Homed is a View that has a home: the logical cluster in which it asks for the rights of its users. Those whom the issuers of
+// the type of that workspace vouch for are somebody there, and may be among them.
+type Homed interface {
+	View
+	// Home returns a name that may be of no logical cluster, as it stands in a path; it is empty if there is none.
+	Home() logicalcluster.Name
+}
+
+// Home returns the home of the view that a request is for, which is not served yet.
+func Home(ctx context.Context) (logicalcluster.Name, bool) {
+	v, ok := view(ctx, addressedKey{}).(Homed)
+	if !ok || v.Home() == "" {
+		return "", false
+	}
+	return v.Home(), true
+}
+
+// AtHome makes tokens that are good in one logical cluster good for the views whose home that is.
+func AtHome(tokens authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if home, ok := Home(ctx); ok {
+			ctx = logicalcluster.WithName(ctx, home)
+		}
+		return tokens.AuthenticateToken(ctx, token)
+	})
 }
 
 // Views finds a view by the part of the path behind its name: what names the view, and what is below it.

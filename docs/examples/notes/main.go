@@ -74,6 +74,9 @@ type view struct {
 	api        http.Handler
 }
 
+// Home is where the rights of users are asked for, so that those of the workspace's own issuers are known.
+func (v view) Home() logicalcluster.Name { return v.cluster.Name }
+
 // Authorize asks RBAC of the logical cluster. All of them together are for those who may do everything in root.
 func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if v.cluster.Wildcard {

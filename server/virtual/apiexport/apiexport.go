@@ -59,6 +59,9 @@ type view struct {
 	target  logicalcluster.Cluster
 }
 
+// Home implements virtual.Homed.
+func (v *view) Home() logicalcluster.Name { return v.cluster }
+
 // Reasons of refusals.
 const (
 	notBound     = "could not find suitable APIBinding in target logical cluster"

@@ -75,6 +75,9 @@ type view struct {
 	consumer logicalcluster.Name
 }
 
+// Home implements virtual.Homed.
+func (v view) Home() logicalcluster.Name { return v.consumer }
+
 // Authorize lets those in who may get the APIBindings of the consumer.
 func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, _, err := v.config.Authorizer.Authorize(logicalcluster.WithName(ctx, v.consumer), authorizer.AttributesRecord{

@@ -107,6 +107,9 @@ type view struct {
 	cluster     logicalcluster.Cluster
 }
 
+// Home implements virtual.Homed.
+func (v *view) Home() logicalcluster.Name { return v.typeCluster }
+
 // Authorize lets those in who may initialize or terminate workspaces of the type.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.typeCluster), authorizer.AttributesRecord{

@@ -31,18 +31,31 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// tokenReviewer is an authenticator that asks kcp.
+// tokenReviewer is an authenticator that asks kcp. What is a token for it begins with the home of the view that it is for, if that
+// has one, and a space: whether a token is good depends on both.
 type tokenReviewer struct {
 	reviews authenticationclient.TokenReviewInterface
-	// home is the logical cluster that reviews tokens, but those of service accounts: theirs does.
+	// home is the logical cluster that reviews tokens for views that have none of their own.
 	home logicalcluster.Name
 }
 
-// AuthenticateToken implements authenticator.Token.
-func (t tokenReviewer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	cluster := cmp.Or(authentication.ClaimedCluster(token), t.home)
+// withHome makes tokens what tokenReviewer takes for them.
+func withHome(reviewed authenticator.Token) authenticator.Token {
+	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		home, _ := virtual.Home(ctx)
+		return reviewed.AuthenticateToken(ctx, string(home)+" "+token)
+	})
+}
+
+// AuthenticateToken implements authenticator.Token. Tokens of service accounts are reviewed in their own logical cluster.
+func (t tokenReviewer) AuthenticateToken(ctx context.Context, homeAndToken string) (*authenticator.Response, bool, error) {
+	home, token, _ := strings.Cut(homeAndToken, " ")
+	cluster := cmp.Or(authentication.ClaimedCluster(token), logicalcluster.Name(home), t.home)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	answer, err := t.reviews.Create(logicalcluster.WithName(ctx, cluster), review, metav1.CreateOptions{})
+	if home != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) { // there is no such cluster, where the user may not do anything
+		answer, err = t.reviews.Create(logicalcluster.WithName(ctx, t.home), review, metav1.CreateOptions{})
+	}
 	if err != nil || !answer.Status.Authenticated {
 		return nil, false, err
 	}

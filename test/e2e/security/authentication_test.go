@@ -56,7 +56,7 @@ func indent(text string) string {
 func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
 	e := &environment
 	for what, c := range map[string]struct {
-		issuer *issuer
+		issuer *kcptest.Issuer
 		claims map[string]any
 		name   string
 		group  string
@@ -65,7 +65,7 @@ func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
 		"mapped expressions": {e.other, map[string]any{"hd": "example.com"}, "jane@example.com", "second:developers"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			token, err := c.issuer.token(c.issuer.claims(c.claims))
+			token, err := c.issuer.Token(c.issuer.Claims(c.claims))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestOtherTokensAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good, err := e.first.token(e.first.claims(nil))
+	good, err := e.first.Token(e.first.Claims(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,22 +100,22 @@ func TestOtherTokensAreRefused(t *testing.T) {
 		return base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + base64.RawURLEncoding.EncodeToString(content) + "."
 	}
 	tokens := map[string]func() (string, error){
-		"for another audience": func() (string, error) { return e.first.token(e.first.claims(map[string]any{"aud": "other"})) },
+		"for another audience": func() (string, error) { return e.first.Token(e.first.Claims(map[string]any{"aud": "other"})) },
 		"expired": func() (string, error) {
-			return e.first.token(e.first.claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}))
+			return e.first.Token(e.first.Claims(map[string]any{"exp": time.Now().Add(-time.Minute).Unix()}))
 		},
 		"not valid yet": func() (string, error) {
-			return e.first.token(e.first.claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}))
+			return e.first.Token(e.first.Claims(map[string]any{"nbf": time.Now().Add(time.Hour).Unix()}))
 		},
 		"of an unknown issuer": func() (string, error) {
-			return e.first.token(e.first.claims(map[string]any{"iss": "https://other.test"}))
+			return e.first.Token(e.first.Claims(map[string]any{"iss": "https://other.test"}))
 		},
-		"in the name of another issuer": func() (string, error) { return e.first.token(e.other.claims(map[string]any{"hd": "example.com"})) },
-		"signed by a stranger":          func() (string, error) { return sign(own, e.first.claims(nil)) },
-		"not signed":                    func() (string, error) { return unsigned(e.first.claims(nil)), nil },
-		"against a claim rule":          func() (string, error) { return e.other.token(e.other.claims(map[string]any{"hd": "evil.test"})) },
+		"in the name of another issuer": func() (string, error) { return e.first.Token(e.other.Claims(map[string]any{"hd": "example.com"})) },
+		"signed by a stranger":          func() (string, error) { return kcptest.SignToken(own, e.first.Claims(nil)) },
+		"not signed":                    func() (string, error) { return unsigned(e.first.Claims(nil)), nil },
+		"against a claim rule":          func() (string, error) { return e.other.Token(e.other.Claims(map[string]any{"hd": "evil.test"})) },
 		"with a reserved name": func() (string, error) {
-			return e.other.token(e.other.claims(map[string]any{"hd": "example.com", "sub": "system:x"}))
+			return e.other.Token(e.other.Claims(map[string]any{"hd": "example.com", "sub": "system:x"}))
 		},
 		"changed after it was signed": func() (string, error) { return good[:len(good)-4] + "AAAA", nil },
 	}
@@ -215,7 +215,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	token, err := e.first.token(e.first.claims(nil))
+	token, err := e.first.Token(e.first.Claims(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 		}
 		return err
 	})
-	foreign, err := e.other.token(e.other.claims(nil))
+	foreign, err := e.other.Token(e.other.Claims(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

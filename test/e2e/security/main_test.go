@@ -25,7 +25,7 @@ var environment struct {
 	ca, stranger *authority // the one that everybody trusts, and one that nobody does
 	etcd         *clientv3.Client
 	etcdURL      string
-	first, other *issuer
+	first, other *kcptest.Issuer
 	webhooks     *webhooks
 	spans        *spans
 	auditLog     string
@@ -87,10 +87,10 @@ func surround(dir string) (stop func(), err error) {
 	if e.etcd, err = clientv3.New(clientv3.Config{Endpoints: []string{e.etcdURL}, TLS: tlsConfig}); err != nil {
 		return stop, err
 	}
-	if e.first, err = newIssuer(e.ca, dir, "issuer-one"); err != nil {
+	if e.first, err = newIssuer(dir, "issuer-one"); err != nil {
 		return stop, err
 	}
-	if e.other, err = newIssuer(e.ca, dir, "issuer-two"); err != nil {
+	if e.other, err = newIssuer(dir, "issuer-two"); err != nil {
 		return stop, err
 	}
 	stops = append(stops, e.first.Close, e.other.Close)
@@ -104,6 +104,15 @@ func surround(dir string) (stop func(), err error) {
 	stops = append(stops, e.spans.server.Stop)
 	e.flags, err = flags()
 	return stop, err
+}
+
+// newIssuer starts an issuer with a certificate that everybody trusts.
+func newIssuer(dir, name string) (*kcptest.Issuer, error) {
+	serving, err := environment.ca.tlsConfig(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	return kcptest.NewIssuer(serving)
 }
 
 func startEtcd(dir string) (*embed.Etcd, error) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -12,30 +11,6 @@ import (
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
-
-// tenanted is a type whose workspaces trust an issuer, with its URL and certificate.
-const tenanted = `
-apiVersion: tenancy.kcp.io/v1alpha1
-kind: WorkspaceAuthenticationConfiguration
-metadata: {name: ours}
-spec:
-  jwt:
-  - issuer:
-      url: %s
-      audiences: [kcp]
-      certificateAuthority: |
-  %s
-    claimMappings:
-      username: {claim: sub, prefix: ""}
-      groups: {claim: groups, prefix: ""}
----
-apiVersion: tenancy.kcp.io/v1alpha1
-kind: WorkspaceType
-metadata: {name: tenanted}
-spec:
-  extend: {with: [{name: universal, path: root}]}
-  authenticationConfigurations: [{name: ours}]
-`
 
 // whoIs asks a cluster who a token is.
 func whoIs(t *testing.T, c *kcptest.Cluster, token string) (authenticationv1.UserInfo, error) {
@@ -50,7 +25,7 @@ func whoIs(t *testing.T, c *kcptest.Cluster, token string) (authenticationv1.Use
 
 func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 	e := &environment
-	third, err := newIssuer(e.ca, e.dir, "issuer-three")
+	third, err := newIssuer(e.dir, "issuer-three")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,12 +35,12 @@ func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	org.Apply(t, fmt.Sprintf(tenanted, third.URL, strings.ReplaceAll(indent(string(ca)), "\n", "\n  ")))
+	org.Apply(t, third.TrustedBy("tenanted", ca))
 	team := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("team", "", "tenanted"))
 	plain := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("plain", "", "universal"))
 	name := org.GetWorkspace(t, "team").Spec.Cluster
 	token := func(replaced map[string]any) string {
-		signed, err := third.token(third.claims(replaced))
+		signed, err := third.Token(third.Claims(replaced))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +80,7 @@ func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 		}
 	}
 
-	org.Kubectl(t, "delete", "workspaceauthenticationconfiguration", "ours")
+	org.Kubectl(t, "delete", "workspaceauthenticationconfiguration", "tenanted")
 	kcptest.Eventually(t, "the token is good nowhere once the configuration is gone", func(contextType) error {
 		if _, err := whoIs(t, team, jane); err == nil {
 			return fmt.Errorf("it still is")

@@ -73,19 +73,33 @@ type notes struct{ url, ca string }
 // start runs the example with the rights of a kubeconfig. It ends with the test.
 func start(t *testing.T, kubeconfig string) notes {
 	t.Helper()
-	program, err := build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	n, dir := reserve(t), t.TempDir()
+	n.ca = filepath.Join(dir, "virtual-workspaces.crt")
+	n.run(t, kubeconfig, "--cert-dir="+dir)
+	return n
+}
+
+// reserve returns an example that does not run yet.
+func reserve(t *testing.T) notes {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	_ = listener.Close()
-	dir := t.TempDir()
+	defer listener.Close()
+	return notes{url: "https://" + listener.Addr().String()}
+}
+
+// run runs the example with the rights of a kubeconfig, and flags that lead to the certificate of n. It ends with the test.
+func (n notes) run(t *testing.T, kubeconfig string, flags ...string) {
+	t.Helper()
+	program, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var log bytes.Buffer
-	command := exec.Command(program, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir="+dir)
+	_, port, _ := strings.Cut(strings.TrimPrefix(n.url, "https://"), ":")
+	command := exec.Command(program, append(flags, "--kubeconfig="+kubeconfig, "--bind-address=127.0.0.1", "--secure-port="+port)...)
 	command.Stdout, command.Stderr = &log, &log
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -97,7 +111,6 @@ func start(t *testing.T, kubeconfig string) notes {
 			t.Errorf("the example ended with %v:\n%s", err, log.String())
 		}
 	})
-	n := notes{url: fmt.Sprintf("https://127.0.0.1:%d", port), ca: filepath.Join(dir, "virtual-workspaces.crt")}
 	kcptest.Eventually(t, "the example is ready", func(ctx context.Context) error {
 		code, _, err := n.request(ctx, kcptest.Anonymous, http.MethodGet, "/readyz", nil)
 		if err == nil && code != http.StatusOK {
@@ -105,7 +118,6 @@ func start(t *testing.T, kubeconfig string) notes {
 		}
 		return err
 	})
-	return n
 }
 
 func (n notes) config(user kcptest.User, cluster string) *rest.Config {

@@ -300,3 +300,39 @@ func TestAViewOfAllClustersIsForAdministrators(t *testing.T) {
 	_, err = n.in(t, kcptest.Alice, "*").List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
+
+// A token that is good in one workspace is no good in another, whichever is asked first.
+func TestTheUsersOfAWorkspaceHaveItsNotes(t *testing.T) {
+	t.Parallel()
+	issuer, err := kcptest.NewIssuer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(issuer.Close)
+	org := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("trusting-"+kcptest.Suffix(), "", ""))
+	org.Apply(t, issuer.TrustedBy("tenanted", issuer.CA()))
+	org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("team", "", "tenanted"))
+	org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("plain", "", "universal"))
+	token, err := issuer.Token(issuer.Claims(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, jane, ctx := start(t, server.Kubeconfig()), kcptest.User{Name: "jane", Token: token}, kcptest.Context(t)
+	plain, absent := org.GetWorkspace(t, "plain").Spec.Cluster, "absent"
+	elsewhere := func() {
+		for _, cluster := range []string{plain, absent, "*"} {
+			_, err := n.in(t, jane, cluster).Namespace("default").List(ctx, metav1.ListOptions{})
+			kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
+		}
+	}
+	elsewhere()
+	team := server.Named(org.GetWorkspace(t, "team").Spec.Cluster)
+	grant(t, n, team, jane)
+	if _, err := n.in(t, jane, team.Name).Namespace("default").Create(ctx, note("hers", "milk"), metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	elsewhere()
+	if _, err := n.in(t, kcptest.Masters, absent).Namespace("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		t.Errorf("somebody who is known everywhere is told of a cluster that does not exist: %v", err)
+	}
+}

@@ -1,10 +1,13 @@
-package security
+package kcptest
 
 import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"time"
@@ -13,18 +16,19 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 )
 
-// issuer is an OpenID Connect provider.
-type issuer struct {
+// Issuer is an OpenID Connect provider.
+type Issuer struct {
 	*httptest.Server
 	key *ecdsa.PrivateKey
 }
 
-func newIssuer(ca *authority, dir, name string) (*issuer, error) {
+// NewIssuer starts one. Nil stands for a certificate that is its own authority.
+func NewIssuer(serving *tls.Config) (*Issuer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	i := &issuer{key: key}
+	i := &Issuer{key: key}
 	mux := http.NewServeMux()
 	answer := func(path string, content func() any) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
@@ -43,15 +47,13 @@ func newIssuer(ca *authority, dir, name string) (*issuer, error) {
 		return jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "one", Algorithm: "ES256", Use: "sig"}}}
 	})
 	i.Server = httptest.NewUnstartedServer(mux)
-	if i.TLS, err = ca.tlsConfig(dir, name); err != nil {
-		return nil, err
-	}
+	i.TLS = serving
 	i.StartTLS()
 	return i, nil
 }
 
-// claims of a valid token, with some replaced.
-func (i *issuer) claims(replaced map[string]any) map[string]any {
+// Claims of a valid token, with some replaced.
+func (i *Issuer) Claims(replaced map[string]any) map[string]any {
 	claims := map[string]any{
 		"iss": i.URL, "aud": "kcp", "sub": "jane", "groups": []string{"developers"},
 		"iat": time.Now().Unix(), "nbf": time.Now().Add(-time.Minute).Unix(), "exp": time.Now().Add(time.Hour).Unix(),
@@ -62,12 +64,42 @@ func (i *issuer) claims(replaced map[string]any) map[string]any {
 	return claims
 }
 
-func (i *issuer) token(claims map[string]any) (string, error) { return sign(i.key, claims) }
+// Token returns one with claims.
+func (i *Issuer) Token(claims map[string]any) (string, error) { return SignToken(i.key, claims) }
 
-func sign(key *ecdsa.PrivateKey, claims map[string]any) (string, error) {
+// SignToken returns a token with claims that a key has signed.
+func SignToken(key *ecdsa.PrivateKey, claims map[string]any) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
 	if err != nil {
 		return "", err
 	}
 	return jwt.Signed(signer).Claims(claims).Serialize()
+}
+
+// TrustedBy returns manifests of a type of workspaces that trusts the issuer, whose certificate ca has signed: what tokens call sub
+// and groups are users and their groups.
+func (i *Issuer) TrustedBy(workspaceType string, ca []byte) string {
+	return fmt.Sprintf(`
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceAuthenticationConfiguration
+metadata: {name: %[1]s}
+spec:
+  jwt:
+  - issuer: {url: %[2]q, audiences: [kcp], certificateAuthority: %[3]q}
+    claimMappings:
+      username: {claim: sub, prefix: ""}
+      groups: {claim: groups, prefix: ""}
+---
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceType
+metadata: {name: %[1]s}
+spec:
+  extend: {with: [{name: universal, path: root}]}
+  authenticationConfigurations: [{name: %[1]s}]
+`, workspaceType, i.URL, ca)
+}
+
+// CA is the authority of an issuer that was started without a certificate.
+func (i *Issuer) CA() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
 }
