@@ -12,19 +12,23 @@ help: ## List the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: run
-run: build ## Build and start the server; everything it stores is in .kcp.
+run: kcp ## Build and start the server; everything it stores is in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: build
-build: ## Build bin/kcp, the plugins of kubectl and the operator.
-	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/... ./operator/cmd/...
+build: kcp ## Build bin/kcp, the plugins of kubectl and the operator.
+	$(GO) build -o $(BIN)/ ./operator/cmd/...
+
+.PHONY: kcp
+kcp: ## Build bin/kcp and the plugins of kubectl.
+	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/...
 	for plugin in ws kcp create-workspace; do ln -sf kubectl-$$plugin $(BIN)/kubectl_complete-$$plugin; done
 	ln -sf kubectl-ws $(BIN)/kubectl-workspace
 	ln -sf kubectl-ws $(BIN)/kubectl_complete-workspace
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
-	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues ./bundle
+	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues ./bundle ./apidocs
 
 # What a release of Kubernetes writes into its programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -197,10 +201,10 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 
 # The API groups that the server itself serves.
 SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
-GENERATED = api bundle charts config operator server/customresources/system
+GENERATED = api bundle charts config docs/reference operator server/customresources/system
 
 .PHONY: generate
-generate: tools ## Generate deep copies and definitions from the types in api/.
+generate: tools ## Generate deep copies, definitions and the reference from the types in api/.
 	$(BIN)/controller-gen object paths=./api/... paths=./operator/certmanager/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
@@ -210,6 +214,7 @@ generate: tools ## Generate deep copies and definitions from the types in api/.
 	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
 	$(BIN)/chartvalues charts/kcp-operator
 	$(BIN)/bundle -o bundle config
+	$(BIN)/apidocs -o docs/reference -kubernetes v1.$(KUBE_MINOR) -examples 'config/samples/*.yaml' -examples 'docs/*.md' ./api/...
 
 .PHONY: lint
 lint: tools ## Check formatting, vet and staticcheck.

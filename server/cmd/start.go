@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,10 +108,6 @@ func greet(out io.Writer, opts options.Completed, took time.Duration) {
 		fmt.Fprint(out, "\n\nPress Ctrl+C to stop.\n\n")
 		return
 	}
-	file := opts.KubeconfigPath
-	if relative, err := filepath.Rel(".", file); err == nil && len(relative) < len(file) {
-		file = relative
-	}
 	fmt.Fprintf(out, ` In another terminal:
 
   export KUBECONFIG=%s
@@ -121,5 +116,5 @@ func greet(out io.Writer, opts options.Completed, took time.Duration) {
 
 Press Ctrl+C to stop.
 
-`, file)
+`, opts.KubeconfigPath)
 }

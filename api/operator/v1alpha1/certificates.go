@@ -75,27 +75,43 @@ type CertificateSpecTemplate struct {
 
 // X509Subject extends the subject of a certificate.
 type X509Subject struct {
+	// Organizations to add.
+	//
 	// +optional
 	// +listType=set
 	Organizations []string `json:"organizations,omitempty"`
+	// Countries to add.
+	//
 	// +optional
 	// +listType=set
 	Countries []string `json:"countries,omitempty"`
+	// OrganizationalUnits to add.
+	//
 	// +optional
 	// +listType=set
 	OrganizationalUnits []string `json:"organizationalUnits,omitempty"`
+	// Localities to add.
+	//
 	// +optional
 	// +listType=set
 	Localities []string `json:"localities,omitempty"`
+	// Provinces to add.
+	//
 	// +optional
 	// +listType=set
 	Provinces []string `json:"provinces,omitempty"`
+	// StreetAddresses to add.
+	//
 	// +optional
 	// +listType=set
 	StreetAddresses []string `json:"streetAddresses,omitempty"`
+	// PostalCodes to add.
+	//
 	// +optional
 	// +listType=set
 	PostalCodes []string `json:"postalCodes,omitempty"`
+	// SerialNumber of the subject.
+	//
 	// +optional
 	SerialNumber string `json:"serialNumber,omitempty"`
 }

@@ -94,6 +94,8 @@ type EtcdS3Store struct {
 
 // EtcdBackupStatus is what became of a snapshot.
 type EtcdBackupStatus struct {
+	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Phase sums up the conditions: Running, Ready or Failed.

@@ -54,6 +54,8 @@ type EtcdBackupScheduleSpec struct {
 
 // EtcdBackupScheduleStatus is what became of a schedule.
 type EtcdBackupScheduleStatus struct {
+	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Conditions: Ready, Reconciling and Stalled. Ready is False after a snapshot that failed, until one succeeds.

@@ -1,4 +1,4 @@
-// Package tutorial runs what docs/apis.md tells its readers to type, and compares what it shows with what they would see.
+// Package tutorial runs what pages of docs/ tell their readers to type, and compares what they show with what readers would see.
 package tutorial
 
 import (
@@ -9,20 +9,23 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-var document = filepath.Join("..", "..", "..", "docs", "apis.md")
+// documents are the pages that are run, each from its beginning to its end and on a server of its own.
+var documents = []string{"quickstart.md", "kubectl.md", "workspaces.md", "apis.md"}
 
 // block is a fenced code block of a document.
 type block struct {
 	line int
-	// info is what stands behind the fence: "sh" for commands, "console" for commands with their output, and "sh terminal=controller"
-	// for a command that runs until the reader ends it, in a terminal of its own.
+	// info is what stands behind the fence: "sh" for commands, "console" for commands with their output, "sh terminal=controller"
+	// for a command that runs until the reader ends it, in a terminal of its own, and something else for what nobody runs.
 	info, text string
 }
 
@@ -122,38 +125,66 @@ func (s *terminal) check(t *testing.T, b block) {
 	}
 }
 
-func TestTheTutorialDoesWhatItShows(t *testing.T) {
-	content, err := os.ReadFile(document)
+func TestDocumentsDoWhatTheyShow(t *testing.T) {
+	for _, document := range documents {
+		t.Run(document, func(t *testing.T) { follow(t, document) })
+	}
+}
+
+// follow does what a page says, in a directory in which the server was started.
+func follow(t *testing.T, document string) {
+	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", document))
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := kcptest.StartIn(t, t.TempDir()) // of its own: the tutorial begins with an empty one
+	server, directory := kcptest.StartIn(t, t.TempDir()), t.TempDir()
+	if err := os.Symlink(server.Root, filepath.Join(directory, ".kcp")); err != nil {
+		t.Fatal(err)
+	}
 	env := append(server.Named("root").Command(t, "kubectl", kcptest.Masters).WithPlugins(t).Environment(), "KUBECONFIG="+server.Kubeconfig())
-	reader := open(t, t.TempDir(), env)
-	ran := map[string]int{}
-	for _, b := range blocks(string(content)) {
-		ran[b.info]++
+	reader := open(t, directory, env)
+	if _, err := reader.run(t, "make() { :; }\n"); err != nil { // everything is built, and the server runs
+		t.Fatal(err)
+	}
+	ran := 0
+	for _, b := range blocks(strings.ReplaceAll(string(content), "https://localhost:6443", server.URL)) {
 		switch b.info {
 		case "sh":
+			ran++
 			if out, err := reader.run(t, b.text); err != nil {
 				t.Fatalf("the commands of line %d and following: %v\n%s", b.line, err, out)
 			}
 		case "console":
+			ran++
 			reader.check(t, b)
 		case "sh terminal=controller":
-			log := filepath.Join(t.TempDir(), "controller.log")
-			home := "HOME=" + os.Getenv("HOME") // where Go has what it has built before
-			open(t, filepath.Join("..", "..", ".."), append(env, home)).enter("exec > " + log + " 2>&1\n" + b.text)
-			t.Cleanup(func() {
-				if content, err := os.ReadFile(log); err == nil && t.Failed() {
-					t.Logf("the controller says at last:\n%s", content[max(0, len(content)-4000):])
-				}
-			})
+			control(t, b, env)
+		case "yaml", "go", "text": // to be read
 		default:
 			t.Errorf("line %d: nobody runs a block of %q", b.line, b.info)
 		}
 	}
-	if ran["sh"] == 0 || ran["console"] == 0 || ran["sh terminal=controller"] != 1 {
-		t.Errorf("the document has these blocks: %v", ran)
+	if ran == 0 {
+		t.Error("there is nothing to run in the document")
 	}
+}
+
+// control runs the commands of a block in the repository, in a terminal of their own, until the test ends. It returns when they
+// have something to say: what they run may have to be built first.
+func control(t *testing.T, b block, env []string) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "controller.log")
+	home := "HOME=" + os.Getenv("HOME") // where Go has what it has built before
+	open(t, filepath.Join("..", "..", ".."), append(slices.Clone(env), home)).enter("exec > " + log + " 2>&1\n" + b.text)
+	t.Cleanup(func() {
+		if content, err := os.ReadFile(log); err == nil && t.Failed() {
+			t.Logf("the controller says at last:\n%s", content[max(0, len(content)-4000):])
+		}
+	})
+	for ctx := kcptest.Context(t); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+		if said, err := os.Stat(log); err == nil && said.Size() > 0 {
+			return
+		}
+	}
+	t.Fatalf("the commands of line %d and following say nothing", b.line)
 }
