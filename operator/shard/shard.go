@@ -123,7 +123,7 @@ func Component(s *Shard) *workload.Component {
 	c.Extra = s.Spec.ExtraSpec
 	c.Template, c.Service = s.Spec.DeploymentTemplate, s.Spec.ServiceTemplate
 	c.PDB, c.NetworkPolicy, c.Monitoring = s.Spec.PDB, s.Spec.NetworkPolicy, s.Spec.Monitoring
-	c.Metrics = workload.Metrics{Path: "/clusters/root/metrics", ServerName: s.Host(), CASecret: s.ServerBundle(), ClientSecret: s.leaf(metricsViewer)}
+	c.Metrics = workload.Metrics{Path: "/metrics", ServerName: s.Host(), CASecret: s.ServerBundle(), ClientSecret: s.leaf(metricsViewer)}
 	return c
 }
 
