@@ -148,6 +148,7 @@ func cluster(t *testing.T) []*resource {
 			Versions: []metav1.GroupVersionForDiscovery{{GroupVersion: "autoscaling/v2"}, {GroupVersion: "autoscaling/v1"}}},
 		{Name: "metrics.k8s.io", PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "metrics.k8s.io/v1"}},
 		{Name: "tenancy.kcp.io", PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "tenancy.kcp.io/v1alpha1"}},
+		{Name: "operator.kcp.io", PreferredVersion: metav1.GroupVersionForDiscovery{GroupVersion: "operator.kcp.io/v1alpha1"}},
 	}, []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{
 			{Name: "pods", SingularName: "pod", Kind: "Pod", ShortNames: []string{"po"}, Verbs: metav1.Verbs{"list", "create"}},
@@ -159,6 +160,7 @@ func cluster(t *testing.T) []*resource {
 			{Name: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", ShortNames: []string{"hpa"}, Verbs: metav1.Verbs{"list", "create"}}}},
 		{GroupVersion: "metrics.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "pods", Kind: "PodMetrics", Verbs: metav1.Verbs{"list"}}}},
 		{GroupVersion: "tenancy.kcp.io/v1alpha1", APIResources: []metav1.APIResource{{Name: "workspaces", Kind: "Workspace", Verbs: metav1.Verbs{"list", "create"}}}},
+		{GroupVersion: "operator.kcp.io/v1alpha1", APIResources: []metav1.APIResource{{Name: "rootshards", Kind: "RootShard", Verbs: metav1.Verbs{"list", "create"}}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +171,7 @@ func cluster(t *testing.T) []*resource {
 func TestResourcesAreFoundByName(t *testing.T) {
 	all := cluster(t)
 	for _, row := range []struct{ names, want string }{
-		{"", "horizontalpodautoscalers.autoscaling/v2 pods.core/v1"},
+		{"", "horizontalpodautoscalers.autoscaling/v2 pods.core/v1 rootshards.operator.kcp.io/v1alpha1"},
 		{"pods.core", "pods.core/v1"},
 		{"pods.v1.core pods.core", "pods.core/v1"},
 		{"po", "pods.core/v1"},

@@ -39,13 +39,17 @@ var servedByKcp = map[string][]string{
 	"certificates.k8s.io":          nil,
 	"coordination.k8s.io":          nil,
 	"events.k8s.io":                nil,
+	"apis.kcp.io":                  nil,
+	"cache.kcp.io":                 nil,
+	"core.kcp.io":                  nil,
+	"tenancy.kcp.io":               nil,
+	"topology.kcp.io":              nil,
 }
 
 // isExtra tells that a resource is worth pulling unasked: it holds objects, and no workspace has it already.
 func (r *resource) isExtra() bool {
-	group := r.version.Group
-	names, known := servedByKcp[group]
-	served := (known && (names == nil || slices.Contains(names, r.Name))) || group == "kcp.io" || strings.HasSuffix(group, ".kcp.io")
+	names, known := servedByKcp[r.version.Group]
+	served := known && (names == nil || slices.Contains(names, r.Name))
 	return !served && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "create")
 }
 
