@@ -90,6 +90,15 @@ func Shows(c client.Client, owner, object, read client.Object) (bool, error) {
 	return read.GetAnnotations()[hashAnnotation] == want.GetAnnotations()[hashAnnotation], nil
 }
 
+// Applied reports whether an object was applied last as it is wanted now.
+func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, error) {
+	want, err := desired(scheme, owner, object)
+	if err != nil {
+		return false, err
+	}
+	return live.GetAnnotations()[hashAnnotation] == want.GetAnnotations()[hashAnnotation], nil
+}
+
 // Remove deletes an object, of which only kind, namespace and name matter, if it exists and the owner controls it. A kind
 // that the cluster does not have has no objects.
 func Remove(ctx context.Context, c client.Client, owner, object client.Object) error {

@@ -10,6 +10,7 @@ import (
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -21,7 +22,7 @@ import (
 func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
 	var err error
 	switch d.step {
-	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods: // done by writing the status, or the StatefulSet
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply: // done by writing the status, or the StatefulSet
 		return nil
 	case stepBootstrap:
 		err = s.tell(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
@@ -197,6 +198,14 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	if seen.leaving {
 		return nil
 	}
+	wanted, err := s.wanted(seen, pods, version)
+	if err != nil {
+		return nil // told in the condition Stalled
+	}
+	return apply.All(ctx, s.Client, s.cluster, wanted)
+}
+
+func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulSet, error) {
 	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
 		pods = max(pods, m.ordinal+1)
 	}
@@ -204,9 +213,19 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
-	wanted, err := statefulSet(s.cluster, m)
-	if err != nil {
-		return nil // told in the condition Stalled
+	return statefulSet(s.cluster, m)
+}
+
+// changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
+func (s *scope) changing(seen *sight, version string) (bool, error) {
+	set := seen.stateful
+	if set == nil {
+		return false, nil
 	}
-	return apply.All(ctx, s.Client, s.cluster, wanted)
+	wanted, err := s.wanted(seen, len(seen.pods), version)
+	if err != nil {
+		return false, nil // told in the condition Stalled
+	}
+	applied, err := apply.Applied(s.Scheme(), s.cluster, wanted, set)
+	return !applied || set.Status.ObservedGeneration < set.Generation, err
 }

@@ -10,6 +10,7 @@ const (
 	stepWait           step = "Wait"           // for something that goes on by itself
 	stepHelp           step = "Help"           // nothing can be done until a person does something
 	stepScalePods      step = "ScalePods"      // to a number of pods
+	stepApply          step = "Apply"          // what pods are made of
 	stepBootstrap      step = "Bootstrap"      // tell the first pod to start a cluster: once in a life
 	stepRecordIdentity step = "RecordIdentity" // write down which cluster this is
 	stepForget         step = "Forget"         // take back what a pod was told

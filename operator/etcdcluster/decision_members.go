@@ -107,6 +107,9 @@ func moveLeader(o observation, from member, reason, why string) (decision, bool)
 
 // roll deletes the pods that were made otherwise than is asked for now, one at a time, while every member is healthy.
 func roll(o observation) (decision, bool) {
+	if o.changing {
+		return decision{step: stepApply, reason: reasonRoll, why: "something else is asked for"}, true
+	}
 	var outdated []member
 	for _, m := range o.followersFirst() {
 		if o.pod(m.ordinal).outdated {

@@ -172,6 +172,9 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 			o.members = []member{o.members[0], o.members[2]}
 		}), stepAdd, 1, ""},
 
+		{"other pods are asked for", cluster(3).with(func(o *observation) { o.changing = true }), stepApply, 0, ""},
+		{"other pods are asked for, and nobody may touch them", cluster(3).with(func(o *observation) { o.changing, o.paused = true, true }),
+			stepHelp, 0, "now is Apply"},
 		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
 		{"the last leads and is outdated", cluster(3).with(lead(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
 		{"only the leader is outdated", cluster(3).with(outdated(0)), stepMoveLeader, 0, ""},

@@ -8,6 +8,7 @@ type observation struct {
 	recorded  int  // pods that the voters which were last seen need
 	volumes   int  // pods that the volumes which exist belong to
 	upgrading bool // pods are outdated because another version was asked for
+	changing  bool // nobody knows yet which pods are outdated, since something else was asked for
 
 	restore        restoration
 	restoreMessage string

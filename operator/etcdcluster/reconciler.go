@@ -107,6 +107,9 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		s.complaint = err
 	}
 	seen.upgrading = s.cluster.Status.CurrentVersion != "" && version != s.cluster.Status.CurrentVersion
+	if seen.changing, err = s.changing(seen, version); err != nil {
+		return ctrl.Result{}, err
+	}
 	s.schedule(seen)
 	d := decide(seen.observation)
 	if d.step == stepNothing && !seen.paused && seen.stateful != nil {

@@ -295,6 +295,10 @@ func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
 		for _, p := range pods.Items {
 			args := fmt.Sprint(p.Spec.Containers[0].Args)
 			if args != fmt.Sprint(arguments(c)) {
+				ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
+				if ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation {
+					t.Errorf("it is Ready while %s is as it was", p.Name)
+				}
 				return false
 			}
 		}

@@ -137,7 +137,7 @@ func (s *scope) reportHealth(seen *sight, d decision) {
 	}
 	s.set(v1alpha1.ConditionQuorumLost, known && !seen.quorum, d.reason, d.why)
 	s.set(v1alpha1.ConditionDegraded, seen.quorum && (unhealthy || corrupt), d.reason, d.why)
-	s.set(v1alpha1.ConditionProgressing, s.cluster.Status.Operation != nil || d.step == stepScalePods, d.reason, d.why)
+	s.set(v1alpha1.ConditionProgressing, s.cluster.Status.Operation != nil || d.step == stepScalePods || d.step == stepApply, d.reason, d.why)
 	s.set(v1alpha1.ConditionAlarm, seen.noSpace || corrupt, d.reason, d.why)
 }
 
