@@ -201,6 +201,12 @@ func (n *installed) manifest(t *testing.T, file string) {
 func (n *installed) made(t *testing.T, file string) (kubernetes.Interface, string) {
 	t.Helper()
 	n.manifest(t, file)
+	return n.used(t)
+}
+
+// used waits until kcp can be used, and returns a client for a workspace of it, and its kubeconfig.
+func (n *installed) used(t *testing.T) (kubernetes.Interface, string) {
+	t.Helper()
 	n.ready(t, "rootshard/kcp", "kubeconfig/admin")
 	kubeconfig := n.kubeconfig(t, "admin-kubeconfig")
 	onNode(t, kubeconfig, "create", "workspace", "team", "--ignore-existing")

@@ -1,0 +1,286 @@
+package rootshard
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/operator/etcdcluster"
+	"github.com/kcplane/kcp/test/e2e/host/hosttest"
+)
+
+// before is a version of etcd, of the minor before that of the operator.
+const before = "3.6.16"
+
+const (
+	theEtcd   = "etcdcluster/kcp-etcd"
+	ofTheEtcd = "app.kubernetes.io/instance=kcp-etcd,app.kubernetes.io/component=etcd" // its pods and volumes
+)
+
+func TestAnEtcdLivesThroughWhatHappensToItsMembers(t *testing.T) {
+	n := install(t)
+	older := hosttest.Build(t.Context(), t, root+"operator/cmd/etcd-member", "-modfile="+root+"test/host/etcd/v3.6.mod")
+	host.Load(t, "localhost/etcd:v"+before, "/etcd", older+"=/etcd")
+	manifest, err := os.ReadFile("testdata/managed.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Apply(t, strings.Replace(string(manifest), "replicas: 3", "replicas: 1\n      version: "+before, 1))
+	client, _ := n.used(t)
+	n.undisturbed(t, client,
+		disturbance{"etcd grows from 1 member to 3", func() { n.etcd(t, "replicas", "3") }},
+		disturbance{"etcd grows from 3 members to 5", func() { n.etcd(t, "replicas", "5") }},
+		disturbance{"etcd shrinks from 5 members to 3", func() { n.etcd(t, "replicas", "3") }},
+		disturbance{"etcd goes on to the next minor version", func() {
+			n.etcd(t, "version", strconv.Quote(etcdcluster.DefaultVersion))
+			if runs := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.status.currentVersion}"); runs != etcdcluster.DefaultVersion {
+				t.Errorf("it runs %s", runs)
+			}
+		}},
+		disturbance{"a pod of etcd is deleted", func() { n.replaceMember(t, n.member(t, false)) }},
+		disturbance{"the leading pod of etcd is deleted", func() { n.replaceMember(t, n.member(t, true)) }},
+		disturbance{"a pod of etcd is deleted, and its volume", func() { n.loseVolume(t, n.member(t, false)) }},
+		disturbance{"the leading pod of etcd is deleted, and its volume", func() { n.loseVolume(t, n.member(t, true)) }},
+	)
+	n.disturbed(t, client,
+		disturbance{"an etcd is killed with SIGKILL", func() { n.killMember(t, n.member(t, false)) }},
+		disturbance{"the leading etcd is killed with SIGKILL", func() { n.killMember(t, n.member(t, true)) }},
+		disturbance{"the leading pod of etcd is gone without a word", func() {
+			name := n.member(t, true)
+			n.Kubectl(t, "delete", "pod", name, "--grace-period=0", "--force")
+			n.settled(t, name)
+		}},
+	)
+	n.restored(t)
+}
+
+// etcd asks for something else of the etcd, and waits until it is so.
+func (n *installed) etcd(t *testing.T, field, value string) {
+	t.Helper()
+	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"etcd":{"managed":{%q:%s}}}}`, field, value))
+	n.Kubectl(t, "wait", fmt.Sprintf("--for=jsonpath={.spec.%s}=%s", field, strings.Trim(value, `"`)), theEtcd, "--timeout=1m")
+	n.ready(t, theEtcd)
+}
+
+// member returns a member that leads, or one that does not, as the members themselves tell.
+func (n *installed) member(t *testing.T, leads bool) string {
+	t.Helper()
+	n.ready(t, theEtcd)
+	pods := strings.Fields(n.Kubectl(t, "get", "pods", "--selector="+ofTheEtcd,
+		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}`))
+	for _, pod := range pods {
+		name, address, _ := strings.Cut(pod, "=")
+		response, err := http.Get("http://" + net.JoinHostPort(address, strconv.Itoa(etcdcluster.MetricsPort)) + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		metrics, err := io.ReadAll(response.Body)
+		response.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(metrics), "\netcd_server_is_leader 1\n") == leads {
+			return name
+		}
+	}
+	t.Fatalf("none of %v is it", pods)
+	return ""
+}
+
+func (n *installed) replaceMember(t *testing.T, name string) {
+	t.Helper()
+	n.Replace(t, name)
+	n.ready(t, theEtcd)
+}
+
+func (n *installed) killMember(t *testing.T, name string) {
+	t.Helper()
+	n.Kill(t, name)
+	n.ready(t, theEtcd)
+}
+
+// settled waits until there is a pod of a name, and the cluster is as it should be.
+func (n *installed) settled(t *testing.T, name string) {
+	t.Helper()
+	n.Kubectl(t, "wait", "--for=create", "pod/"+name, "--timeout=1m")
+	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=5m")
+	n.ready(t, theEtcd)
+}
+
+// loseVolume deletes a pod with its volume, and waits until another member has taken the place.
+func (n *installed) loseVolume(t *testing.T, name string) {
+	t.Helper()
+	old := n.identity(t, name)
+	n.Kubectl(t, "delete", "pvc", "data-"+name, "--wait=false")
+	n.Kubectl(t, "delete", "pod", name)
+	n.settled(t, name)
+	if n.identity(t, name) == old {
+		t.Errorf("%s is the same member as before, without its data", name)
+	}
+}
+
+// identity is who a member is to the others.
+func (n *installed) identity(t *testing.T, name string) string {
+	t.Helper()
+	return n.Kubectl(t, "get", theEtcd, `--output=jsonpath={.status.members[?(@.name=="`+name+`")].id}`)
+}
+
+const snapshots = `
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: snapshots}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 64Mi}}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: EtcdBackup
+metadata: {name: now}
+spec:
+  cluster: kcp-etcd
+  store: {volume: {claimName: snapshots}}
+`
+
+// restored takes a snapshot, destroys every volume, and goes back to the snapshot.
+func (n *installed) restored(t *testing.T) {
+	t.Helper()
+	client, _ := n.used(t)
+	written, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &traffic{client: client}
+	for _, configMap := range written.Items {
+		f.acknowledged = append(f.acknowledged, configMap.Name)
+	}
+	n.Apply(t, snapshots)
+	n.ready(t, "etcdbackup/now")
+	key := n.Kubectl(t, "get", "etcdbackup", "now", "--output=jsonpath={.status.snapshot.key}")
+
+	begun := time.Now()
+	n.Kubectl(t, "delete", "pvc", "data-kcp-etcd-0", "data-kcp-etcd-1", "data-kcp-etcd-2", "--wait=false")
+	n.Kubectl(t, "delete", "pod", "kcp-etcd-0", "kcp-etcd-1", "kcp-etcd-2")
+	n.Kubectl(t, "wait", "--for=condition=QuorumLost", theEtcd, "--timeout=3m")
+	n.Kubectl(t, "wait", "--for=condition=Stalled", theEtcd, "--timeout=3m")
+	left := n.left(t)
+	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge",
+		`--patch={"spec":{"etcd":{"managed":{"restore":{"key":"`+key+`","store":{"volume":{"claimName":"snapshots"}}}}}}}`)
+	n.Kubectl(t, "wait", "--for=jsonpath={.spec.restore.key}="+key, theEtcd, "--timeout=1m")
+	generation := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.metadata.generation}")
+	n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, theEtcd, "--timeout=1m")
+	if still := n.left(t); !slices.Equal(left, still) {
+		t.Errorf("without a majority, of\n%s\nremains\n%s", strings.Join(left, "\n"), strings.Join(still, "\n"))
+	}
+	n.Kubectl(t, "delete", theEtcd, "--timeout=2m")
+	n.Kubectl(t, "delete", "pvc", "--selector="+ofTheEtcd, "--timeout=2m")
+	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=1m")
+	n.ready(t, theEtcd, "rootshard/kcp")
+
+	lost := f.lost(t)
+	startTraffic(t, client).take(t)
+	t.Logf("| every volume of etcd is destroyed, and a snapshot restored | %.0f s | %.0f s | %d | %d | |",
+		time.Since(begun).Seconds(), time.Since(begun).Seconds(), len(f.acknowledged), len(lost))
+	if len(lost) > 0 {
+		t.Errorf("what the snapshot should have is lost: %v", lost)
+	}
+}
+
+// left tells which pods and volumes of the etcd there are.
+func (n *installed) left(t *testing.T) []string {
+	t.Helper()
+	left := strings.Fields(n.Kubectl(t, "get", "pods,pvc", "--selector="+ofTheEtcd,
+		`--output=jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}`))
+	slices.Sort(left)
+	return left
+}
+
+const vouched = `
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: selfsigned}
+spec: {selfSigned: {}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: company}
+spec:
+  isCA: true
+  commonName: company
+  secretName: company
+  privateKey: {algorithm: ECDSA}
+  issuerRef: {name: selfsigned}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: company}
+spec: {ca: {secretName: company}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: stranger}
+spec:
+  commonName: events-operator
+  secretName: stranger
+  usages: [client auth]
+  privateKey: {algorithm: ECDSA}
+  issuerRef: {name: company}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: EtcdCluster
+metadata: {name: events}
+spec:
+  replicas: 1
+  tls: {issuerRef: {name: company}}
+`
+
+func TestAnEtcdLetsInNobodyElseOfItsIssuer(t *testing.T) {
+	n := namespace(t)
+	t.Cleanup(func() {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	n.Apply(t, vouched)
+	n.ready(t, "certificate/stranger", "etcdcluster/events")
+	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), strconv.Itoa(etcdcluster.ClientPort))
+	for secret, letIn := range map[string]bool{"events-client": true, "events-operator": true, "stranger": false} {
+		// Who is refused learns of it in the handshake up to this version, and later after that.
+		config := &tls.Config{Certificates: []tls.Certificate{n.pair(t, secret)}, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
+		connection, err := tls.Dial("tcp", address, config)
+		if err == nil {
+			connection.Close()
+		}
+		if refused := err != nil && strings.Contains(err.Error(), "remote error: tls"); refused == letIn || letIn && err != nil {
+			t.Errorf("with the certificate of %s: %v", secret, err)
+		}
+	}
+}
+
+// pair reads a certificate and its key.
+func (n *installed) pair(t *testing.T, secret string) tls.Certificate {
+	t.Helper()
+	var pem [2][]byte
+	for i, key := range []string{`tls\.crt`, `tls\.key`} {
+		content, err := base64.StdEncoding.DecodeString(n.Kubectl(t, "get", "secret", secret, "--output=jsonpath={.data."+key+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pem[i] = content
+	}
+	pair, err := tls.X509KeyPair(pem[0], pem[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
