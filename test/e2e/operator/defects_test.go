@@ -69,6 +69,19 @@ func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 	return rs
 }
 
+// access takes all steps for a Kubeconfig.
+func (i *installation) access(t *testing.T, k *v1alpha1.Kubeconfig) {
+	t.Helper()
+	if err := i.Create(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	r := &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
+	i.operator.Reconcile(t, r, k.Name)
+	i.Issue(t)
+	i.operator.Reconcile(t, r, k.Name)
+	operatortest.Read(t, i.Cluster, k.Name, k)
+}
+
 func (i *installation) set(t *testing.T) *appsv1.StatefulSet {
 	t.Helper()
 	return operatortest.Read(t, i.Cluster, i.name+"-kcp", &appsv1.StatefulSet{})
@@ -181,14 +194,8 @@ func TestWhoComesSecondGetsNoOthersObjects(t *testing.T) {
 	}
 	k := accessTo("thief", "twin")
 	k.Spec.SecretRef.Name = "twin-server"
-	if err := i.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	r := &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
-	i.operator.Reconcile(t, r, k.Name)
-	i.Issue(t)
-	i.operator.Reconcile(t, r, k.Name)
-	if err := says(operatortest.Read(t, i.Cluster, k.Name, k).Status.Conditions, "Stalled", metav1.ConditionTrue, "NameTaken"); err != nil {
+	i.access(t, k)
+	if err := says(k.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameTaken"); err != nil {
 		t.Error(err)
 	}
 	if after := versions(t, i.Cluster, operatortest.Read(t, i.Cluster, "twin", &v1alpha1.RootShard{})); !maps.Equal(before, after) {
@@ -346,13 +353,7 @@ func TestLabelsAndAnnotationsAreNotPassedOn(t *testing.T) {
 	}
 	i := install(t, rs)
 	i.settle(t)
-	if err := i.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	r := &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
-	i.operator.Reconcile(t, r, k.Name)
-	i.Issue(t)
-	i.operator.Reconcile(t, r, k.Name)
+	i.access(t, k)
 	beginEtcd(t, i, etcd)
 	objects := 0
 	for _, owner := range []client.Object{rs, k, etcd} {

@@ -79,9 +79,12 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 	if c := meta.FindStatusCondition(rs.Status.Conditions, "Stalled"); !strings.Contains(c.Message, "metadata.labels") {
 		t.Errorf("it says %q", c.Message)
 	}
-	if n := p.series(t, "controller_runtime_reconcile_errors_total")[`controller="rootshard"`]; n == 0 {
-		t.Error("errors are not counted")
-	}
+	kcptest.Eventually(t, "errors are counted", func(context.Context) error {
+		if n := p.series(t, "controller_runtime_reconcile_errors_total")[`controller="rootshard"`]; n == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
 	before := p.series(t, "[a-z_]+")
 	for series := range before {
 		if strings.Contains(series, "no value of a label") {

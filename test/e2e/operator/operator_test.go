@@ -16,9 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/access"
 	"github.com/kcplane/kcp/operator/certmanager"
-	"github.com/kcplane/kcp/operator/kubeconfig"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/rootshard"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -242,16 +240,11 @@ func TestLongNamesWork(t *testing.T) {
 		t.Error("it has no volumes")
 	}
 	k := accessTo(name+"-"+name, name)
-	if err := admin.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
-	kr := &kubeconfig.Reconciler{Client: admin, Recorder: admin.Events, Bind: access.Bind}
-	admin.Reconcile(t, kr, k.Name)
-	admin.Issue(t)
-	admin.Reconcile(t, kr, k.Name)
-	ready(t, operatortest.Read(t, admin, k.Name, k).Status.Conditions)
+	i := &installation{Cluster: admin, operator: admin}
+	i.access(t, k)
+	ready(t, k.Status.Conditions)
 	etcd := etcdNamed(name + "-etcd")
-	beginEtcd(t, &installation{Cluster: admin, operator: admin}, etcd)
+	beginEtcd(t, i, etcd)
 	if n := len(controlled(t, admin, etcd)); n < 12 {
 		t.Errorf("an etcd with a long name has only %d objects", n)
 	}
