@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,7 +47,11 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: scratch(directory),
 			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	}
+	if err := checkExtra(c.Extra, pod.Spec); err != nil {
+		return pod, err
+	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, c.Extra.ExtraVolumes...)
+	pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, c.Extra.ExtraVolumeMounts...)
 	if c.Template != nil && c.Template.Spec != nil && c.Template.Spec.Template != nil {
 		if err := ChangePod(&pod, c.Template.Spec.Template, "spec.deploymentTemplate.spec.template"); err != nil {
 			return pod, err
@@ -77,8 +82,22 @@ func container(c *Component) corev1.Container {
 	for _, directory := range c.Scratch {
 		result.VolumeMounts = append(result.VolumeMounts, corev1.VolumeMount{Name: scratch(directory), MountPath: directory})
 	}
-	result.VolumeMounts = append(result.VolumeMounts, c.Extra.ExtraVolumeMounts...)
 	return result
+}
+
+// checkExtra returns an error if what users add has a name or a place that is taken.
+func checkExtra(extra v1alpha1.ExtraSpec, pod corev1.PodSpec) error {
+	for _, more := range extra.ExtraVolumes {
+		if slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == more.Name }) {
+			return fmt.Errorf("spec.extraVolumes: the pods have a volume named %s already: choose another name", more.Name)
+		}
+	}
+	for _, more := range extra.ExtraVolumeMounts {
+		if slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == more.MountPath }) {
+			return fmt.Errorf("spec.extraVolumeMounts: the pods have a volume at %s already: choose another path", more.MountPath)
+		}
+	}
+	return nil
 }
 
 func probe(path string, period, failures int32) *corev1.Probe {

@@ -39,3 +39,17 @@ func TestATemplateLeavesAloneWhatItDoesNotName(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsAddedTakesNoNameOrPlaceThatIsTaken(t *testing.T) {
+	for want, extra := range map[string]v1alpha1.ExtraSpec{
+		"spec.extraVolumes: the pods have a volume named server already: choose another name": {
+			ExtraVolumes: []corev1.Volume{{Name: "mine"}, {Name: "server"}}},
+		"spec.extraVolumeMounts: the pods have a volume at /tls already: choose another path": {
+			ExtraVolumeMounts: []corev1.VolumeMount{{Name: "mine", MountPath: "/tls"}}},
+	} {
+		_, err := workload.Pod(&workload.Component{Name: "kcp", Extra: extra, Files: []workload.Files{{Name: "server", Secret: "server", Path: "/tls"}}})
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}

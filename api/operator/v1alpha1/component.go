@@ -62,10 +62,14 @@ type ImageSpec struct {
 	// Repository of the image. Unset: that of the operator's own release.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9][A-Za-z0-9._:/-]*)?$') && !self.contains('://')",message="a repository is written like registry.example.com/kcp, without a scheme"
 	Repository string `json:"repository,omitempty"`
 	// Tag of the image. Unset: the version that belongs to the operator.
 	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9_][A-Za-z0-9._@:-]*)?$')",message="a tag has letters, digits, dots, dashes and underscores"
 	Tag string `json:"tag,omitempty"`
 	// Digest of the image, in place of a tag.
 	//

@@ -66,6 +66,9 @@ var refusals = []struct {
 	{"batches that are no number", "RootShard", "", "spec: {audit: {webhook: {batchThrottleQPS: many}}}", "batches a second are a number"},
 	{"an image by tag and digest", "RootShard", "",
 		"spec: {image: {tag: v1, digest: 'sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef'}}", "a tag or a digest, not both"},
+	{"an image by a URL", "RootShard", "", "spec: {image: {repository: 'https://registry.example.com/kcp'}}", "a repository is written like registry.example.com/kcp"},
+	{"an image with a blank", "RootShard", "", "spec: {image: {repository: ' kcp'}}", "a repository is written like registry.example.com/kcp"},
+	{"a tag with a blank", "RootShard", "", "spec: {image: {tag: 'v1 '}}", "a tag has letters, digits"},
 	{"half a digest", "RootShard", "", "spec: {image: {digest: 'sha256:0123'}}", "a digest is sha256: and 64 hexadecimal digits"},
 	{"fewer pods than none", "RootShard", "", "spec: {replicas: -1}", "greater than or equal to 0"},
 	{"a field that does not exist", "RootShard", "", "spec: {replica: 1}", "unknown field"},
@@ -162,6 +165,7 @@ func TestWhatIsAllowed(t *testing.T) {
 	for _, c := range []struct {
 		name, kind, from, change string
 	}{
+		{"an image at a port", "RootShard", "", "spec: {image: {repository: 'localhost:5000/a/kcp', tag: v1.2_3-x}}"},
 		{"the longest name", "RootShard", "", "metadata: {name: a234567890123456789012345678901234567890}"},
 		{"more endpoints", "RootShard", "spec: {}", "spec: {etcd: {endpoints: ['http://etcd:2379', 'https://other:2379']}}"},
 		{"no certificates, which the operator then makes", "RootShard", "", "spec: {certificates: {}}"},
