@@ -15,9 +15,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -310,6 +312,41 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 			err := i.Get(t.Context(), operatortest.Key("kubeconfig-roles-"+string(k.UID)), &corev1.Secret{})
 			if apierrors.IsNotFound(err) == test.left {
 				t.Errorf("what tells where roles are: %v", err)
+			}
+		})
+	}
+}
+
+// What a spec adds to objects can be wrong in ways that only the API server knows. It is said once, with the field, and nothing
+// is replaced by it.
+func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.RootShard)
+		want   string
+	}{
+		"a volume at no volume": {func(rs *v1alpha1.RootShard) {
+			rs.Spec.ExtraVolumeMounts = []corev1.VolumeMount{{Name: "nothing", MountPath: "/nowhere"}}
+		}, "spec.template.spec.containers[0].volumeMounts"},
+		"more than the limit": {func(rs *v1alpha1.RootShard) {
+			rs.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Gi")}}
+		}, "spec.template.spec.containers[0].resources.requests"},
+		"an address that no Service can have": {func(rs *v1alpha1.RootShard) {
+			rs.Spec.ServiceTemplate = &v1alpha1.ServiceTemplate{Spec: &v1alpha1.ServiceSpecTemplate{ClusterIP: "kcp"}}
+		}, "spec.clusterIPs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := shard("wrong-" + kcptest.Suffix())
+			test.change(rs)
+			i := install(t, rs)
+			i.reconcile(t)
+			i.Issue(t)
+			if _, err := i.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: operatortest.Key(i.name)}); err == nil {
+				t.Error("it is not tried again")
+			}
+			rs = operatortest.Read(t, i.Cluster, i.name, rs)
+			c := meta.FindStatusCondition(rs.Status.Conditions, "Stalled")
+			if c == nil || c.Reason != "Refused" || !strings.Contains(c.Message, test.want) {
+				t.Errorf("it says %+v", c)
 			}
 		})
 	}

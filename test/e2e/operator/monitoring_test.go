@@ -65,6 +65,14 @@ func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
 			t.Errorf("of %v the definition keeps %v, not %v", field, got, want)
 		}
 	}
+	etcd := etcdNamed("monitored-etcd")
+	etcd.Spec.Monitoring = rs.Spec.Monitoring
+	beginEtcd(t, i, etcd)
+	operatortest.Read(t, i.Cluster, etcd.Name, monitor)
+	endpoints, _, _ := unstructured.NestedSlice(monitor.Object, "spec", "endpoints")
+	if want := []any{map[string]any{"port": "metrics", "scheme": "http", "path": "/metrics", "interval": "30s"}}; !equality.Semantic.DeepEqual(endpoints, want) {
+		t.Errorf("members of an etcd are scraped at %v", endpoints)
+	}
 	i.operator.Writes()
 	i.reconcile(t)
 	if n := i.operator.Writes(); n != 0 {

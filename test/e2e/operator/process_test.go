@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -25,6 +26,9 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -38,6 +42,7 @@ import (
 // gate is the way of processes to the API server, where they are the operator. It counts what they read and write.
 type gate struct {
 	kubeconfig    string
+	environment   []string // of processes, besides this one's
 	reads, writes atomic.Int64
 }
 
@@ -107,7 +112,7 @@ func (g *gate) start(t *testing.T, args ...string) *process {
 	p := &process{probes: address(t), metrics: address(t), ended: make(chan error, 1)}
 	p.command = exec.Command(program, append([]string{"--kubeconfig=" + g.kubeconfig, "--kcp-image=" + image,
 		"--health-probe-bind-address=" + p.probes, "--metrics-bind-address=" + p.metrics}, args...)...)
-	p.command.Stderr = p
+	p.command.Stderr, p.command.Env = p, append(os.Environ(), g.environment...)
 	if err := p.command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -290,4 +295,43 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 	second.stop(t)
 	held(two)
 	third.stop(t)
+}
+
+// An operator of one namespace needs no right elsewhere, nor any for what belongs to no namespace.
+func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
+	admin := cluster(t, host)
+	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
+	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "confined"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "kcp-operator"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "confined"}}}
+	if err := errors.Join(admin.Create(t.Context(), elsewhere), admin.Create(t.Context(), binding)); err != nil {
+		t.Fatal(err)
+	}
+	config := rest.CopyConfig(host)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "confined"}
+	g := newGateFor(t, config)
+	g.environment = []string{"WATCH_NAMESPACE=" + operatortest.Namespace}
+	p := g.start(t, "--metrics-secure=false")
+	p.ready(t)
+	rs := shard("confined")
+	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "ClusterIssuer"}}
+	outside := accessTo("confined", "confined")
+	outside.Namespace = elsewhere.Name
+	if err := errors.Join(admin.Create(t.Context(), outside), admin.Create(t.Context(), rs), admin.Create(t.Context(), accessTo("confined", "confined"))); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "both can be used", func(context.Context) error {
+		admin.Issue(t)
+		if err := says(operatortest.Read(t, admin, "confined", &v1alpha1.Kubeconfig{}).Status.Conditions, "Ready", "True", "Ready"); err != nil {
+			return err
+		}
+		return says(operatortest.Read(t, admin, "confined", rs).Status.Conditions, "Available", "False", "NoPodReady")
+	})
+	if err := admin.Get(t.Context(), client.ObjectKeyFromObject(outside), outside); err != nil || len(outside.Status.Conditions) > 0 {
+		t.Errorf("it works elsewhere: %+v (%v)", outside.Status, err)
+	}
+	p.stop(t)
+	if strings.Contains(p.String(), "forbidden") {
+		t.Errorf("it asks for what it may not have:\n%s", p)
+	}
 }
