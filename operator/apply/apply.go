@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -191,6 +192,11 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 		return nil, nil
 	} else if err != nil {
 		return nil, err
+	}
+	if set, ok := object.(*appsv1.StatefulSet); ok { // protocol buffers do not tell what kinds inner objects are of
+		for i := range set.Spec.VolumeClaimTemplates {
+			set.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
+		}
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
