@@ -31,9 +31,7 @@ func describe(d v1alpha1.CRDDescription, definition *definition) v1alpha1.CRDDes
 	for _, f := range fields(schema.Properties["spec"]) {
 		d.SpecDescriptors = append(d.SpecDescriptors, v1alpha1.SpecDescriptor(f))
 	}
-	for _, f := range fields(schema.Properties["status"]) {
-		d.StatusDescriptors = append(d.StatusDescriptors, f)
-	}
+	d.StatusDescriptors = fields(schema.Properties["status"])
 	return d
 }
 
