@@ -33,27 +33,27 @@ func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
 	ctx := kcptest.Context(t)
 	p := provider(t)
 	consumer(t, p)
-	client := masters(t, p, slices)
-	eventually(t, client, "regions", "", "endpoints")
+	client := p.Objects(t, slices)
+	kcptest.WaitForStatus(t, client, "regions", "", "endpoints")
 	p.Apply(t, fmt.Sprintf(partitionOf, "all", "")+"---"+fmt.Sprintf(partitionOf, "none", "zone: nowhere-"+kcptest.Suffix()))
 	for _, name := range []string{"all", "none", "missing"} {
 		p.Apply(t, fmt.Sprintf(sliceOf, name))
 	}
-	condition(t, client, "all", "PartitionValid", "True", "")
-	eventually(t, client, "all", "", "endpoints")
-	condition(t, client, "missing", "PartitionValid", "False", "PartitionInvalidReference")
-	condition(t, client, "none", "PartitionValid", "True", "")
-	eventually(t, client, "none", "", "shardSelector")
-	if got, err := status(ctx, client, "none", "endpoints"); err != nil || got != "" {
+	kcptest.WaitForCondition(t, client, "all", "PartitionValid", "True", "")
+	kcptest.WaitForStatus(t, client, "all", "", "endpoints")
+	kcptest.WaitForCondition(t, client, "missing", "PartitionValid", "False", "PartitionInvalidReference")
+	kcptest.WaitForCondition(t, client, "none", "PartitionValid", "True", "")
+	kcptest.WaitForStatus(t, client, "none", "", "shardSelector")
+	if got, err := kcptest.StatusField(ctx, client, "none", "endpoints"); err != nil || got != "" {
 		t.Errorf("the slice of a partition without shards lists %s (%v)", got, err)
 	}
 	// What a partition selects counts, not what it did.
-	partitions := masters(t, p, schema.GroupVersionResource{Group: "topology.kcp.io", Version: "v1alpha1", Resource: "partitions"})
+	partitions := p.Objects(t, schema.GroupVersionResource{Group: "topology.kcp.io", Version: "v1alpha1", Resource: "partitions"})
 	if err := partitions.Delete(ctx, "none", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	condition(t, client, "none", "PartitionValid", "False", "PartitionInvalidReference")
+	kcptest.WaitForCondition(t, client, "none", "PartitionValid", "False", "PartitionInvalidReference")
 	p.Apply(t, fmt.Sprintf(partitionOf, "none", "")+"---"+fmt.Sprintf(partitionOf, "missing", ""))
-	eventually(t, client, "none", "", "endpoints")
-	eventually(t, client, "missing", "", "endpoints")
+	kcptest.WaitForStatus(t, client, "none", "", "endpoints")
+	kcptest.WaitForStatus(t, client, "missing", "", "endpoints")
 }
