@@ -135,13 +135,13 @@ func TestOtherTokensAreRefused(t *testing.T) {
 }
 
 // asProxy sends identity headers with a client certificate of that name, or without one, and returns the answer.
-func asProxy(t *testing.T, a *authority, name string, headers map[string]string) (int, authenticationv1.UserInfo) {
+func asProxy(t *testing.T, a *kcptest.Authority, name string, headers map[string]string) (int, authenticationv1.UserInfo) {
 	t.Helper()
 	e := &environment
 	config := &tls.Config{InsecureSkipVerify: true}
 	if a != nil {
 		var err error
-		certFile, keyFile, err := a.issue(t.TempDir(), name)
+		certFile, keyFile, err := a.Issue(t.TempDir(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
 		t.Errorf("from the front proxy: the scopes are %v", got)
 	}
 	for what, c := range map[string]struct {
-		ca   *authority
+		ca   *kcptest.Authority
 		name string
 	}{
 		"without a certificate":              {nil, ""},
@@ -209,7 +209,7 @@ func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
 
 func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 	e := &environment
-	server, err := kcptest.Start(t.TempDir(), "--oidc-issuer-url="+e.first.URL, "--oidc-client-id=kcp", "--oidc-ca-file="+e.ca.file,
+	server, err := kcptest.Start(t.TempDir(), "--oidc-issuer-url="+e.first.URL, "--oidc-client-id=kcp", "--oidc-ca-file="+e.ca.File,
 		"--oidc-username-claim=sub", "--oidc-username-prefix=oidc:", "--oidc-groups-claim=groups", "--oidc-groups-prefix=oidc:", "--oidc-signing-algs=ES256")
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 
 func TestGivenServingCertificatesAreUsed(t *testing.T) {
 	e := &environment
-	certFile, keyFile, err := e.ca.issue(t.TempDir(), "kcp-serving")
+	certFile, keyFile, err := e.ca.Issue(t.TempDir(), "kcp-serving")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestGivenServingCertificatesAreUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Kill)
-	connection, err := tls.Dial("tcp", strings.TrimPrefix(server.URL, "https://"), &tls.Config{RootCAs: e.ca.pool(), ServerName: "127.0.0.1"})
+	connection, err := tls.Dial("tcp", strings.TrimPrefix(server.URL, "https://"), &tls.Config{RootCAs: e.ca.Pool(), ServerName: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,11 +258,11 @@ func TestGivenServingCertificatesAreUsed(t *testing.T) {
 func TestAnEtcdThatIsNotTrustedIsRefused(t *testing.T) {
 	e := &environment
 	dir := t.TempDir()
-	certFile, keyFile, err := e.ca.issue(dir, "client")
+	certFile, keyFile, err := e.ca.Issue(dir, "client")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := kcptest.Start(dir, "--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.stranger.file, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
+	server, err := kcptest.Start(dir, "--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.stranger.File, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
 	if err == nil {
 		server.Kill()
 		t.Fatal("the server runs")

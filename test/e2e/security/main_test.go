@@ -22,7 +22,7 @@ import (
 var environment struct {
 	dir          string
 	server       *kcptest.Server
-	ca, stranger *authority // the one that everybody trusts, and one that nobody does
+	ca, stranger *kcptest.Authority // the one that everybody trusts, and one that nobody does
 	etcd         *clientv3.Client
 	etcdURL      string
 	first, other *kcptest.Issuer
@@ -69,10 +69,10 @@ func surround(dir string) (stop func(), err error) {
 	if err := os.Mkdir(filepath.Join(dir, "server"), 0o700); err != nil {
 		return stop, err
 	}
-	if e.ca, err = newAuthority(dir, "trusted"); err != nil {
+	if e.ca, err = kcptest.NewAuthority(dir, "trusted"); err != nil {
 		return stop, err
 	}
-	if e.stranger, err = newAuthority(dir, "stranger"); err != nil {
+	if e.stranger, err = kcptest.NewAuthority(dir, "stranger"); err != nil {
 		return stop, err
 	}
 	database, err := startEtcd(dir)
@@ -80,7 +80,7 @@ func surround(dir string) (stop func(), err error) {
 		return stop, err
 	}
 	stops = append(stops, database.Close)
-	tlsConfig, err := e.ca.tlsConfig(dir, "etcd-reader")
+	tlsConfig, err := e.ca.TLSConfig(dir, "etcd-reader")
 	if err != nil {
 		return stop, err
 	}
@@ -108,7 +108,7 @@ func surround(dir string) (stop func(), err error) {
 
 // newIssuer starts an issuer with a certificate that everybody trusts.
 func newIssuer(dir, name string) (*kcptest.Issuer, error) {
-	serving, err := environment.ca.tlsConfig(dir, name)
+	serving, err := environment.ca.TLSConfig(dir, name)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func newIssuer(dir, name string) (*kcptest.Issuer, error) {
 
 func startEtcd(dir string) (*embed.Etcd, error) {
 	e := &environment
-	certFile, keyFile, err := e.ca.issue(dir, "etcd")
+	certFile, keyFile, err := e.ca.Issue(dir, "etcd")
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{*client}, []url.URL{*client}
 	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
-	config.ClientTLSInfo = transport.TLSInfo{CertFile: certFile, KeyFile: keyFile, TrustedCAFile: e.ca.file, ClientCertAuth: true}
+	config.ClientTLSInfo = transport.TLSInfo{CertFile: certFile, KeyFile: keyFile, TrustedCAFile: e.ca.File, ClientCertAuth: true}
 	database, err := embed.StartEtcd(config)
 	if err != nil {
 		return nil, err
@@ -152,11 +152,11 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 
 func flags() ([]string, error) {
 	e := &environment
-	etcdCert, etcdKey, err := e.ca.issue(e.dir, "etcd-client")
+	etcdCert, etcdKey, err := e.ca.Issue(e.dir, "etcd-client")
 	if err != nil {
 		return nil, err
 	}
-	ca, err := os.ReadFile(e.ca.file)
+	ca, err := os.ReadFile(e.ca.File)
 	if err != nil {
 		return nil, err
 	}
@@ -183,14 +183,14 @@ func flags() ([]string, error) {
 	e.auditLog = filepath.Join(e.dir, "audit.log")
 	in := func(name string) string { return filepath.Join(e.dir, name) }
 	return []string{
-		"--etcd-servers=" + e.etcdURL, "--etcd-cafile=" + e.ca.file, "--etcd-certfile=" + etcdCert, "--etcd-keyfile=" + etcdKey,
+		"--etcd-servers=" + e.etcdURL, "--etcd-cafile=" + e.ca.File, "--etcd-certfile=" + etcdCert, "--etcd-keyfile=" + etcdKey,
 		"--encryption-provider-config=" + in("encryption.yaml"),
 		"--audit-policy-file=" + in("audit.yaml"), "--audit-log-path=" + e.auditLog, "--audit-log-mode=blocking",
 		"--audit-webhook-config-file=" + auditor, "--audit-webhook-mode=blocking",
 		"--authorization-webhook-config-file=" + authorizer, "--authorization-webhook-version=v1",
 		"--authentication-config=" + in("authentication.yaml"),
 		"--tracing-config-file=" + in("tracing.yaml"),
-		"--requestheader-client-ca-file=" + e.ca.file, "--requestheader-allowed-names=front-proxy",
+		"--requestheader-client-ca-file=" + e.ca.File, "--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 	}, nil

@@ -158,14 +158,14 @@ func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
 	}
 	write(firstKey)
 	e := &environment
-	certFile, keyFile, err := e.ca.issue(dir, "client")
+	certFile, keyFile, err := e.ca.Issue(dir, "client")
 	if err != nil {
 		t.Fatal(err)
 	}
 	const prefix = "/rotated"
 	begin := func() *kcptest.Server {
 		server, err := kcptest.Start(dir, "--encryption-provider-config="+file, "--etcd-prefix="+prefix,
-			"--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.ca.file, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
+			"--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.ca.File, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
 		if err != nil {
 			t.Fatal(err)
 		}

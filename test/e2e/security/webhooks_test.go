@@ -33,14 +33,14 @@ type webhooks struct {
 // clusterOf is the extra value that tells the webhook which logical cluster a request is for.
 const clusterOf = "authorization.kcp.io/cluster-name"
 
-func newWebhooks(ca *authority, dir string) (*webhooks, error) {
+func newWebhooks(ca *kcptest.Authority, dir string) (*webhooks, error) {
 	w := &webhooks{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/authorize", w.authorize)
 	mux.HandleFunc("/audit", w.audit)
 	w.Server = httptest.NewUnstartedServer(mux)
 	var err error
-	if w.TLS, err = ca.tlsConfig(dir, "webhooks"); err != nil {
+	if w.TLS, err = ca.TLSConfig(dir, "webhooks"); err != nil {
 		return nil, err
 	}
 	w.StartTLS()
@@ -73,10 +73,10 @@ func (w *webhooks) audit(_ http.ResponseWriter, r *http.Request) {
 }
 
 // kubeconfig writes a kubeconfig for one of the webhooks.
-func (w *webhooks) kubeconfig(ca *authority, dir, path string) (file string, err error) {
+func (w *webhooks) kubeconfig(ca *kcptest.Authority, dir, path string) (file string, err error) {
 	file = filepath.Join(dir, path+".kubeconfig")
 	return file, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"webhook": {Server: w.URL + "/" + path, CertificateAuthority: ca.file}},
+		Clusters:       map[string]*clientcmdapi.Cluster{"webhook": {Server: w.URL + "/" + path, CertificateAuthority: ca.File}},
 		Contexts:       map[string]*clientcmdapi.Context{"webhook": {Cluster: "webhook"}},
 		CurrentContext: "webhook",
 	}, file)

@@ -31,7 +31,7 @@ func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 	}
 	t.Cleanup(third.Close)
 	org := e.server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("issuers-"+kcptest.Suffix(), "", ""))
-	ca, err := os.ReadFile(e.ca.file)
+	ca, err := os.ReadFile(e.ca.File)
 	if err != nil {
 		t.Fatal(err)
 	}

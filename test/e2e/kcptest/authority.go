@@ -1,4 +1,4 @@
-package security
+package kcptest
 
 import (
 	"crypto"
@@ -18,14 +18,17 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// authority signs the certificates of a test.
-type authority struct {
+// Authority signs the certificates of a test.
+type Authority struct {
+	// File has its own certificate.
+	File string
+
 	certificate *x509.Certificate
 	key         crypto.Signer
-	file        string
 }
 
-func newAuthority(dir, name string) (*authority, error) {
+// NewAuthority returns one of a name, with its file in a directory.
+func NewAuthority(dir, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -34,16 +37,16 @@ func newAuthority(dir, name string) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &authority{certificate, key, filepath.Join(dir, name+".crt")}
+	a := &Authority{filepath.Join(dir, name+".crt"), certificate, key}
 	content, err := cert.EncodeCertificates(certificate)
 	if err != nil {
 		return nil, err
 	}
-	return a, os.WriteFile(a.file, content, 0o600)
+	return a, os.WriteFile(a.File, content, 0o600)
 }
 
-// issue writes a certificate for the loopback address, with its key, and returns both files.
-func (a *authority) issue(dir, name string, organizations ...string) (certFile, keyFile string, err error) {
+// Issue writes a certificate for the loopback address, with its key, and returns both files.
+func (a *Authority) Issue(dir, name string, organizations ...string) (certFile, keyFile string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", err
@@ -82,18 +85,19 @@ func (a *authority) issue(dir, name string, organizations ...string) (certFile, 
 	return certFile, keyFile, os.WriteFile(keyFile, private, 0o600)
 }
 
-func (a *authority) pool() *x509.CertPool {
+// Pool holds the authority alone.
+func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool
 }
 
-// tlsConfig is that of a server or a client with a certificate of the authority.
-func (a *authority) tlsConfig(dir, name string) (*tls.Config, error) {
-	certFile, keyFile, err := a.issue(dir, name)
+// TLSConfig is that of a server or a client with a certificate of the authority.
+func (a *Authority) TLSConfig(dir, name string) (*tls.Config, error) {
+	certFile, keyFile, err := a.Issue(dir, name)
 	if err != nil {
 		return nil, err
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: a.pool()}, err
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: a.Pool()}, err
 }
