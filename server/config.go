@@ -432,10 +432,14 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		return crd, apiextensionsapiserver.Scheme.Convert(obj, crd, nil)
 	}
+	elsewhere, err := c.newEndpoints()
+	if err != nil {
+		return err
+	}
 	c.custom, err = customresources.New(customresources.Config{
 		Definitions: c.set.CustomResourceDefinitions, Live: live, Options: c.scheduler.Options(c.backend.Custom(c.definitionOptions)),
 		Exports: c.set.APIExports, Schemas: c.set.APIResourceSchemas, Conversions: c.set.APIConversions, Bindings: c.set.APIBindings,
-		System: c.exports.System(), Cached: c.cached, LiveBindings: c.exports.StoredBindingsIn, Versions: c.backend.Versions, AllOptions: c.backend.All(c.definitionOptions),
+		System: c.exports.System(), Cached: c.cached, Endpoints: elsewhere, LiveBindings: c.exports.StoredBindingsIn, Versions: c.backend.Versions, AllOptions: c.backend.All(c.definitionOptions),
 		BoundOptions: func(identity string) generic.RESTOptionsGetter {
 			return c.backend.Bound(c.definitionOptions, identity)
 		},

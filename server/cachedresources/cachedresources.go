@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -103,10 +104,40 @@ func sliceOf(resource apisv1alpha2.ResourceSchema) (string, error) {
 	switch {
 	case virtual == nil:
 		return "", fmt.Errorf("its provider does not show objects of his own any more")
-	case virtual.Reference.APIGroup == nil || *virtual.Reference.APIGroup != cachev1alpha1.SchemeGroupVersion.Group || virtual.Reference.Kind != "ClusterCachedResourceEndpointSlice":
+	case !isSlice(virtual.Reference):
 		return "", fmt.Errorf("its virtual storage is a %s, and has to be a ClusterCachedResourceEndpointSlice of %s", virtual.Reference.Kind, cachev1alpha1.SchemeGroupVersion.Group)
 	}
 	return virtual.Reference.Name, nil
+}
+
+// Elsewhere returns what tells where the objects of a virtual resource are, if that is not a ClusterCachedResource: an endpoint
+// slice of another kind in the workspace of the export.
+func (r *Resources) Elsewhere(cluster logicalcluster.Name, name string, resource schema.GroupResource) (reference corev1.TypedLocalObjectReference, ok bool) {
+	exported, err := r.exported(cluster, name, resource)
+	if err != nil || exported.Storage.Virtual == nil {
+		return reference, false
+	}
+	reference = exported.Storage.Virtual.Reference
+	return reference, !isSlice(reference)
+}
+
+func isSlice(r corev1.TypedLocalObjectReference) bool {
+	return r.APIGroup != nil && *r.APIGroup == cachev1alpha1.SchemeGroupVersion.Group && r.Kind == "ClusterCachedResourceEndpointSlice"
+}
+
+// exported returns how an export offers a resource.
+func (r *Resources) exported(cluster logicalcluster.Name, name string, resource schema.GroupResource) (apisv1alpha2.ResourceSchema, error) {
+	export, err := r.exports.Get(cluster, name)
+	if err != nil {
+		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("its provider has deleted the export")
+	}
+	i := slices.IndexFunc(export.Spec.Resources, func(s apisv1alpha2.ResourceSchema) bool {
+		return s.Group == resource.Group && s.Name == resource.Resource
+	})
+	if i < 0 {
+		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("its provider does not export it any more")
+	}
+	return export.Spec.Resources[i], nil
 }
 
 // Source is where the objects of a virtual resource come from.
@@ -118,17 +149,11 @@ type Source struct {
 // Source returns where the objects of a virtual resource come from, or why there are none. Everything has to agree: the export and
 // the slice name each other, and the identity is that of the ClusterCachedResource.
 func (r *Resources) Source(cluster logicalcluster.Name, name string, resource schema.GroupResource) (Source, error) {
-	export, err := r.exports.Get(cluster, name)
+	exported, err := r.exported(cluster, name, resource)
 	if err != nil {
-		return Source{}, fmt.Errorf("its provider has deleted the export")
+		return Source{}, err
 	}
-	i := slices.IndexFunc(export.Spec.Resources, func(s apisv1alpha2.ResourceSchema) bool {
-		return s.Group == resource.Group && s.Name == resource.Resource
-	})
-	if i < 0 {
-		return Source{}, fmt.Errorf("its provider does not export it any more")
-	}
-	sliceName, err := sliceOf(export.Spec.Resources[i])
+	sliceName, err := sliceOf(exported)
 	if err != nil {
 		return Source{}, err
 	}
@@ -146,7 +171,7 @@ func (r *Resources) Source(cluster logicalcluster.Name, name string, resource sc
 	if cached.Spec.Group != resource.Group || cached.Spec.Resource != resource.Resource {
 		return Source{}, fmt.Errorf("the ClusterCachedResource that its export shows is of another resource")
 	}
-	if hash := export.Spec.Resources[i].Storage.Virtual.IdentityHash; hash == "" || hash != cached.Status.IdentityHash {
+	if hash := exported.Storage.Virtual.IdentityHash; hash == "" || hash != cached.Status.IdentityHash {
 		return Source{}, fmt.Errorf("the ClusterCachedResource that its export shows has another identity")
 	}
 	return Source{Slice: slice, Resource: cached}, nil

@@ -20,6 +20,9 @@ type Part struct {
 // String returns what no logical cluster can be called.
 func (p Part) String() string { return p.resource + "/" + string(p.cluster) + "/" + p.name }
 
+// ExportPart is an export that shows objects.
+func ExportPart(cluster logicalcluster.Name, name string) Part { return Part{byExport, cluster, name} }
+
 // Parts returns the objects that a source depends on.
 func (s Source) Parts() []Part {
 	return []Part{

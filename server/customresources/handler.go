@@ -25,6 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
 )
 
 // Config is what custom resources are served with.
@@ -45,6 +46,8 @@ type Config struct {
 	Bindings    informers.Lister[*apisv1alpha2.APIBinding]
 	// Cached tells where the objects of virtual resources come from; nil: there are none.
 	Cached *cachedresources.Resources
+	// Endpoints leads to the objects of virtual resources that are not here; nil: there are none.
+	Endpoints Endpoints
 	// System are the resources of the server that exports of root stand for.
 	System exports.System
 	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
@@ -212,6 +215,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if installed.CanOnlyBeRead() && !isRead(info.Verb) {
 		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
+	}
+	if installed.IsVirtual() {
+		if r, err = virtual.WithHops(r); err != nil {
+			fail(w, r, apierrors.NewInternalError(err))
+			return
+		}
 	}
 	if installed.Terminating {
 		r = r.WithContext(withTerminating(r.Context()))

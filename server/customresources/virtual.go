@@ -45,6 +45,8 @@ type origin struct {
 	definition *Definition
 	version    schema.GroupVersion
 	selector   labels.Selector
+	// elsewhere is where the objects are instead, if they are not here.
+	elsewhere *elsewhere
 }
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
@@ -61,8 +63,12 @@ func watchedPart(p cachedresources.Part) watched {
 
 // origin returns where the objects of a virtual resource are now. The error is for whoever reads it: it names nothing of the
 // provider's workspace.
-func (h *Handler) origin(d *Definition) (origin, error) {
-	source, err := h.config.Cached.Source(d.shownBy.Cluster, d.shownBy.Name, schema.GroupResource{Group: d.CRD.Spec.Group, Resource: d.CRD.Spec.Names.Plural})
+func (h *Handler) origin(ctx context.Context, d *Definition) (origin, error) {
+	resource := schema.GroupResource{Group: d.CRD.Spec.Group, Resource: d.CRD.Spec.Names.Plural}
+	if reference, ok := h.config.Cached.Elsewhere(d.shownBy.Cluster, d.shownBy.Name, resource); ok && h.config.Endpoints != nil {
+		return h.originElsewhere(ctx, d, reference)
+	}
+	source, err := h.config.Cached.Source(d.shownBy.Cluster, d.shownBy.Name, resource)
 	o := origin{Source: source}
 	if err == nil {
 		o.cluster = logicalcluster.Of(source.Resource)
@@ -74,9 +80,13 @@ func (h *Handler) origin(d *Definition) (origin, error) {
 		o.selector, err = selectorOf(source.Resource.Spec.LabelSelector)
 	}
 	if err != nil {
-		return o, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable: %v", d.Key(), err))
+		return o, unavailable(d, err)
 	}
 	return o, nil
+}
+
+func unavailable(d *Definition, err error) error {
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("%s is currently unavailable: %v", d.Key(), err))
 }
 
 func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
@@ -179,13 +189,16 @@ func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context,
 	if err != nil {
 		return nil, nil, "", apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
 	}
-	o, err := s.handler.origin(s.definition)
+	o, err := s.handler.origin(ctx, s.definition)
 	if err != nil {
 		return nil, nil, "", err
 	}
 	r, err := s.read(o)
 	if err != nil {
 		return nil, nil, "", apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
+	}
+	if r.elsewhere != nil {
+		return r, ctx, consumer, nil
 	}
 	return r, logicalcluster.WithName(clusterstorage.WithRestriction(ctx, o.selector), o.cluster), consumer, nil
 }
@@ -195,12 +208,18 @@ func (s *virtualStorage) read(o origin) (*reading, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.current.Load()
-	if before != nil && before.origin.definition == o.definition && before.version == o.version {
+	if before != nil && before.origin.definition == o.definition && before.version == o.version && before.elsewhere.same(o.elsewhere) {
 		return &reading{o, before.opened}, nil
 	}
 	getter := s.handler.config.Options
 	if o.definition.Identity != "" {
 		getter = s.handler.config.BoundOptions(o.definition.Identity)
+	}
+	if o.elsewhere != nil {
+		var err error
+		if getter, err = s.handler.config.Endpoints.Options(o.elsewhere.url, o.version.WithResource(o.definition.CRD.Spec.Names.Plural)); err != nil {
+			return nil, err
+		}
 	}
 	now, err := s.open(getter)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/cachedresources"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -70,6 +71,10 @@ func (s *virtualStorage) Watch(ctx context.Context, key string, opts storage.Lis
 			return nil, err
 		}
 		there, end := s.handler.watches.beginAll(there, s.targets(r))
+		if there, err = s.endWithSlice(there, r); err != nil {
+			end()
+			return nil, err
+		}
 		again, _, _, err := s.locate(ctx)
 		if err == nil && again.opened == r.opened && again.Slice == r.Slice && again.Resource == r.Resource {
 			source, err := r.reader.Watch(there, s.key(r, key), opts)
@@ -92,6 +97,9 @@ func (s *virtualStorage) Watch(ctx context.Context, key string, opts storage.Lis
 
 // targets are the objects whose changes end a watch: those that lead to the provider, and his definition.
 func (s *virtualStorage) targets(r *reading) []watched {
+	if r.elsewhere != nil {
+		return []watched{watchedPart(cachedresources.ExportPart(s.definition.shownBy.Cluster, s.definition.shownBy.Name))}
+	}
 	targets := []watched{{logicalcluster.Cluster{Name: r.cluster}, s.definition.Key()}}
 	for _, p := range r.Parts() {
 		targets = append(targets, watchedPart(p))

@@ -51,6 +51,8 @@ type Options struct {
 	Homes Homes
 	// MountProxy tells where mounted workspaces may lead.
 	MountProxy MountProxy
+	// VirtualStorage tells where endpoint slices of providers may lead.
+	VirtualStorage VirtualStorage
 	// TotalObjectLimit is how many objects a logical cluster may hold unless it says otherwise; zero is any number.
 	TotalObjectLimit int64
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
@@ -184,6 +186,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups, "Groups whose members get a home workspace.")
 
 	o.MountProxy.addFlags(sets.FlagSet("kcp mounts"))
+	o.VirtualStorage.addFlags(sets.FlagSet("kcp virtual storage"))
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
@@ -218,6 +221,9 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 		return Completed{}, err
 	}
 	if err := o.MountProxy.validate(); err != nil {
+		return Completed{}, err
+	}
+	if err := o.VirtualStorage.validate(); err != nil {
 		return Completed{}, err
 	}
 	if o.TotalObjectLimit < 0 {

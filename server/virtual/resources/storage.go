@@ -27,6 +27,11 @@ type options struct {
 	objects func(ctx context.Context, namespace string) (Objects, error)
 }
 
+// Options returns what puts Objects of a namespace, empty for all namespaces or a resource without, where API servers have etcd.
+func Options(objects func(ctx context.Context, namespace string) (Objects, error)) generic.RESTOptionsGetter {
+	return options{objects}
+}
+
 // GetRESTOptions implements generic.RESTOptionsGetter.
 func (o options) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	config := storagebackend.Config{Codec: unstructured.UnstructuredJSONScheme}

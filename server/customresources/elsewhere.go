@@ -1,0 +1,77 @@
+package customresources
+
+import (
+	"context"
+	"net/url"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// This file serves virtual resources whose objects are in a virtual workspace of the provider's own.
+
+// Endpoints leads to virtual workspaces that endpoint slices in the cluster of a provider tell of.
+type Endpoints interface {
+	URL(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (*url.URL, error)
+	// Changed is closed when a slice is not what it was any more.
+	Changed(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (<-chan struct{}, error)
+	// Options place the objects of a resource in the virtual workspace, in the logical cluster of each context.
+	Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error)
+}
+
+// IsVirtual tells whether the objects of a resource of a cluster are those of a provider.
+func (h *Handler) IsVirtual(cluster logicalcluster.Name, resource schema.GroupResource) bool {
+	i, _ := h.registry.get(cluster, ResourceName(resource.Resource, resource.Group))
+	return i.Definition != nil && i.IsVirtual()
+}
+
+// elsewhere is a virtual workspace.
+type elsewhere struct {
+	slice corev1.TypedLocalObjectReference
+	url   *url.URL
+}
+
+func (e *elsewhere) same(other *elsewhere) bool {
+	return (e == nil) == (other == nil) && (e == nil || e.url.String() == other.url.String())
+}
+
+// originElsewhere is origin for what an endpoint slice leads to. The virtual workspace has the objects in the version in which others
+// would be stored.
+func (h *Handler) originElsewhere(ctx context.Context, d *Definition, slice corev1.TypedLocalObjectReference) (origin, error) {
+	at, err := h.config.Endpoints.URL(ctx, d.shownBy.Cluster, slice)
+	if err != nil {
+		return origin{}, unavailable(d, err)
+	}
+	o := origin{definition: d, selector: labels.Everything(), elsewhere: &elsewhere{slice, at}}
+	for _, v := range d.CRD.Spec.Versions {
+		if v.Storage {
+			o.version = schema.GroupVersion{Group: d.CRD.Spec.Group, Version: v.Name}
+		}
+	}
+	return o, nil
+}
+
+// endWithSlice makes a watch end when the endpoint slice changes that has led to its objects.
+func (s *virtualStorage) endWithSlice(ctx context.Context, r *reading) (context.Context, error) {
+	if r.elsewhere == nil {
+		return ctx, nil
+	}
+	ctx, end := context.WithCancel(ctx)
+	changed, err := s.handler.config.Endpoints.Changed(ctx, s.definition.shownBy.Cluster, r.elsewhere.slice)
+	if err != nil {
+		end()
+		return nil, unavailable(s.definition, err)
+	}
+	go func() {
+		defer end()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, nil
+}

@@ -1,0 +1,81 @@
+package endpoints
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Limits of what a virtual workspace can make the server wait for, and read.
+const (
+	dialTimeout      = 10 * time.Second
+	handshakeTimeout = 10 * time.Second
+	headerTimeout    = time.Minute
+	idleTimeout      = 90 * time.Second
+	mostHeaderBytes  = 64 << 10
+	mostBytes        = 32 << 20 // of an answer that is not a watch
+)
+
+var (
+	errRedirect = errors.New("it answers with a redirect, which is not followed")
+	errTooLarge = fmt.Errorf("its answer has more than %d bytes", mostBytes)
+)
+
+func newTransport(roots *x509.CertPool, certificates []tls.Certificate) http.RoundTripper {
+	return &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: certificates},
+		TLSHandshakeTimeout: handshakeTimeout, ResponseHeaderTimeout: headerTimeout, IdleConnTimeout: idleTimeout,
+		MaxResponseHeaderBytes: mostHeaderBytes, ForceAttemptHTTP2: true, DisableCompression: true,
+	}
+}
+
+// leading sends requests to the logical cluster of their context, as a virtual workspace shows it.
+type leading struct {
+	path string
+	next http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l leading) RoundTrip(r *http.Request) (*http.Response, error) {
+	cluster, err := logicalcluster.NameFrom(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	out := r.Clone(r.Context())
+	out.URL.Path, out.URL.RawPath = l.path+"/clusters/"+string(cluster)+r.URL.Path, ""
+	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"}, virtual.HopsHeader: {strconv.Itoa(virtual.Hops(r.Context()) + 1)}}
+	response, err := l.next.RoundTrip(out)
+	if err == nil && r.URL.Query().Get("watch") == "" {
+		response.Body = &limited{response.Body, mostBytes}
+	}
+	return response, err
+}
+
+// limited is a body that fails when more is read of it than is left.
+type limited struct {
+	io.ReadCloser
+	left int64
+}
+
+// Read implements io.Reader.
+func (l *limited) Read(p []byte) (int, error) {
+	if l.left <= 0 {
+		return 0, errTooLarge
+	}
+	if int64(len(p)) > l.left {
+		p = p[:l.left]
+	}
+	n, err := l.ReadCloser.Read(p)
+	l.left -= int64(n)
+	return n, err
+}

@@ -1,0 +1,35 @@
+package virtual
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// HopsHeader counts how often a request has been led on from virtual storage to a virtual workspace.
+const HopsHeader = "X-Kcp-Virtual-Resource-Hops"
+
+// maxHops is how often a request may be led on.
+const maxHops = 4
+
+type hopsKey struct{}
+
+// WithHops remembers how often a request has been led on already, or returns why it must not be once more.
+func WithHops(r *http.Request) (*http.Request, error) {
+	text := r.Header.Get(HopsHeader)
+	if text == "" {
+		return r, nil
+	}
+	hops, err := strconv.Atoi(text)
+	if err != nil || hops < 0 || hops >= maxHops {
+		return r, fmt.Errorf("the request has been led on %d times already: it seems that the URLs in endpoint slices lead to each other in a circle", maxHops)
+	}
+	return r.WithContext(context.WithValue(r.Context(), hopsKey{}, hops)), nil
+}
+
+// Hops returns what WithHops remembers.
+func Hops(ctx context.Context) int {
+	hops, _ := ctx.Value(hopsKey{}).(int)
+	return hops
+}
