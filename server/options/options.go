@@ -277,14 +277,9 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if err != nil {
 		return Completed{}, err
 	}
-	if o.ShardBaseURL == "" {
-		o.ShardBaseURL = fmt.Sprintf("https://%s", net.JoinHostPort(generic.GenericServerRunOptions.ExternalHost, fmt.Sprint(g.SecureServing.BindPort)))
-	}
-	if o.ShardExternalURL == "" {
-		o.ShardExternalURL = o.ShardBaseURL
-	}
-	if o.ShardVirtualWorkspaceURL == "" {
-		o.ShardVirtualWorkspaceURL = o.ShardBaseURL
+	served := net.JoinHostPort(generic.GenericServerRunOptions.ExternalHost, fmt.Sprint(g.SecureServing.BindPort))
+	if err := o.completeURLs("https://" + served); err != nil {
+		return Completed{}, err
 	}
 	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included}, nil
 }
