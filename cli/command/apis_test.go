@@ -87,6 +87,9 @@ func TestWhatCannotBeBound(t *testing.T) {
 	u := at(t, server, "/clusters/root:org:team-a")
 	bind := func(args ...string) []string { return append([]string{"kcp", "bind", "apiexport"}, args...) }
 	u.fails("takes one export, as PATH:NAME", bind()...)
+	server.Hidden = map[string]bool{"apibindings": true}
+	u.fails("perhaps it is root:org:widgets", bind("org:widgets")...)
+	server.Hidden = nil
 	u.fails(`"root:org:" is no export`, bind("root:org:")...)
 	u.fails(`"..:widgets" is no export: want the path`, bind("..:widgets")...)
 	u.fails("the export does not claim secrets.core; it claims configmaps.core", bind("root:org:widgets", "--reject-permission-claim", "secrets.core")...)

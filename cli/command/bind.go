@@ -99,6 +99,15 @@ func (b binding) at(l location.Location) location.Location {
 	return l.At(b.path)
 }
 
+// hint adds to a refusal that the path of an export is no path as kubectl ws has it, if that may be why.
+func (b binding) hint(l location.Location, err error) error {
+	if b.at(l).IsCanonical() || !apierrors.IsForbidden(err) {
+		return err
+	}
+	return fmt.Errorf("%w; the path of an export begins at the root, wherever you are: perhaps it is %s:%s:%s",
+		err, location.Root, b.path, b.export)
+}
+
 func (s *session) bindTo(ctx context.Context, b binding) error {
 	if b.name == "" {
 		b.name = b.export
@@ -126,7 +135,7 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	made := wanted
 	if b.dryRun != onlyPrint {
 		if made, err = client.Create(ctx, p.Location, wanted, b.dryRun == askServer); err != nil {
-			return err
+			return b.hint(p.Location, err)
 		}
 	}
 	if b.dryRun != forReal {
