@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -65,9 +67,11 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if err != nil {
 		return err
 	}
-	if err := setOwner(u, a, parent); err != nil {
+	written, err := systemAnnotations(a, parent)
+	if err != nil {
 		return err
 	}
+	u.SetAnnotations(withSystem(u.GetAnnotations(), written))
 	ws := &tenancyv1alpha1.Workspace{}
 	if err := decode(u, ws); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -111,13 +115,12 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": of.Path}, "spec", "type")
 }
 
-// setOwner notes who creates the workspace, and who may enter it at all.
-func setOwner(u *unstructured.Unstructured, a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
-	annotations := u.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	if _, given := annotations[tenancyv1alpha1.OwnerAnnotation]; !given || !isMaster(a) {
+// systemAnnotations are what a new workspace has to have under keys that are the system's, empty for those that it must not have:
+// who creates it, who may enter it at all, and where it is, which is decided later. Who may say that themselves gets nothing.
+func systemAnnotations(a admission.Attributes, parent *corev1alpha1.LogicalCluster) (map[string]string, error) {
+	given := annotations(a.GetObject())
+	written := map[string]string{}
+	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isMaster(a) {
 		who := a.GetUserInfo()
 		info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
 		for key, values := range who.GetExtra() {
@@ -128,16 +131,59 @@ func setOwner(u *unstructured.Unstructured, a admission.Attributes, parent *core
 		}
 		owner, err := json.Marshal(info)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		annotations[tenancyv1alpha1.OwnerAnnotation] = string(owner)
+		written[tenancyv1alpha1.OwnerAnnotation] = string(owner)
 	}
 	if groups := parent.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
-		if _, given := annotations[corev1alpha1.RequiredGroupsAnnotation]; !given || !isMaster(a) {
-			annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
+		if _, ok := given[corev1alpha1.RequiredGroupsAnnotation]; !ok || !isMaster(a) {
+			written[corev1alpha1.RequiredGroupsAnnotation] = groups
 		}
 	}
-	u.SetAnnotations(annotations)
+	if !isMaster(a) {
+		for _, key := range placeAnnotations {
+			written[key] = ""
+		}
+	}
+	return written, nil
+}
+
+// placeAnnotations are where the system notes where a workspace is, or is about to be.
+var placeAnnotations = []string{tenancyv1alpha1.ClusterAnnotation, tenancyv1alpha1.ShardAnnotation, tenancyv1alpha1.ShardHashAnnotation}
+
+func withSystem(given, written map[string]string) map[string]string {
+	result := maps.Clone(given)
+	if result == nil {
+		result = map[string]string{}
+	}
+	for key, value := range written {
+		if result[key] = value; value == "" {
+			delete(result, key)
+		}
+	}
+	return result
+}
+
+// checkWritten refuses a new workspace if a policy or webhook has changed, after Admit, what the system says of it.
+func (w workspaceRules) checkWritten(ctx context.Context, a admission.Attributes) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return err
+	}
+	written, err := systemAnnotations(a, parent)
+	if err != nil {
+		return err
+	}
+	given := annotations(a.GetObject())
+	for key, value := range written {
+		if given[key] != value {
+			return forbidden(a, "annotation %s is written by the system", key)
+		}
+	}
 	return nil
 }
 
@@ -178,6 +224,9 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if problems := validation.IsDNS1123Label(ws.Name); len(problems) > 0 {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), ws.Name, "the name of a workspace is a label: "+problems[0])})
 	}
+	if err := w.checkWritten(ctx, a); err != nil {
+		return err
+	}
 	if ws.Spec.Mount != nil {
 		if err := w.checkMount(ctx, a, ws.Spec.Mount.Reference); err != nil {
 			return err
@@ -215,6 +264,8 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
 	case !creating && old.Annotations[tenancyv1alpha1.MountAnnotation] != ws.Annotations[tenancyv1alpha1.MountAnnotation]:
 		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace is mounted when it is created, or never"
+	case !creating && slices.ContainsFunc(placeAnnotations, func(key string) bool { return old.Annotations[key] != ws.Annotations[key] }):
+		return "the annotations " + strings.Join(placeAnnotations, ", ") + " are written by the system"
 	case !creating && slices.Contains(old.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) && !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer):
 		return "finalizer " + tenancyv1alpha1.LogicalClusterFinalizer + " is removed by the system, when the logical cluster is gone"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":

@@ -141,6 +141,9 @@ func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.Clu
 // ownersBinding returns what makes the owner of a cluster its administrator until that is stored: with the first request
 // that enters the cluster, and anew should it be deleted.
 func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.ClusterRoleBinding, bool) {
+	if cluster.IsSystem() {
+		return nil, false // the server's own have no owner
+	}
 	lc, err := p.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Spec.CreatedBy == nil {
 		return nil, false

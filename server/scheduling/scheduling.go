@@ -87,7 +87,14 @@ func NewName() logicalcluster.Name {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
 	sum := sha256.Sum224(random)
-	return logicalcluster.Name(base36(sum[:])[:16])
+	return logicalcluster.Name(base36(sum[:])[:newNameLength])
+}
+
+const newNameLength = 16
+
+// IsNewName tells whether NewName can have returned a name: the names of homes and of the server's own clusters it cannot.
+func IsNewName(name logicalcluster.Name) bool {
+	return len(name) == newNameLength && strings.Trim(string(name), "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
 // base36 is a number in base 36, padded to the length of the largest one with as many bytes.

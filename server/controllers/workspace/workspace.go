@@ -168,6 +168,9 @@ func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Log
 // schedule makes the logical cluster of a workspace, or notes why that is not possible.
 func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	name := logicalcluster.Name(ws.Annotations[tenancyv1alpha1.ClusterAnnotation])
+	if !scheduling.IsNewName(name) { // nobody but this controller chooses it
+		name = ""
+	}
 	shard, err := r.Scheduler.Shard(ws)
 	var impossible scheduling.UnschedulableError
 	switch {
