@@ -58,6 +58,9 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	if err := validateLimit(a); err != nil {
 		return err
 	}
+	if err := validateRequiredGroups(a); err != nil {
+		return err
+	}
 	for _, group := range a.GetUserInfo().GetGroups() {
 		if slices.Contains(exempt, group) {
 			return nil
@@ -100,8 +103,7 @@ func validateLimit(a admission.Attributes) error {
 	if limit == before {
 		return nil
 	}
-	groups := a.GetUserInfo().GetGroups()
-	if !slices.Contains(groups, authorization.AdminGroup) && !slices.ContainsFunc(exempt, func(group string) bool { return slices.Contains(groups, group) }) {
+	if !mayAdminister(a) {
 		return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.MaxTotalObjectsAnnotation)
 	}
 	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
@@ -110,6 +112,21 @@ func validateLimit(a admission.Attributes) error {
 		})
 	}
 	return nil
+}
+
+// validateRequiredGroups keeps it to administrators of the installation whom a logical cluster is open to at all: it begins with
+// the groups of the workspace above it.
+func validateRequiredGroups(a admission.Attributes) error {
+	if a.GetOperation() != admission.Update || mayAdminister(a) ||
+		annotations(a.GetObject())[corev1alpha1.RequiredGroupsAnnotation] == annotations(a.GetOldObject())[corev1alpha1.RequiredGroupsAnnotation] {
+		return nil
+	}
+	return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.RequiredGroupsAnnotation)
+}
+
+// mayAdminister tells whether a request is by an administrator of the installation, or the server itself.
+func mayAdminister(a admission.Attributes) bool {
+	return isExempt(a) || slices.Contains(a.GetUserInfo().GetGroups(), authorization.AdminGroup)
 }
 
 // changeProblem returns what is wrong with an update by an ordinary user, empty if nothing.

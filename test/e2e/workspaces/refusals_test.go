@@ -72,3 +72,20 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 	refuses(t, clusters, "cluster", `{"metadata":{"finalizers":[]}}`, "removed by the system")
 	refuses(t, workspaces, "w", `{"metadata":{"finalizers":[]}}`, "removed by the system")
 }
+
+// A workspace may be open to some groups only, whoever administers it.
+func TestOwnersDoNotOpenAWorkspaceToOtherGroups(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	team := server.Organization(t, kcptest.Alice).CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", ""))
+	const patch = `{"metadata":{"annotations":{"authorization.kcp.io/required-groups":"team-a"}}}`
+	clusters := team.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters)
+	refuses(t, clusters, "cluster", patch, "administrators of the installation")
+	if _, err := team.Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	refuses(t, clusters, "cluster", `{"metadata":{"annotations":{"authorization.kcp.io/required-groups":null}}}`, "administrators of the installation")
+	if _, err := team.Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+}
