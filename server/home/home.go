@@ -19,6 +19,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/tree"
@@ -67,9 +68,13 @@ func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// isUser tells whether somebody has proved who they are.
+// isUser tells whether somebody has proved who they are, and is that in root: service accounts of other logical clusters have
+// names that others have, too.
 func isUser(u user.Info) bool {
-	if u == nil || u.GetName() == "" || u.GetName() == user.Anonymous {
+	if u == nil || u.GetName() == "" {
+		return false
+	}
+	if u = authorization.EffectiveIdentities(u, logicalcluster.Root)[0]; u.GetName() == user.Anonymous {
 		return false
 	}
 	for _, group := range u.GetGroups() {
@@ -100,6 +105,9 @@ func (h *Homes) WithHome(next http.Handler) http.Handler {
 
 // home returns the home of a user, which it makes if need be.
 func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error) {
+	if !isUser(who) {
+		return nil, forbidden(who)
+	}
 	name := tree.HomeCluster(who.GetName())
 	inside := logicalcluster.WithName(ctx, name)
 	lc := &corev1alpha1.LogicalCluster{}
@@ -134,6 +142,10 @@ func (h *Homes) mayCreate(ctx context.Context, who user.Info) error {
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
+	return forbidden(who)
+}
+
+func forbidden(who user.Info) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
 		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: Name},

@@ -28,6 +28,10 @@ func TestEverybodyMayAskForTheirHomeAndForNothingElse(t *testing.T) {
 		"anonymous": {"root", func(r *authorizer.AttributesRecord) {
 			r.User = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 		}, authorizer.DecisionNoOpinion},
+		"a service account of another workspace": {"root", func(r *authorizer.AttributesRecord) {
+			r.User = &user.DefaultInfo{Name: "system:serviceaccount:default:default", Groups: []string{user.AllAuthenticated},
+				Extra: map[string][]string{"authentication.kubernetes.io/cluster-name": {"other"}}}
+		}, authorizer.DecisionNoOpinion},
 		"not authenticated":    {"root", func(r *authorizer.AttributesRecord) { r.User = &user.DefaultInfo{Name: "carol"} }, authorizer.DecisionNoOpinion},
 		"elsewhere":            {"other", func(*authorizer.AttributesRecord) {}, authorizer.DecisionNoOpinion},
 		"another workspace":    {"root", func(r *authorizer.AttributesRecord) { r.Name = "org" }, authorizer.DecisionNoOpinion},

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,6 +58,15 @@ func TestWhoIsNobodyHasNoHome(t *testing.T) {
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
 		t.Errorf("anonymous is told %v", err)
 	}
+	// The name of a service account is that of others elsewhere: they would have one home together.
+	elsewhere := server.Cluster(t)
+	token, err := elsewhere.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default").CreateToken(kcptest.Context(t), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	robot := kcptest.User{Name: "system:serviceaccount:default:default", Token: token.Status.Token}
+	_, err = server.Named("root").Dynamic(t, robot).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	// Only root has homes, and they cannot be changed there.
 	org := server.Organization(t, kcptest.Alice)
 	_, err = org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
