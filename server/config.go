@@ -321,6 +321,7 @@ func (c *config) buildAuthorization() error {
 
 // chain is the way of a request, innermost first.
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
+	api = path.WithoutServer(api, g.Serializer)
 	h := c.withCurrent(c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api)))
 	c.documents = c.withCurrent(c.viewDiscovery.WithDiscovery(c.viewOpenAPI.WithOpenAPI(api)))
 	h = c.withCustomResources(h)

@@ -177,3 +177,26 @@ func FuzzNoPathReachesAClusterThatItDoesNotName(f *testing.F) {
 		}
 	})
 }
+
+func TestALogicalClusterHasNothingOfTheServer(t *testing.T) {
+	h := WithoutServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }), legacyscheme.Codecs)
+	for path, inCluster := range map[string]bool{
+		"/": true, "/api": true, "/apis/apps/v1": true, "/openapi/v3": true, "/version": true, "/livez": true, "/readyz/ping": true,
+		"/.well-known/openid-configuration": true, "/openid/v1/jwks": true,
+		"/metrics": false, "/metrics/slis": false, "/debug/pprof/heap": false, "/debug/flags/v": false, "/statusz": false, "/index.html": false, "/apiserver": false,
+	} {
+		for _, cluster := range []logicalcluster.Cluster{{}, {Name: "a"}, {Wildcard: true}} {
+			r := httptest.NewRequest(http.MethodGet, "https://kcp.test"+path, nil)
+			r = r.WithContext(logicalcluster.WithCluster(r.Context(), cluster))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			want := http.StatusNoContent
+			if !inCluster && cluster != (logicalcluster.Cluster{}) {
+				want = http.StatusNotFound
+			}
+			if w.Code != want {
+				t.Errorf("%s in %q: got %d, want %d", path, cluster, w.Code, want)
+			}
+		}
+	}
+}
