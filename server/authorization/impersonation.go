@@ -55,6 +55,11 @@ func ImpersonatedUser(ctx context.Context) user.Info {
 	return scoped(u, scopePrefix+cluster.String())
 }
 
+// InClusterOnly returns u as somebody in one cluster, without what its warrants open elsewhere.
+func InClusterOnly(u user.Info, cluster logicalcluster.Name) user.Info {
+	return scoped(u, scopePrefix+string(cluster))
+}
+
 // scoped returns u with one more scope. Whomever u has a warrant of gets it too: a warrant does not follow the scopes of
 // its holder, so that an impersonator could otherwise write himself one that reaches further than he does.
 func scoped(u user.Info, scope string) user.Info {

@@ -133,7 +133,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	switch {
 	case v.cluster.Wildcard && !info.IsResourceRequest:
 		// Discovery for a client that follows all of them: what every cluster serves.
-		next.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), logicalcluster.Root)))
+		next.ServeHTTP(w, r.WithContext(logicalcluster.WithWildcard(r.Context())))
 	case v.cluster.Wildcard && (!isLogicalCluster || info.Name != "" || (info.Verb != "list" && info.Verb != "watch")):
 		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("of all logical clusters only the logicalclusters that wait for the %s can be listed and watched", v.stage.noun)))
@@ -242,9 +242,8 @@ func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 	for key, values := range by.Extra {
 		owner.Extra[key] = values
 	}
-	// What the owner may do elsewhere is none of the initializer's business.
-	owner.Extra[authorization.ScopesKey] = append(slices.Clone(owner.Extra[authorization.ScopesKey]), "cluster:"+string(logicalcluster.Of(lc)))
-	return owner
+	// What the owner, or whom the owner has a warrant of, may do elsewhere is none of the initializer's business.
+	return authorization.InClusterOnly(owner, logicalcluster.Of(lc))
 }
 
 // asUser are attributes of a request by somebody else.
