@@ -163,13 +163,22 @@ func (d *Discovery) RESTMapper(ctx context.Context) (meta.RESTMapper, error) {
 // highest that any of them serves. Where definitions differ, kind and scope are those of one of them.
 func (d *Discovery) AllResources() []Resource {
 	best := map[schema.GroupResource]Resource{}
-	for _, definition := range d.all() {
-		if definition.IsVirtual() {
+	all := d.all()
+	system := sets.New[string]()
+	for _, definition := range all {
+		if definition.IsSystem() {
+			system.Insert(definition.Key())
+		}
+	}
+	for _, definition := range all {
+		// Nobody else says in which versions there is what the server itself defines.
+		if definition.IsVirtual() || (system.Has(definition.Key()) && !definition.IsSystem()) {
 			continue
 		}
 		crd := definition.CRD
 		for _, v := range crd.Spec.Versions {
-			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Status.AcceptedNames.Plural}
+			// Which names are accepted is in a status that tenants can write, the name of the definition is not.
+			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}
 			other, known := best[gvr.GroupResource()]
 			if !v.Served || (known && version.CompareKubeAwareVersionStrings(other.Version, v.Name) >= 0) {
 				continue

@@ -27,9 +27,10 @@ import (
 
 const workers = 10
 
-// Resources tells what is served: anywhere on the shard, and how the kinds of one cluster map to resources.
+// Resources tells what is served: anywhere on the shard, in one cluster, and how the kinds of that map to resources.
 type Resources interface {
 	AllResources() []discovery.Resource
+	Resources(ctx context.Context) ([]discovery.Resource, error)
 	RESTMapper(ctx context.Context) (meta.RESTMapper, error)
 }
 

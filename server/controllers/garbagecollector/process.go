@@ -11,11 +11,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 )
+
+// client returns what reaches an object in a version that its cluster serves: that in which all clusters are watched may be one
+// that other clusters alone have.
+func (c *Collector) client(ctx context.Context, o object) (metadata.ResourceInterface, error) {
+	served, err := c.resources.Resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resource := o.resource
+	for i := range served {
+		if served[i].GroupResource() == resource.GroupResource() {
+			resource = served[i].GroupVersionResource
+		}
+	}
+	return c.metadata.Resource(resource).Namespace(o.namespace), nil
+}
 
 // process does what is due for one object. It decides on live reads only; the graph tells no more than where to look.
 func (c *Collector) process(ctx context.Context, o object) error {
-	live, err := c.metadata.Resource(o.resource).Namespace(o.namespace).Get(ctx, o.name, metav1.GetOptions{})
+	client, err := c.client(ctx, o)
+	if err != nil {
+		return err
+	}
+	live, err := client.Get(ctx, o.name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -139,7 +160,11 @@ func (c *Collector) deleteDependents(ctx context.Context, o object, live *metav1
 // orphanDependents drops the references of all dependents, and gives the object free.
 func (c *Collector) orphanDependents(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
 	for _, dependent := range c.graph.dependentsOf(owner{o.cluster, live.UID}) {
-		d, err := c.metadata.Resource(dependent.resource).Namespace(dependent.namespace).Get(ctx, dependent.name, metav1.GetOptions{})
+		client, err := c.client(ctx, dependent.object)
+		if err != nil {
+			return err
+		}
+		d, err := client.Get(ctx, dependent.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -167,13 +192,17 @@ func (c *Collector) patchOwners(ctx context.Context, o object, live *metav1.Part
 }
 
 // patch replaces metadata of exactly the object that was read.
-func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObjectMetadata, metadata map[string]any) error {
-	metadata["uid"], metadata["resourceVersion"] = live.UID, live.ResourceVersion
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObjectMetadata, fields map[string]any) error {
+	fields["uid"], fields["resourceVersion"] = live.UID, live.ResourceVersion
+	patch, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		return err
 	}
-	_, err = c.metadata.Resource(o.resource).Namespace(o.namespace).Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	client, err := c.client(ctx, o)
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -182,7 +211,11 @@ func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObj
 
 func (c *Collector) delete(ctx context.Context, o object, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
 	preconditions := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
-	err := c.metadata.Resource(o.resource).Namespace(o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
+	client, err := c.client(ctx, o)
+	if err != nil {
+		return err
+	}
+	err = client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
