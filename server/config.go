@@ -380,13 +380,19 @@ func (c *config) withCurrent(documents http.Handler) http.Handler {
 // withCustomResources serves resources that are not built in.
 func (c *config) withCustomResources(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, ok := request.RequestInfoFrom(r.Context())
-		if ok && info.IsResourceRequest && !c.builtin.Has(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}) {
+		if c.isCustom(r.Context()) {
 			c.custom.ServeHTTP(w, r)
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// isCustom tells whether a request is for a custom resource.
+func (c *config) isCustom(ctx context.Context) bool {
+	info, ok := request.RequestInfoFrom(ctx)
+	return ok && info.IsResourceRequest &&
+		(customresources.InView(ctx) || !c.builtin.Has(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}))
 }
 
 func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {

@@ -68,7 +68,7 @@ func New(config Config) (admission.Interface, error) {
 		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{config}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
 		{"core.kcp.io/Shard", shardDefaults{}},
-		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{}},
+		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{config}},
 		{"apis.kcp.io/APIExport", exportRules{config}},
 		{"apis.kcp.io/APIConversion", conversionRules{config}},
 		{"apis.kcp.io/APIBinding", bindingRules{}},

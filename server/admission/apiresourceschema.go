@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -19,7 +20,7 @@ import (
 
 // resourceSchemaRules accept the schemas that would be accepted as CustomResourceDefinitions, and keep them as they are:
 // the definitions of whoever bound an export hang on them.
-type resourceSchemaRules struct{}
+type resourceSchemaRules struct{ config Config }
 
 var _ admission.ValidationInterface = resourceSchemaRules{}
 
@@ -29,7 +30,7 @@ func (resourceSchemaRules) Handles(op admission.Operation) bool {
 }
 
 // Validate implements admission.ValidationInterface.
-func (resourceSchemaRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (r resourceSchemaRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != apisv1alpha1.Resource("apiresourceschemas") || a.GetSubresource() != "" {
 		return nil
 	}
@@ -48,6 +49,10 @@ func (resourceSchemaRules) Validate(ctx context.Context, a admission.Attributes,
 		if schema.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] == old.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] {
 			return nil
 		}
+	}
+	if resource := (k8sschema.GroupResource{Group: schema.Spec.Group, Resource: schema.Spec.Names.Plural}); r.config.OfServer(resource) {
+		// Whoever exports it would decide about the server's own in the workspaces of others.
+		return invalid(a, field.ErrorList{field.Forbidden(field.NewPath("spec", "names", "plural"), resource.String()+" is built in")})
 	}
 	return invalid(a, validateResourceSchema(ctx, schema))
 }

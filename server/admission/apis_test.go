@@ -77,6 +77,7 @@ const oneVersion = `
 
 func TestSchemasAreValidatedLikeDefinitions(t *testing.T) {
 	good := schemaWith("v1.widgets.example.io", "  group: example.io"+oneVersion+`{type: object}`)
+	rules := resourceSchemaRules{Config{OfServer: func(r schema.GroupResource) bool { return r.Group == "builtin.example.io" }}}
 	for name, test := range map[string]struct {
 		write
 		want string
@@ -105,12 +106,14 @@ func TestSchemasAreValidatedLikeDefinitions(t *testing.T) {
 		"a protected group": {write{object: schemaWith("v1.widgets.example.k8s.io", "  group: example.k8s.io"+oneVersion+`{type: object}`)}, "api-approved.kubernetes.io"},
 		"a protected group that is approved": {write{object: strings.Replace(schemaWith("v1.widgets.example.k8s.io", "  group: example.k8s.io"+oneVersion+`{type: object}`),
 			"metadata: {", `metadata: {annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes/kubernetes/pull/1"}, `, 1)}, ""},
+		"a built-in resource": {write{object: schemaWith("v1.widgets.builtin.example.io", "  group: builtin.example.io"+oneVersion+`{type: object}`)},
+			"spec.names.plural: Forbidden: widgets.builtin.example.io is built in"},
 		"a label":       {write{before: good, object: strings.Replace(good, "metadata: {", "metadata: {labels: {a: b}, ", 1)}, ""},
 		"another scope": {write{before: good, object: strings.Replace(good, "Cluster", "Namespaced", 1)}, "spec: Forbidden: field is immutable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.version = "v1alpha1"
-			wantRefused(t, resourceSchemaRules{}, test.attributes(t, "APIResourceSchema"), test.want)
+			wantRefused(t, rules, test.attributes(t, "APIResourceSchema"), test.want)
 		})
 	}
 }

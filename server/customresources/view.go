@@ -49,6 +49,13 @@ func viewFrom(ctx context.Context) (logicalcluster.Name, bool) {
 	return view, ok
 }
 
+// InView tells whether the requests of a context are served by the definitions of a view. Nothing else may serve them, whatever
+// its name: who exports an API names its resources.
+func InView(ctx context.Context) bool {
+	_, ok := viewFrom(ctx)
+	return ok
+}
+
 // followExports follows what the exports of all clusters offer.
 func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport], schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	exports.AddHandler(func(old, obj runtime.Object) {

@@ -245,3 +245,63 @@ rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
 	err := view(t, kcptest.Alice, claimant, consumer.Name).Resource(widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
+
+// Who provides an API may get every path of its view, and none of the server behind it.
+func TestAViewHasNothingOfTheServer(t *testing.T) {
+	t.Parallel()
+	p := provider(t)
+	p.Grant(t, kcptest.Alice, "cluster-admin")
+	p.Apply(t, `
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: WorkspaceType
+metadata: {name: stepped}
+spec: {initializer: true, terminator: true}
+`)
+	for _, view := range []string{
+		"apiexport/" + p.Name + "/widgets/clusters/*", "apiexport/" + p.Name + "/widgets/clusters/" + p.Name,
+		"initializingworkspaces/" + p.Name + ":stepped/clusters/*", "terminatingworkspaces/" + p.Name + ":stepped/clusters/*",
+	} {
+		view = "/services/" + view
+		if code, body := p.Raw(t, kcptest.Alice, http.MethodGet, view+"/apis", nil, ""); code != http.StatusOK {
+			t.Errorf("%s: %d %.200s", view, code, body)
+		}
+		for _, path := range []string{"/metrics", "/metrics/slis", "/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/statusz", "/index.html"} {
+			if code, body := p.Raw(t, kcptest.Alice, http.MethodGet, view+path, nil, ""); code != http.StatusNotFound {
+				t.Errorf("%s%s: %d %.200s", view, path, code, body)
+			}
+		}
+		if code, body := p.Raw(t, kcptest.Alice, http.MethodPut, view+"/debug/flags/v", nil, "0"); code != http.StatusNotFound {
+			t.Errorf("%s: the verbosity of the server's log: %d %.200s", view, code, body)
+		}
+	}
+}
+
+// Who exported secrets would find those of everybody at the view of the export.
+func TestNobodyExportsWhatIsBuiltIn(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	thief := server.Cluster(t)
+	thief.Grant(t, kcptest.Alice, "cluster-admin")
+	schemas := thief.Dynamic(t, kcptest.Alice).Resource(schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"})
+	for _, built := range []struct{ group, plural, kind string }{
+		{"", "secrets", "Secret"}, {"rbac.authorization.k8s.io", "clusterroles", "ClusterRole"},
+		{"apiextensions.k8s.io", "customresourcedefinitions", "CustomResourceDefinition"}, {"core.kcp.io", "logicalclusters", "LogicalCluster"},
+		{"apis.kcp.io", "apiexports", "APIExport"},
+	} {
+		suffix := built.group
+		if suffix == "" {
+			suffix = "core"
+		}
+		stolen := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIResourceSchema",
+			"metadata": map[string]any{"name": "v1." + built.plural + "." + suffix, "annotations": map[string]any{"api-approved.kubernetes.io": "unapproved"}},
+			"spec": map[string]any{
+				"group": built.group, "scope": "Cluster", "names": map[string]any{"plural": built.plural, "kind": built.kind, "listKind": built.kind + "List", "singular": strings.ToLower(built.kind)},
+				"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"type": "object"}}},
+			},
+		}}
+		if _, err := schemas.Create(ctx, stolen, metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), "is built in") {
+			t.Errorf("%s: got %v", built.plural, err)
+		}
+	}
+}

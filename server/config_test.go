@@ -1,0 +1,29 @@
+package server
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kcplane/kcp/server/customresources"
+)
+
+func TestNothingBuiltInIsServedByAView(t *testing.T) {
+	c := &config{builtin: sets.New(schema.GroupResource{Resource: "secrets"})}
+	for _, test := range []struct {
+		resource       string
+		inView, custom bool
+	}{
+		{"secrets", false, false}, {"secrets", true, true}, {"widgets", false, true}, {"widgets", true, true},
+	} {
+		ctx := request.WithRequestInfo(t.Context(), &request.RequestInfo{IsResourceRequest: true, Resource: test.resource})
+		if test.inView {
+			ctx = customresources.WithView(ctx, customresources.ViewOf("provider", "export"))
+		}
+		if got := c.isCustom(ctx); got != test.custom {
+			t.Errorf("%+v: got %t", test, got)
+		}
+	}
+}
