@@ -40,7 +40,7 @@ type Comparison struct {
 	Unexpected []apisv1alpha2.ScopedPermissionClaim
 	// Apply are expected and not in effect.
 	Apply []apisv1alpha2.ScopedPermissionClaim
-	// Reselect are expected, and in effect for another selector.
+	// Reselect are expected, and in effect for another selector or with another label.
 	Reselect []apisv1alpha2.ScopedPermissionClaim
 	// Remove are in effect and no longer accepted.
 	Remove []apisv1alpha2.ScopedPermissionClaim
@@ -69,7 +69,7 @@ func Compare(exported []apisv1alpha2.PermissionClaim, binding *apisv1alpha2.APIB
 		c.Expected = append(c.Expected, claim)
 		if before := applied[key]; before == nil {
 			c.Apply = append(c.Apply, claim)
-		} else if !equality.Semantic.DeepEqual(before.Selector, claim.Selector) {
+		} else if !equality.Semantic.DeepEqual(before.Selector, claim.Selector) || Listed(before.Verbs) != Listed(claim.Verbs) {
 			c.Reselect = append(c.Reselect, claim)
 		}
 	}

@@ -110,6 +110,9 @@ func TestLabelsShowWhoMayAccessAnObject(t *testing.T) {
 	for key, value := range label("two", "configmaps") {
 		both[key] = value
 	}
+	onConfigMaps := claim("configmaps")
+	key, value := Export{"provider", "one"}.UnlistedLabel(&onConfigMaps)
+	unlisted := map[string]string{key: value}
 	rejected := accepted(scoped("configmaps", all))
 	rejected[0].State = apisv1alpha2.ClaimRejected
 	for name, tc := range map[string]struct {
@@ -134,11 +137,20 @@ func TestLabelsShowWhoMayAccessAnObject(t *testing.T) {
 		"two bindings to an export, in the order of their names": {"widgets.example.io:a", nil, []*apisv1alpha2.APIBinding{
 			binding("one-b", accepted(scoped("widgets.example.io:a", all))...), binding("one-a", accepted(scoped("widgets.example.io:a", all))...)},
 			label("one", "widgets.example.io:a"), ""},
+		"objects that cannot be listed": {"configmaps", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("configmaps", all, "get", "create"))...)}, unlisted, ""},
+		"objects that can be watched":   {"configmaps", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("configmaps", all, "watch"))...)}, label("one", "configmaps"), ""},
 		"an invalid selector": {"configmaps", nil, []*apisv1alpha2.APIBinding{
 			binding("one", accepted(scoped("configmaps", apisv1alpha2.PermissionClaimSelector{}))...), binding("two", accepted(scoped("configmaps", all))...)},
 			label("two", "configmaps"), "binding one, claim on configmaps: a selector must have matchAll, matchLabels or matchExpressions"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			for _, b := range tc.bindings {
+				for i := range b.Spec.PermissionClaims {
+					if c := &b.Spec.PermissionClaims[i]; c.Verbs == nil {
+						c.Verbs = []string{"*"}
+					}
+				}
+			}
 			resource, identity, _ := strings.Cut(tc.resource, ":")
 			got, err := Labels(schema.ParseGroupResource(resource), identity, tc.object, tc.bindings, exportOf)
 			if diff := cmp.Diff(tc.want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -158,7 +170,7 @@ func TestBindingsShowTheirExport(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{key: value}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	onBindings := scoped("apibindings.apis.kcp.io", all)
+	onBindings := scoped("apibindings.apis.kcp.io", all, "list")
 	one.Spec.PermissionClaims = accepted(onBindings)
 	key, value = Export{"provider", "one"}.Label(&onBindings.PermissionClaim)
 	got, err = LabelsOfBinding(one, []*apisv1alpha2.APIBinding{one, two}, exportOf)
@@ -262,8 +274,10 @@ func TestCompareTellsWhatIsToBeDone(t *testing.T) {
 			Comparison{Unexpected: list(c)}},
 		"another selector": {[]apisv1alpha2.PermissionClaim{claim("c.example.io:id")}, list(c), list(scoped("c.example.io:id", blue)),
 			Comparison{Expected: list(c), Reselect: list(c)}},
-		"other verbs are no matter of labels": {[]apisv1alpha2.PermissionClaim{claim("a")}, list(a), list(scoped("a", all, "list")),
+		"other verbs are no matter of labels": {[]apisv1alpha2.PermissionClaim{claim("a")}, list(a), list(scoped("a", all, "delete")),
 			Comparison{Expected: list(a)}},
+		"but whether objects can be listed is": {[]apisv1alpha2.PermissionClaim{claim("a")}, list(a), list(scoped("a", all, "list")),
+			Comparison{Expected: list(a), Reselect: list(a)}},
 		"several": {[]apisv1alpha2.PermissionClaim{claim("a"), claim("b")}, list(a, b, c), list(b),
 			Comparison{Expected: list(a, b), Unexpected: list(c), Apply: list(a)}},
 	} {

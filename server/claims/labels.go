@@ -35,6 +35,17 @@ func (e Export) Label(claim *apisv1alpha2.PermissionClaim) (key, value string) {
 	return e.label(), Hash(claim)
 }
 
+// UnlistedLabel returns the label that objects have instead if their cluster lets the export do something to them, but not find
+// them: who lists or watches all clusters at once tells by the label alone what to show.
+func (e Export) UnlistedLabel(claim *apisv1alpha2.PermissionClaim) (key, value string) {
+	return e.label(), Hash(claim) + "-unlisted"
+}
+
+// Listed tells whether verbs that are accepted let the objects of a claim be found.
+func Listed(accepted []string) bool {
+	return slices.ContainsFunc(accepted, func(verb string) bool { return verb == "list" || verb == "watch" || verb == "*" })
+}
+
 // ReflexiveLabel returns the label that bindings to the export have.
 func (e Export) ReflexiveLabel() (key, value string) { return e.label(), reflexive }
 
@@ -96,6 +107,9 @@ func Labels(resource schema.GroupResource, identity string, object map[string]st
 				}
 			}
 			key, value := export.Label(&claim.PermissionClaim)
+			if !Listed(claim.Verbs) {
+				key, value = export.UnlistedLabel(&claim.PermissionClaim)
+			}
 			if _, labelled := result[key]; !labelled {
 				result[key] = value
 			}

@@ -27,7 +27,7 @@ func (a *answers) changed(old, obj runtime.Object) {
 	for _, pair := range [][2]map[claims.Key]apisv1alpha2.ScopedPermissionClaim{{before, now}, {now, before}} {
 		for claim, selected := range pair[0] {
 			other, ok := pair[1][claim]
-			if ok && equality.Semantic.DeepEqual(selected.Selector, other.Selector) {
+			if ok && equality.Semantic.DeepEqual(selected.Selector, other.Selector) && claims.Listed(selected.Verbs) == claims.Listed(other.Verbs) {
 				continue
 			}
 			for _, b := range []runtime.Object{old, obj} {

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -93,6 +94,10 @@ func accepted(binding *apisv1alpha2.APIBinding, claim *apisv1alpha2.PermissionCl
 // authorizeClaimed lets a provider do to what it claims whatever the claim and its acceptance both allow, and the providers of what
 // is claimed, too. In all logical clusters at once, objects show by their labels that their claim is accepted.
 func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, claim *apisv1alpha2.PermissionClaim, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
+	if subresource := a.GetSubresource(); subresource != "" && subresource != "status" {
+		// A token of a service account is not the account, nor is an approval the request.
+		return authorizer.DecisionDeny, fmt.Sprintf("a claim reaches objects and their status, and not %s/%s", a.GetResource(), subresource), nil
+	}
 	verbs := claims.EffectiveVerbs(claim.Verbs, claim.Verbs)
 	if binding != nil {
 		acceptance := accepted(binding, claim)
@@ -130,6 +135,22 @@ func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Re
 			ctx = admission.WithClaim(ctx, &acceptance.Selector)
 		}
 	}
-	key, value := claims.Export{Cluster: v.cluster, Name: v.export}.Label(claim)
-	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.reached(claim))))
+}
+
+// reached selects the objects of a claim. In one cluster, verbs decide besides; in all of them at once only those are shown that
+// their cluster lets the export find.
+func (v *view) reached(claim *apisv1alpha2.PermissionClaim) labels.Selector {
+	export := claims.Export{Cluster: v.cluster, Name: v.export}
+	key, value := export.Label(claim)
+	listed := labels.SelectorFromSet(labels.Set{key: value})
+	if v.target.Wildcard {
+		return listed
+	}
+	_, unlisted := export.UnlistedLabel(claim)
+	either, err := labels.NewRequirement(key, selection.In, []string{value, unlisted})
+	if err != nil {
+		return listed // both are valid
+	}
+	return labels.NewSelector().Add(*either)
 }

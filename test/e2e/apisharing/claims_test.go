@@ -3,10 +3,12 @@ package apisharing
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -184,4 +186,69 @@ func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
 	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(configMaps).Namespace("default").Get(ctx, "forged", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the provider sees a forged object: %v", err)
 	}
+}
+
+// A claim on accounts is none on what their tokens open.
+func TestAClaimReachesNoSubresourcesButTheStatus(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p, consumer := provider(t), server.Cluster(t)
+	p.Grant(t, kcptest.Alice, "cluster-admin")
+	bind(t, consumer, p)
+	const claim = `{"group":"","resource":%q,"verbs":["*"]%s}`
+	patch := func(c *kcptest.Cluster, resource schema.GroupVersionResource, accepted string) {
+		t.Helper()
+		both := fmt.Sprintf(claim, "serviceaccounts", accepted) + "," + fmt.Sprintf(claim, "namespaces", accepted)
+		text := `{"spec":{"permissionClaims":[` + both + `]}}`
+		if _, err := c.Dynamic(t, kcptest.Masters).Resource(resource).Patch(ctx, "widgets", types.MergePatchType, []byte(text), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch(p, exports, "")
+	patch(consumer, bindings, `,"state":"Accepted","selector":{"matchAll":true}`)
+	base := "/services/apiexport/" + p.Name + "/widgets/clusters/" + consumer.Name + "/api/v1/namespaces/default"
+	kcptest.Eventually(t, "the provider sees the account and the status of the namespace", func(context.Context) error {
+		for _, path := range []string{"/serviceaccounts/default", "/status"} {
+			if code, body := p.Raw(t, kcptest.Alice, http.MethodGet, base+path, nil, ""); code != http.StatusOK {
+				return fmt.Errorf("%s: %d %s", path, code, body)
+			}
+		}
+		return nil
+	})
+	header := http.Header{"Content-Type": {"application/json"}}
+	if code, body := p.Raw(t, kcptest.Alice, http.MethodPost, base+"/serviceaccounts/default/token", header, `{"spec":{}}`); code != http.StatusForbidden {
+		t.Errorf("a token of the account: %d %.300s", code, body)
+	}
+	if code, body := p.Raw(t, kcptest.Alice, http.MethodPut, base+"/finalize", header, `{"metadata":{"name":"default"},"spec":{"finalizers":[]}}`); code != http.StatusForbidden {
+		t.Errorf("the finalizers of the namespace: %d %.300s", code, body)
+	}
+}
+
+// Who may make objects in a consumer, and not list them there, does not find them by listing all consumers either.
+func TestAllConsumersAtOnceShowWhatEachLetsBeListed(t *testing.T) {
+	t.Parallel()
+	p, open, closed := provider(t), server.Cluster(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	claiming(t, p, `"get","list","create","update"`)
+	for _, consumer := range []*kcptest.Cluster{open, closed} {
+		bind(t, consumer, p)
+		if _, err := consumer.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "secret"}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accept(t, closed, "Accepted", `"create","update"`, everyObject)
+	accept(t, open, "Accepted", `"list"`, everyObject)
+	inside := view(t, kcptest.Masters, p, closed.Name).Resource(configMaps).Namespace("default")
+	kcptest.Eventually(t, "the provider may create", func(ctx context.Context) error {
+		_, err := inside.Create(ctx, configMap("made", nil), metav1.CreateOptions{})
+		return err
+	})
+	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret")
+	_, err := inside.Get(ctx, "secret", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	// What is accepted later is shown, and what is taken back is not any more.
+	accept(t, closed, "Accepted", `"list","create"`, everyObject)
+	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "made")
+	accept(t, closed, "Accepted", `"create"`, everyObject)
+	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret")
 }
