@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
+	"golang.org/x/sync/singleflight"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,9 +48,9 @@ type policies[P object, B object, E any] struct {
 	compile  func(P) E
 	dispatch func(logicalcluster.Name, *matching.Matcher) generic.Dispatcher[generic.PolicyHook[P, B, E]]
 
-	mu       sync.Mutex
-	clusters *lru.Cache // of clusterPolicies[P, B, E], by source
-	compiled *lru.Cache // of E, by hash of name and spec
+	making   singleflight.Group // by source: who compiles much holds up nobody else
+	clusters *lru.Cache         // of *clusterPolicies[P, B, E], by source
+	compiled *lru.Cache         // of E, by hash of name and spec
 }
 
 type clusterPolicies[P object, B object, E any] struct {
@@ -91,11 +91,33 @@ func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolici
 		return nil, err
 	}
 	fingerprint := [2][sha256.Size]byte{policyVersions, bindingVersions}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if found, ok := p.clusters.Get(from); ok && found.(*clusterPolicies[P, B, E]).fingerprint == fingerprint {
-		return found.(*clusterPolicies[P, B, E]), nil
+	if found, ok := p.ready(from, fingerprint); ok {
+		return found, nil
 	}
+	made, err, _ := p.making.Do(fmt.Sprintf("%s %s %x", from.rules, from.object, fingerprint), func() (any, error) {
+		if found, ok := p.ready(from, fingerprint); ok {
+			return found, nil
+		}
+		return p.make(context.WithoutCancel(ctx), from, fingerprint)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return made.(*clusterPolicies[P, B, E]), nil
+}
+
+// ready returns the policies of a source as they were made for a fingerprint.
+func (p *policies[P, B, E]) ready(from source, fingerprint [2][sha256.Size]byte) (*clusterPolicies[P, B, E], bool) {
+	found, ok := p.clusters.Get(from)
+	if !ok {
+		return nil, false
+	}
+	c := found.(*clusterPolicies[P, B, E])
+	return c, c.fingerprint == fingerprint
+}
+
+// make compiles the policies of a source.
+func (p *policies[P, B, E]) make(ctx context.Context, from source, fingerprint [2][sha256.Size]byte) (*clusterPolicies[P, B, E], error) {
 	client, err := p.config.ClientFor(from.object)
 	if err != nil {
 		return nil, err
