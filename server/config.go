@@ -190,7 +190,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 			_, exported := c.exports.System()[resource]
 			return c.builtin.Has(resource) || (c.custom.IsSystem(resource) && !exported)
 		},
-		WebhookAuthentication: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
+		WebhookAuthentication: c.toWebhooks(),
 	})
 	if err != nil {
 		return nil, err
@@ -349,6 +349,12 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	return authentication.WithInClusterServiceAccount(h)
 }
 
+// toWebhooks tells how the server authenticates to webhooks: not at all. Upstream would show kubernetes.default.svc, which it takes
+// for itself, the credentials of the server, and tenants say where their webhooks are.
+func (c *config) toWebhooks() webhook.AuthenticationInfoResolverWrapper {
+	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, c.generic.TracerProvider)
+}
+
 // countObjects returns how many objects the cluster of ctx stores.
 func (c *config) countObjects(ctx context.Context) (int64, error) {
 	served, err := c.discovery.Resources(ctx)
@@ -452,7 +458,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		},
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
 		ServiceResolver:   webhook.NewDefaultServiceResolver(),
-		AuthResolver:      webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, c.loopback, c.generic.TracerProvider),
+		AuthResolver:      c.toWebhooks(),
 		StaticModels:      info.StaticOpenAPISpec,
 		RequestTimeout:    c.generic.RequestTimeout,
 		MinRequestTimeout: time.Duration(c.generic.MinRequestTimeout) * time.Second, MaxRequestBodyBytes: c.generic.MaxRequestBodyBytes,

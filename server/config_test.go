@@ -6,9 +6,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/tracing"
 
 	"github.com/kcplane/kcp/server/customresources"
 )
+
+func TestNoWebhookGetsTheCredentialsOfTheServer(t *testing.T) {
+	loopback := &rest.Config{Host: "https://localhost", BearerToken: "secret"}
+	c := &config{loopback: loopback, generic: &genericapiserver.Config{TracerProvider: tracing.NewNoopTracerProvider()}}
+	none, err := webhook.NewDefaultAuthenticationInfoResolver("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resolver := c.toWebhooks()(none)
+	for _, get := range []func() (*rest.Config, error){
+		func() (*rest.Config, error) { return resolver.ClientConfigFor("kubernetes.default.svc:443") },
+		func() (*rest.Config, error) { return resolver.ClientConfigFor("hooks.example.org:443") },
+		func() (*rest.Config, error) { return resolver.ClientConfigForService("kubernetes", "default", 443) },
+	} {
+		if got, err := get(); err != nil || got.BearerToken != "" || got.Host == loopback.Host {
+			t.Errorf("a webhook gets %v, %v", got, err)
+		}
+	}
+}
 
 func TestNothingBuiltInIsServedByAView(t *testing.T) {
 	c := &config{builtin: sets.New(schema.GroupResource{Resource: "secrets"})}
