@@ -328,7 +328,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
 	h = body.WithText(h)
-	h = c.mounts.WithMounts(virtual.Serve(h))
+	h = c.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, c.set.LogicalClusters, c.inService, g.Serializer)))
 	if c.opts.Homes.Enabled {
 		homes := home.Homes{Clusters: c.stored["logicalclusters"], Scheduler: c.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer}
 		h = homes.WithHome(h)
@@ -347,6 +347,20 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	h = c.views.WithView(h, bare, g.Serializer)
 	return authentication.WithInClusterServiceAccount(h)
+}
+
+// inService tells whether a request, whose cluster is known to be in service unless a view serves it, goes on in any case: what is
+// being deleted is still ended by those who see it in a view.
+func (c *config) inService(r *http.Request) bool {
+	if !virtual.InView(r.Context()) {
+		return true
+	}
+	name, err := logicalcluster.NameFrom(r.Context())
+	if err != nil {
+		return true
+	}
+	lc, err := c.set.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
+	return err == nil && lc.DeletionTimestamp != nil
 }
 
 // toWebhooks tells how the server authenticates to webhooks: not at all. Upstream would show kubernetes.default.svc, which it takes

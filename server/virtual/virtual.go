@@ -137,6 +137,9 @@ func WithApply(ctx context.Context) context.Context {
 	return context.WithValue(ctx, appliedKey{}, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
+// InView tells whether a view serves the request of a context.
+func InView(ctx context.Context) bool { return view(ctx, servingKey{}) != nil }
+
 // Serving asks the view that serves the request of a context.
 var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if v := view(ctx, servingKey{}); v != nil {

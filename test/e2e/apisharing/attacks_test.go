@@ -305,3 +305,33 @@ func TestNobodyExportsWhatIsBuiltIn(t *testing.T) {
 		}
 	}
 }
+
+// Out of service is out of service for providers, too.
+func TestAViewReachesNoInactiveConsumer(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p, consumer := provider(t), server.Cluster(t)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	inside := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).Namespace("default")
+	if _, err := inside.Get(ctx, "one", metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mark := func(value string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"annotations":{"core.kcp.io/inactive":` + value + `}}}`)
+		if _, err := consumer.Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark(`"true"`)
+	kcptest.Eventually(t, "the provider is refused", func(ctx context.Context) error {
+		_, err := inside.Get(ctx, "one", metav1.GetOptions{})
+		return forbidden(err)
+	})
+	mark("null")
+	kcptest.Eventually(t, "the provider is let in again", func(ctx context.Context) error {
+		_, err := inside.Get(ctx, "one", metav1.GetOptions{})
+		return err
+	})
+}
