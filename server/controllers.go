@@ -37,7 +37,7 @@ func (c *config) runControllers(ctx context.Context) {
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
 	mounts := mount.New(mount.Inputs{Set: set, Dynamic: c.dynamic, RESTMapper: c.restMapper, Hosts: c.mountHosts, Workspaces: c.stored["workspaces"]})
-	labels := claimlabels.New(c.exports, c.metadata)
+	labels := claimlabels.New(c.exports, c.metadata, c.discovery.Served)
 	cached := clustercachedresource.New(clustercachedresource.Inputs{
 		Set: set, Cached: c.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.custom.List, Stored: c.stored["clustercachedresources"],
 	})

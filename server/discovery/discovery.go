@@ -150,6 +150,17 @@ func (d *Discovery) Resources(ctx context.Context) ([]Resource, error) {
 	return d.documents(logicalcluster.Cluster{Name: cluster}).preferred(), nil
 }
 
+// Served returns a resource in the version that the context's cluster prefers. What that does not have stays as it is.
+func (d *Discovery) Served(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error) {
+	served, err := d.Resources(ctx)
+	for i := range served {
+		if served[i].GroupResource() == resource.GroupResource() {
+			return served[i].GroupVersionResource, nil
+		}
+	}
+	return resource, err
+}
+
 // RESTMapper returns the mapper of the context's cluster.
 func (d *Discovery) RESTMapper(ctx context.Context) (meta.RESTMapper, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)

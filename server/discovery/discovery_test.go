@@ -215,6 +215,14 @@ func TestResourcesAreListedInThePreferredVersion(t *testing.T) {
 	if _, err := d.Resources(context.Background()); err == nil {
 		t.Error("without a cluster: want an error")
 	}
+	for resource, want := range map[schema.GroupVersionResource]string{
+		{Group: "example.org", Version: "v9", Resource: "widgets"}: "v1", {Group: "example.org", Version: "v9", Resource: "gizmos"}: "v9",
+	} {
+		served, err := d.Served(logicalcluster.WithName(context.Background(), "a"), resource)
+		if err != nil || served.Version != want || served.GroupResource() != resource.GroupResource() {
+			t.Errorf("%v is served as %v, %v", resource, served, err)
+		}
+	}
 }
 
 func TestEveryResourceOfTheShardIsListedOnce(t *testing.T) {

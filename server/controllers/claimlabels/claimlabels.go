@@ -34,13 +34,17 @@ type object struct {
 type Controller struct {
 	exports  *exports.Exports
 	metadata metadata.Interface
+	served   Served
 	queue    workqueue.TypedRateLimitingInterface[object]
 }
 
+// Served returns a resource in a version that the cluster of a context serves: another one may be that in which all are watched.
+type Served func(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error)
+
 // New returns the controller. Its client reaches the cluster in each call's context.
-func New(all *exports.Exports, client metadata.Interface) *Controller {
+func New(all *exports.Exports, client metadata.Interface, served Served) *Controller {
 	return &Controller{
-		exports: all, metadata: client,
+		exports: all, metadata: client, served: served,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[object](),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "claimlabels"}),
 	}
@@ -85,7 +89,10 @@ func (c *Controller) next(ctx context.Context) bool {
 	defer c.queue.Done(o)
 	// Admission writes the labels: it is enough to ask for a change of nothing.
 	in := logicalcluster.WithName(ctx, o.key.Cluster)
-	_, err := c.metadata.Resource(o.resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	resource, err := c.served(in, o.resource)
+	if err == nil {
+		_, err = c.metadata.Resource(resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		c.queue.Forget(o)
 		return true

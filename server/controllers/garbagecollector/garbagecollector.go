@@ -30,7 +30,7 @@ const workers = 10
 // Resources tells what is served: anywhere on the shard, in one cluster, and how the kinds of that map to resources.
 type Resources interface {
 	AllResources() []discovery.Resource
-	Resources(ctx context.Context) ([]discovery.Resource, error)
+	Served(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error)
 	RESTMapper(ctx context.Context) (meta.RESTMapper, error)
 }
 

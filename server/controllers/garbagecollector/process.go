@@ -17,17 +17,11 @@ import (
 // client returns what reaches an object in a version that its cluster serves: that in which all clusters are watched may be one
 // that other clusters alone have.
 func (c *Collector) client(ctx context.Context, o object) (metadata.ResourceInterface, error) {
-	served, err := c.resources.Resources(ctx)
+	served, err := c.resources.Served(ctx, o.resource)
 	if err != nil {
 		return nil, err
 	}
-	resource := o.resource
-	for i := range served {
-		if served[i].GroupResource() == resource.GroupResource() {
-			resource = served[i].GroupVersionResource
-		}
-	}
-	return c.metadata.Resource(resource).Namespace(o.namespace), nil
+	return c.metadata.Resource(served).Namespace(o.namespace), nil
 }
 
 // process does what is due for one object. It decides on live reads only; the graph tells no more than where to look.
