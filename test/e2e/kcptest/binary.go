@@ -14,7 +14,6 @@ var sources = map[string]struct{ module, pkg string }{
 	"kubectl-ws":               {".", "github.com/kcplane/kcp/cli/cmd/kubectl-ws"},
 	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
 	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
-	"kcp-operator":             {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
 	"kcp-host":                 {".", "github.com/kcplane/kcp/test/host"},
 	"kcp-operator":             {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
 	"kube-apiserver":           {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
