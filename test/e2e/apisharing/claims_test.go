@@ -204,8 +204,8 @@ func TestAClaimReachesNoSubresourcesButTheStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	patch(p, exports, "")
-	patch(consumer, bindings, `,"state":"Accepted","selector":{"matchAll":true}`)
+	patch(p, kcptest.APIExports, "")
+	patch(consumer, kcptest.APIBindings, `,"state":"Accepted","selector":{"matchAll":true}`)
 	base := "/services/apiexport/" + p.Name + "/widgets/clusters/" + consumer.Name + "/api/v1/namespaces/default"
 	kcptest.Eventually(t, "the provider sees the account and the status of the namespace", func(context.Context) error {
 		for _, path := range []string{"/serviceaccounts/default", "/status"} {

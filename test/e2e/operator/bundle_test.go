@@ -89,8 +89,8 @@ func TestTheBundleNamesTheImagesOfTheChart(t *testing.T) {
 	}
 }
 
-// installation is an operator that the Operator Lifecycle Manager has installed.
-type installation struct {
+// release is an operator that the Operator Lifecycle Manager has installed.
+type release struct {
 	*operatortest.Cluster
 	t         *testing.T
 	csv       clusterServiceVersion
@@ -99,7 +99,7 @@ type installation struct {
 }
 
 // grant gives the operator what its bundle asks for, where the Operator Lifecycle Manager grants it.
-func (i *installation) grant() {
+func (i *release) grant() {
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: i.namespace}}
 	bind := func(namespace, suffix string, rules []rbacv1.PolicyRule) {
 		name := metav1.ObjectMeta{Namespace: namespace, Name: i.namespace + suffix}
@@ -127,7 +127,7 @@ func (i *installation) grant() {
 	}
 }
 
-func (i *installation) create(objects ...client.Object) {
+func (i *release) create(objects ...client.Object) {
 	i.t.Helper()
 	for _, object := range objects {
 		if err := i.Create(i.t.Context(), object); err != nil {
@@ -137,7 +137,7 @@ func (i *installation) create(objects ...client.Object) {
 }
 
 // run starts the operator as the bundle says, and returns what stops it and tells what it logged.
-func (i *installation) run() func() string {
+func (i *release) run() func() string {
 	i.t.Helper()
 	program, err := kcptest.Binary("kcp-operator")
 	if err != nil {
@@ -173,7 +173,7 @@ func (i *installation) run() func() string {
 }
 
 // begun looks whether the operator has begun to make a RootShard.
-func (i *installation) begun(ctx context.Context, namespace string) error {
+func (i *release) begun(ctx context.Context, namespace string) error {
 	issuers := &certmanager.IssuerList{}
 	if err := i.List(ctx, issuers, client.InNamespace(namespace)); err != nil {
 		return err
@@ -199,7 +199,7 @@ func TestTheOperatorWorksInEveryInstallMode(t *testing.T) {
 		{"AllNamespaces", "all", nil, nil},
 	} {
 		t.Run(test.mode, func(t *testing.T) {
-			i := &installation{Cluster: cluster(t, host), t: t, csv: bundle(t), namespace: test.namespace, selected: test.selected}
+			i := &release{Cluster: cluster(t, host), t: t, csv: bundle(t), namespace: test.namespace, selected: test.selected}
 			expected := test.selected
 			if expected == nil {
 				expected = []string{"all", "all-a"}
