@@ -21,7 +21,7 @@ import (
 func (n *installed) renewAll(t *testing.T) {
 	t.Helper()
 	leaves := strings.Fields(n.Kubectl(t, "get", "certificates", "--output=go-template="+
-		`{{range .items}}{{if not .spec.isCA}}{{.metadata.name}}={{.status.revision}} {{end}}{{end}}`))
+		`{{range .items}}{{if not .spec.isCA}}{{.metadata.name}}={{or .status.revision 0}} {{end}}{{end}}`))
 	for _, leaf := range leaves {
 		name, _, _ := strings.Cut(leaf, "=")
 		n.Kubectl(t, "patch", "certificate", name, "--subresource=status", "--type=merge", "--patch", fmt.Sprintf(
