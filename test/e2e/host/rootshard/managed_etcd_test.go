@@ -186,6 +186,7 @@ func (n *installed) restored(t *testing.T) {
 	n.Kubectl(t, "delete", "pvc", "--selector="+ofTheEtcd, "--timeout=2m")
 	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=1m")
 	n.ready(t, theEtcd, "rootshard/kcp")
+	n.Kubectl(t, "delete", "etcdbackup", "now", "--cascade=foreground", "--timeout=1m") // with its pod, which is no member
 
 	lost := f.lost(t)
 	startTraffic(t, client).take(t)
