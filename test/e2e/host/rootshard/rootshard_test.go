@@ -106,6 +106,7 @@ func (r *release) upgrade(t *testing.T, tag string, flags ...string) {
 	t.Helper()
 	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", root + "charts/kcp-operator", "--set=" +
 		"image.repository=localhost/kcp-operator,image.tag=" + tag + ",kcpImage=localhost/kcp:" + tag + ",etcdRepository=localhost/etcd"}, flags...)...)
+	r.helm(t, "test", "kcp-operator", "--logs", "--timeout=3m")
 }
 
 func (r *release) uninstall(t *testing.T) {
