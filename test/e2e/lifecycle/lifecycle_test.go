@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,12 +20,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAServerIsReadySoonAndTellsWhatToTypeNext(t *testing.T) {
-	began := time.Now()
+func TestAServerTellsWhatToTypeNext(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir())
-	if took := time.Since(began); took > 10*time.Second { // the budget is 5 s on an idle machine
-		t.Errorf("the server took %s to be ready", took)
-	}
 	kcptest.Eventually(t, "the server greets", func(ctx context.Context) error {
 		log, err := os.ReadFile(server.Log)
 		if err != nil {
