@@ -71,10 +71,22 @@ spec:
 // provider is a logical cluster that exports widgets.
 func provider(t *testing.T) *kcptest.Cluster {
 	t.Helper()
-	c := server.Cluster(t)
+	return exporting(t, server.Cluster(t))
+}
+
+// exporting makes a cluster export widgets.
+func exporting(t *testing.T, c *kcptest.Cluster) *kcptest.Cluster {
+	t.Helper()
 	c.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
 	waitForIdentity(t, c, "widgets")
 	return c
+}
+
+// child makes a workspace, and returns its logical cluster.
+func child(t *testing.T, parent *kcptest.Cluster, name string) *kcptest.Cluster {
+	t.Helper()
+	parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", ""))
+	return server.Named(parent.GetWorkspace(t, name).Spec.Cluster)
 }
 
 func waitForIdentity(t *testing.T, provider *kcptest.Cluster, export string) {

@@ -235,10 +235,11 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestTwoProvidersOfTheSameResourceDoNotMix(t *testing.T) {
+func TestTwoProvidersInOneTreeDoNotMix(t *testing.T) {
 	t.Parallel()
-	one, two := provider(t), provider(t)
-	of := map[*kcptest.Cluster]*kcptest.Cluster{server.Cluster(t): one, server.Cluster(t): two}
+	org := child(t, server.Named("root"), "org-"+kcptest.Suffix())
+	one, two := exporting(t, child(t, org, "one")), exporting(t, child(t, org, "two"))
+	of := map[*kcptest.Cluster]*kcptest.Cluster{child(t, org, "team"): one, child(t, two, "team"): two}
 	ctx := kcptest.Context(t)
 	for consumer, p := range of {
 		bind(t, consumer, p)
