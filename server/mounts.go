@@ -16,8 +16,8 @@ func (c *config) buildMounts() error {
 	}
 	certificate, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	c.mounts, err = mount.NewProxy(mount.Config{
-		Hosts: c.mountHosts, Workspaces: c.set.Workspaces, ServingCertificate: certificate, CAFile: o.CAFile,
-		ClientCertFile: o.ClientCertFile, ClientKeyFile: o.ClientKeyFile, Serializer: c.generic.Serializer,
+		Hosts: c.mountHosts, Workspaces: c.set.Workspaces, ServingCertificate: certificate, Files: o.Files,
+		Serializer: c.generic.Serializer,
 	})
 	return err
 }

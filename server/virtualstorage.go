@@ -22,7 +22,7 @@ func (c *config) newEndpoints() (*endpoints.Endpoints, error) {
 		allowed = append(allowed, a)
 	}
 	return endpoints.New(endpoints.Config{
-		Allowed: allowed, CAFile: o.CAFile, ClientCertFile: o.ClientCertFile, ClientKeyFile: o.ClientKeyFile,
+		Allowed: allowed, Files: o.Files,
 		Path: c.tree.Path, Dynamic: c.dynamic, RESTMapper: c.restMapper,
 		IsVirtual: func(cluster logicalcluster.Name, resource schema.GroupResource) bool {
 			return c.custom.IsVirtual(cluster, resource)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // The certificate would be taken for the user where certificates authenticate users: in this installation for one.
@@ -38,7 +40,7 @@ func TestTheClientCertificateIsShownToOtherHostsOnly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		proxy, err := NewProxy(Config{Hosts: known, Workspaces: workspaces(), CAFile: certificate, ClientCertFile: certificate, ClientKeyFile: key, Serializer: legacyscheme.Codecs})
+		proxy, err := NewProxy(Config{Hosts: known, Workspaces: workspaces(), Files: outbound.Files{CA: certificate, ClientCert: certificate, ClientKey: key}, Serializer: legacyscheme.Codecs})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,9 +50,8 @@ func TestTheClientCertificateIsShownToOtherHostsOnly(t *testing.T) {
 			t.Errorf("%s certificates were shown, and the answer was %d; want %s", w.Body, w.Code, shown)
 		}
 	}
-	for _, bad := range []Config{{CAFile: key}, {CAFile: filepath.Join(dir, "absent")}, {ClientCertFile: certificate}, {ClientCertFile: key, ClientKeyFile: certificate}} {
-		bad.Workspaces = workspaces()
-		if _, err := NewProxy(bad); err == nil {
+	for _, bad := range []outbound.Files{{CA: key}, {CA: filepath.Join(dir, "absent")}, {ClientCert: certificate}, {ClientCert: key, ClientKey: certificate}} {
+		if _, err := NewProxy(Config{Workspaces: workspaces(), Files: bad}); err == nil {
 			t.Errorf("%+v was accepted", bad)
 		}
 	}

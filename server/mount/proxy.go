@@ -3,7 +3,6 @@ package mount
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +24,7 @@ import (
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 const (
@@ -51,11 +50,9 @@ type Config struct {
 	Hosts *Hosts
 	// Workspaces are read to end requests with the mounts that they go through.
 	Workspaces informers.Lister[*tenancyv1alpha1.Workspace]
-	// ServingCertificate of this server, PEM, is trusted besides the certificate authorities of the system and of CAFile.
+	// Files are for calling other hosts. ServingCertificate of this server, PEM, is trusted besides the authorities of these.
+	Files              outbound.Files
 	ServingCertificate []byte
-	CAFile             string
-	// ClientCertFile and ClientKeyFile prove to other hosts that the requests come from this server. They may be empty.
-	ClientCertFile, ClientKeyFile string
 	// Serializer encodes errors.
 	Serializer runtime.NegotiatedSerializer
 }
@@ -74,35 +71,20 @@ type transports struct{ plain, upgrade *http.Transport }
 
 // NewProxy returns a proxy.
 func NewProxy(config Config) (*Proxy, error) {
-	roots, err := x509.SystemCertPool()
+	others, err := config.Files.TLS()
 	if err != nil {
-		return nil, fmt.Errorf("certificate authorities of the system: %w", err)
+		return nil, err
 	}
-	roots.AppendCertsFromPEM(config.ServingCertificate)
-	if config.CAFile != "" {
-		content, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--mount-proxy-ca-file: %w", err)
-		}
-		if !roots.AppendCertsFromPEM(content) {
-			return nil, fmt.Errorf("--mount-proxy-ca-file: %s holds no certificate", config.CAFile)
-		}
-	}
-	var certificates []tls.Certificate
-	if config.ClientCertFile != "" || config.ClientKeyFile != "" {
-		certificate, err := tls.LoadX509KeyPair(config.ClientCertFile, config.ClientKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--mount-proxy-client-cert-file and --mount-proxy-client-key-file: %w", err)
-		}
-		certificates = append(certificates, certificate)
-	}
-	return &Proxy{config: config, connections: newConnections(config.Workspaces), own: newTransports(roots, nil), others: newTransports(roots, certificates)}, nil
+	others.RootCAs.AppendCertsFromPEM(config.ServingCertificate)
+	own := others.Clone()
+	own.Certificates = nil
+	return &Proxy{config: config, connections: newConnections(config.Workspaces), own: newTransports(own), others: newTransports(others)}, nil
 }
 
-func newTransports(roots *x509.CertPool, certificates []tls.Certificate) transports {
+func newTransports(config *tls.Config) transports {
 	plain := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: certificates},
+		TLSClientConfig:     config,
 		TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idlePerHost,
 		ForceAttemptHTTP2: true, DisableCompression: true,
 	}

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // mounted starts a server behind a mount, and returns its URL and a client that enters the mount with a header.
@@ -46,7 +48,7 @@ func newProxy(t *testing.T, server *httptest.Server) *Proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), CAFile: file, Serializer: legacyscheme.Codecs})
+	proxy, err := NewProxy(Config{Hosts: hosts, Workspaces: workspaces(), Files: outbound.Files{CA: file}, Serializer: legacyscheme.Codecs})
 	if err != nil {
 		t.Fatal(err)
 	}

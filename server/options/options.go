@@ -220,10 +220,10 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if err := o.LeaderElection.validate(); err != nil {
 		return Completed{}, err
 	}
-	if err := o.MountProxy.validate(); err != nil {
+	if err := o.MountProxy.Files.Validate(); err != nil {
 		return Completed{}, err
 	}
-	if err := o.VirtualStorage.validate(); err != nil {
+	if err := o.VirtualStorage.Files.Validate(); err != nil {
 		return Completed{}, err
 	}
 	if o.TotalObjectLimit < 0 {

@@ -2,13 +2,10 @@ package endpoints
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +24,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
@@ -36,9 +34,8 @@ const mostClients = 64
 // Config of Endpoints.
 type Config struct {
 	Allowed []Allowed
-	// CAFile holds certificate authorities of the virtual workspaces, besides those of the system. ClientCertFile and ClientKeyFile
-	// prove to them that this server asks.
-	CAFile, ClientCertFile, ClientKeyFile string
+	// Files are for calling the virtual workspaces.
+	Files outbound.Files
 	// Path returns the path of the workspace of a logical cluster.
 	Path func(logicalcluster.Name) string
 	// IsVirtual tells whether the objects of a resource of a cluster are not stored there. A slice must not be one of them: finding
@@ -60,28 +57,11 @@ type Endpoints struct {
 
 // New returns Endpoints, which go nowhere without Allowed.
 func New(config Config) (*Endpoints, error) {
-	roots, err := x509.SystemCertPool()
+	tlsConfig, err := config.Files.TLS()
 	if err != nil {
-		return nil, fmt.Errorf("certificate authorities of the system: %w", err)
+		return nil, err
 	}
-	if config.CAFile != "" {
-		content, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--virtual-storage-ca-file: %w", err)
-		}
-		if !roots.AppendCertsFromPEM(content) {
-			return nil, fmt.Errorf("--virtual-storage-ca-file: %s holds no certificate", config.CAFile)
-		}
-	}
-	var certificates []tls.Certificate
-	if config.ClientCertFile != "" {
-		certificate, err := tls.LoadX509KeyPair(config.ClientCertFile, config.ClientKeyFile)
-		if err != nil {
-			return nil, fmt.Errorf("--virtual-storage-client-cert-file and --virtual-storage-client-key-file: %w", err)
-		}
-		certificates = append(certificates, certificate)
-	}
-	return &Endpoints{config: config, transport: newTransport(roots, certificates), clients: lru.New(mostClients)}, nil
+	return &Endpoints{config: config, transport: newTransport(tlsConfig), clients: lru.New(mostClients)}, nil
 }
 
 // slice returns what reads an endpoint slice of a cluster.

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/virtual"
 )
 
@@ -136,7 +137,7 @@ func newEndpoints(t *testing.T, server *httptest.Server, url string) *Endpoints 
 		"status": map[string]any{"endpoints": []any{map[string]any{"url": url}}},
 	}}
 	e, err := New(Config{
-		Allowed: []Allowed{allowed}, CAFile: ca,
+		Allowed: []Allowed{allowed}, Files: outbound.Files{CA: ca},
 		Path: func(c logicalcluster.Name) string {
 			if c == "circle" {
 				c = "library"
@@ -271,7 +272,7 @@ func TestWhatAVirtualWorkspaceMustNotDo(t *testing.T) {
 	stranger.StartTLS()
 	defer stranger.Close()
 	e := newEndpoints(t, server, server.URL+"/services/books")
-	e.transport = newTransport(nil, nil)
+	e.transport = newTransport(nil)
 	u, _ := url.Parse(stranger.URL + "/services/books")
 	if _, err := read(t, e, u); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("an untrusted server answers %v", err)

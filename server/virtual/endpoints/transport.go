@@ -2,7 +2,6 @@ package endpoints
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -30,10 +29,10 @@ var (
 	errTooLarge = fmt.Errorf("its answer has more than %d bytes", mostBytes)
 )
 
-func newTransport(roots *x509.CertPool, certificates []tls.Certificate) http.RoundTripper {
+func newTransport(config *tls.Config) http.RoundTripper {
 	return &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: certificates},
+		TLSClientConfig:     config,
 		TLSHandshakeTimeout: handshakeTimeout, ResponseHeaderTimeout: headerTimeout, IdleConnTimeout: idleTimeout,
 		MaxResponseHeaderBytes: mostHeaderBytes, ForceAttemptHTTP2: true, DisableCompression: true,
 	}
