@@ -15,7 +15,7 @@ func (r *reconciler) annotated(binding *apisv1alpha2.APIBinding) map[string]stri
 		return binding.Annotations
 	}
 	export, err := r.Exports.Find(logicalcluster.Of(binding), *binding.Spec.Reference.Export)
-	if err != nil {
+	if err != nil || replaced(&binding.Status, logicalcluster.Of(export)) {
 		return binding.Annotations
 	}
 	return passedOn(binding.Annotations, export.Annotations)

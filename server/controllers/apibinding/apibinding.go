@@ -205,6 +205,12 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		return err
 	}
 	from := logicalcluster.Of(export)
+	if replaced(status, from) {
+		condition(status, apisv1alpha2.APIBindingExportValid,
+			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again", r.pathOf(reference, from)),
+			apisv1alpha2.ReasonAPIExportInvalidReference)
+		return nil
+	}
 	status.APIExportClusterName = string(from)
 	status.ExportPermissionClaims = export.Spec.PermissionClaims
 	if export.Status.IdentityHash == "" {
@@ -233,6 +239,12 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		return err
 	}
 	return r.resolve(ctx, key, binding, export, status, wanted, taken)
+}
+
+// replaced tells whether an export is in another cluster than the one that was bound: somebody has taken the path of a provider that
+// is gone. What was granted was granted to that one.
+func replaced(status *apisv1alpha2.APIBindingStatus, from logicalcluster.Name) bool {
+	return isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) && status.APIExportClusterName != string(from)
 }
 
 func (r *reconciler) pathOf(reference *apisv1alpha2.ExportBindingReference, cluster logicalcluster.Name) string {

@@ -121,6 +121,17 @@ func TestConsumersOutliveTheWorkspaceOfTheProvider(t *testing.T) {
 	_, err := view(t, kcptest.Masters, of, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
+	// Whoever takes the place of the provider gets nothing of what was granted to it.
+	next := child(t, org, "provider")
+	exporting(t, next)
+	kcptest.WaitForCondition(t, consumer.Objects(t, kcptest.APIBindings), "widgets", "APIExportValid", "False", "APIExportInvalidReference")
+	waitForPhase(t, consumer, "Bound")
+	create(t, consumer, "three")
+	seen, err := view(t, kcptest.Masters, next, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
+	if err != nil || len(seen.Items) > 0 {
+		t.Errorf("the next provider sees %v (%v)", seen, err)
+	}
+
 	// They can still leave, and everything goes with the binding.
 	unbindAndWatch(t, consumer)
 	_, err = consumer.Objects(t, widgets).Namespace("default").List(ctx, metav1.ListOptions{})
