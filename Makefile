@@ -4,6 +4,8 @@ GO     ?= go
 BIN    := $(CURDIR)/bin
 PKGS   := ./api/... ./cli/... ./docs/... ./client/... ./operator/... ./server/... ./test/...
 export GOFLAGS += -buildvcs=false
+# Images have no C library. One setting for all, and what programs and tests share is compiled once.
+export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
 
@@ -57,7 +59,7 @@ host-programs: clients ## Build what a host cluster consists of: a real Kubernet
 	$(GO) build -o $(BIN)/kcp-host ./test/host
 	cd tools && $(GO) build -o $(BIN)/ ./image
 	cd test/host/node && $(GO) build -ldflags="-s -w $(KUBE_FLAGS)" -o $(HOST)/ ./kube
-	cd test/host/pods && CGO_ENABLED=0 $(GO) build -ldflags="-s -w" -o $(HOST)/ ./...
+	cd test/host/pods && $(GO) build -ldflags="-s -w" -o $(HOST)/ ./...
 	$(BIN)/image -o $(HOST)/pause.tar -image localhost/pause:host=/pause $(HOST)/pause=/pause
 	$(BIN)/image -o $(HOST)/dns.tar -image localhost/dns:host=/dns $(HOST)/dns=/dns
 	$(BIN)/image -o $(HOST)/cert-manager.tar -user 65532 \
@@ -71,8 +73,8 @@ ETCD_BEFORE  = $(shell $(GO) list -modfile=test/host/etcd/v3.6.mod -m -f '{{.Ver
 .PHONY: etcd-images
 etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod and of the minor before.
 	cd tools && $(GO) build -o $(BIN)/ ./image
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd-member ./operator/cmd/etcd-snapshot
-	CGO_ENABLED=0 $(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd-member
+	$(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd-member ./operator/cmd/etcd-snapshot
+	$(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd-member
 	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_VERSION).tar -user 65532 -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
 		$(ETCD_IMAGES)/etcd-member=/etcd $(ETCD_IMAGES)/etcd-snapshot=/etcd-snapshot
 	$(BIN)/image -o $(ETCD_IMAGES)/$(ETCD_BEFORE).tar -user 65532 -image 'localhost/etcd:$(ETCD_BEFORE)=/etcd' \
@@ -90,7 +92,7 @@ LAYOUT     = $(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(A
 images: ## Pack the images of a release, for ARCHS, into bin/images, and print their digests.
 	cd tools && $(GO) build -o $(BIN)/ ./image
 	rm -rf $(IMAGES)
-	for arch in $(ARCHS); do export CGO_ENABLED=0 GOOS=linux GOARCH=$$arch; \
+	for arch in $(ARCHS); do export GOOS=linux GOARCH=$$arch; \
 		$(GO) build -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/ ./server/cmd/kcp ./operator/cmd/... && \
 		$(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(BIN)/linux-$$arch/before/ ./operator/cmd/etcd-member || exit 1; \
 	done
@@ -164,8 +166,8 @@ leak: build ## Create and delete 10,000 workspaces ten times, and look for what 
 	KCP_BIN=$(BIN) KCP_LEAK=all $(GO) test -count=1 -v -timeout=4h ./test/e2e/idle -run DeletedWorkspaces
 
 .PHONY: race
-race: ## Run the unit tests with the race detector.
-	$(GO) test -race ./api/... ./cli/... ./client/... ./operator/... ./server/...
+race: ## Run the unit tests with the race detector, which needs a C compiler.
+	CGO_ENABLED=1 $(GO) test -race ./api/... ./cli/... ./client/... ./operator/... ./server/...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
