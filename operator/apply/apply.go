@@ -82,16 +82,7 @@ func one(ctx context.Context, c client.Client, owner, object client.Object) erro
 	return nil
 }
 
-// Shows tells whether an object that was read is as All has made it. Caches show what was written a moment later.
-func Shows(c client.Client, owner, object, read client.Object) (bool, error) {
-	want, err := desired(c.Scheme(), owner, object)
-	if err != nil {
-		return false, err
-	}
-	return read.GetAnnotations()[hashAnnotation] == want.GetAnnotations()[hashAnnotation], nil
-}
-
-// Applied reports whether an object was applied last as it is wanted now.
+// Applied tells whether an object was applied last as it is wanted now. Caches show what was written a moment later.
 func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, error) {
 	want, err := desired(scheme, owner, object)
 	if err != nil {

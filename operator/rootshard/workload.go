@@ -148,8 +148,8 @@ func (s *scope) available(ctx context.Context) {
 		s.report.Set(v1alpha1.ConditionAvailable, nil)
 	}
 	if s.set != nil {
-		shows, err := apply.Shows(s.Client, s.rs, s.set, set)
-		if err != nil || !shows {
+		applied, err := apply.Applied(s.Scheme(), s.rs, s.set, set)
+		if err != nil || !applied {
 			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for StatefulSet %s to be seen as it was changed", set.Name)))
 		}
 	}
