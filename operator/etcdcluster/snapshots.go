@@ -68,13 +68,11 @@ func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alph
 		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": cluster.Name,
 		"app.kubernetes.io/component": snapshotLabel,
 	}
-	pod := podSpec(cluster, members{image: image})
-	pod.RestartPolicy, pod.TopologySpreadConstraints, pod.Volumes = corev1.RestartPolicyNever, nil, nil
-	made := pod.Containers[0]
-	pod.Containers = []corev1.Container{{
-		Name: "snapshot", Image: image, Command: []string{"/etcd-snapshot"}, Args: args, SecurityContext: made.SecurityContext,
+	pod := restricted(cluster, corev1.Container{
+		Name: "snapshot", Image: image, Command: []string{"/etcd-snapshot"}, Args: args,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-	}}
+	})
+	pod.RestartPolicy, pod.TopologySpreadConstraints = corev1.RestartPolicyNever, nil
 	mount(&pod, "scratch", scratchMount, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
 	addStore(&pod, store)
 	return &batchv1.Job{

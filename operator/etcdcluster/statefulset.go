@@ -23,7 +23,7 @@ const (
 	serverMount     = "/etc/etcd/server"
 	peerMount       = "/etc/etcd/peer"
 	trustMount      = "/etc/etcd/trust"
-	user            = 65532
+	grace           = 60 // seconds
 	inputAnnotation = "input.operator.kcp.io/authorities"
 )
 
@@ -92,45 +92,31 @@ func claim(cluster *v1alpha1.EtcdCluster, size *resource.Quantity) corev1.Persis
 }
 
 func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
-	spec := corev1.PodSpec{
-		AutomountServiceAccountToken:  new(bool),
-		EnableServiceLinks:            new(bool),
-		TerminationGracePeriodSeconds: new(int64(60)),
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
-			FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
-			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		},
-		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{
-			spread(cluster, corev1.LabelHostname), spread(cluster, corev1.LabelTopologyZone),
-		},
-		Containers: []corev1.Container{container(cluster, m)},
-		Volumes: []corev1.Volume{
-			secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
-			secretVolume("trust", trustName(cluster.Name)),
-			{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-				Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
-					APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},
-			}}},
-		},
+	spec := restricted(cluster, container(cluster, m))
+	spec.Volumes = []corev1.Volume{
+		secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
+		secretVolume("trust", trustName(cluster.Name)),
+		{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+			Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
+				APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},
+		}}},
 	}
+	return spec
+}
+
+// restricted builds what the pods of members have in common with those of Jobs that work on their volumes.
+func restricted(cluster *v1alpha1.EtcdCluster, container corev1.Container) corev1.PodSpec {
+	var pullSecrets []v1alpha1.LocalReference
 	if image := cluster.Spec.Image; image != nil {
-		for _, secret := range image.ImagePullSecrets {
-			spec.ImagePullSecrets = append(spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret.Name})
-		}
+		pullSecrets = image.ImagePullSecrets
 	}
+	spec := workload.Restricted(labels(cluster), pullSecrets, grace, container)
+	spec.SecurityContext.FSGroupChangePolicy = new(corev1.FSGroupChangeOnRootMismatch)
 	return spec
 }
 
 func secretVolume(name, secret string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}}
-}
-
-func spread(cluster *v1alpha1.EtcdCluster, topology string) corev1.TopologySpreadConstraint {
-	return corev1.TopologySpreadConstraint{
-		MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.ScheduleAnyway,
-		LabelSelector: &metav1.LabelSelector{MatchLabels: labels(cluster)},
-	}
 }
 
 func container(cluster *v1alpha1.EtcdCluster, m members) corev1.Container {
@@ -149,10 +135,6 @@ func container(cluster *v1alpha1.EtcdCluster, m members) corev1.Container {
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}},
 		Ports:     []corev1.ContainerPort{port(clientPortName, ClientPort), port(peerPortName, PeerPort), port(metricsPortName, MetricsPort)},
 		Resources: workload.Resources(defaults, cluster.Spec.Resources),
-		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: new(bool), Privileged: new(bool), ReadOnlyRootFilesystem: new(true),
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		},
 		// A member is alive without the others: that a majority is gone is no reason to restart those who are left.
 		StartupProbe:   probe("/livez", 2, 1800),
 		LivenessProbe:  probe("/livez", 10, 6),

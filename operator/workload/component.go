@@ -18,8 +18,6 @@ const (
 	Port = 6443
 	// portName of it, in pods and Services.
 	portName = "https"
-	// user that containers run as. It is nobody's but that of programs in images without a system.
-	user = 65532
 	// inputAnnotation prefixes hashes of what a component reads once, when it starts.
 	inputAnnotation = "input.operator.kcp.io/"
 )

@@ -20,25 +20,11 @@ import (
 // requests that are under way.
 const grace = 90
 
-// Pod builds the template of the pods, which meet the restricted standard of pod security. The error is about what the user
-// wants to be different.
+// Pod builds the template of the pods. The error is about what the user wants to be different.
 func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 	pod := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: c.Labels()},
-		Spec: corev1.PodSpec{
-			AutomountServiceAccountToken:  new(bool),
-			EnableServiceLinks:            new(bool),
-			TerminationGracePeriodSeconds: new(int64(grace)),
-			SecurityContext: &corev1.PodSecurityContext{
-				RunAsNonRoot: new(true), RunAsUser: new(int64(user)), RunAsGroup: new(int64(user)), FSGroup: new(int64(user)),
-				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			},
-			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{spread(c, corev1.LabelHostname), spread(c, corev1.LabelTopologyZone)},
-			Containers:                []corev1.Container{container(c)},
-		},
-	}
-	for _, secret := range c.PullSecrets {
-		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: secret.Name})
+		Spec:       Restricted(c.Labels(), c.PullSecrets, grace, container(c)),
 	}
 	for _, f := range c.Files {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(f))
@@ -66,12 +52,8 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 func container(c *Component) corev1.Container {
 	result := corev1.Container{
 		Name: c.Container, Image: c.Image, Command: c.Command, Args: c.Args,
-		Ports:     []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
-		Resources: c.Resources,
-		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: new(bool), Privileged: new(bool), ReadOnlyRootFilesystem: new(true),
-			Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		},
+		Ports:          []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
+		Resources:      c.Resources,
 		StartupProbe:   probe("/readyz", 2, 300),
 		ReadinessProbe: probe("/readyz", 5, 3),
 		LivenessProbe:  probe("/livez", 10, 6),
@@ -105,13 +87,6 @@ func probe(path string, period, failures int32) *corev1.Probe {
 		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 			Path: path, Port: intstr.FromString(portName), Scheme: corev1.URISchemeHTTPS}},
 		PeriodSeconds: period, FailureThreshold: failures, TimeoutSeconds: 10,
-	}
-}
-
-func spread(c *Component, topology string) corev1.TopologySpreadConstraint {
-	return corev1.TopologySpreadConstraint{
-		MaxSkew: 1, TopologyKey: topology, WhenUnsatisfiable: corev1.ScheduleAnyway,
-		LabelSelector: &metav1.LabelSelector{MatchLabels: c.Labels()},
 	}
 }
 
