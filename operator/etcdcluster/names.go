@@ -54,14 +54,22 @@ func memberHost(cluster *v1alpha1.EtcdCluster, member string) string {
 	return fmt.Sprintf("%s.%s.%s.svc.%s", member, peerServiceName(cluster.Name), cluster.Namespace, domain(cluster))
 }
 
-// labels of everything that belongs to a cluster, and selector of its pods.
+// Components that pods are of: members, and what Jobs run.
+const (
+	componentLabel = "etcd"
+	snapshotLabel  = "etcd-snapshot"
+)
+
+// labels of everything that belongs to a cluster, and selector of the pods of its members.
 func labels(cluster *v1alpha1.EtcdCluster) map[string]string {
+	return labelsOf(cluster, componentLabel)
+}
+
+func labelsOf(cluster *v1alpha1.EtcdCluster, component string) map[string]string {
 	return map[string]string{
 		apply.ManagedByLabel:          apply.FieldOwner,
 		"app.kubernetes.io/name":      "etcd",
 		"app.kubernetes.io/instance":  cluster.Name,
-		"app.kubernetes.io/component": componentLabel,
+		"app.kubernetes.io/component": component,
 	}
 }
-
-const componentLabel = "etcd"

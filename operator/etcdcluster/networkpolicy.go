@@ -12,16 +12,13 @@ import (
 // NetworkPolicy builds what lets members talk to each other, clients, the operator and snapshots talk to them, and everybody
 // read their metrics. The namespace of the operator may be empty, if nobody knows it: the port for clients is then open.
 func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, operator string) *networkingv1.NetworkPolicy {
-	members := labels(cluster)
-	snapshots := labels(cluster)
-	snapshots["app.kubernetes.io/component"] = snapshotLabel
-	pods := func(selector metav1.LabelSelector) networkingv1.NetworkPolicyPeer {
-		return networkingv1.NetworkPolicyPeer{PodSelector: &selector}
+	pods := func(component string) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: labelsOf(cluster, component)}}
 	}
 	var mayWrite []networkingv1.NetworkPolicyPeer
 	if operator != "" {
 		mayWrite = []networkingv1.NetworkPolicyPeer{
-			pods(clients), pods(metav1.LabelSelector{MatchLabels: members}), pods(metav1.LabelSelector{MatchLabels: snapshots}),
+			{PodSelector: &clients}, pods(componentLabel), pods(snapshotLabel),
 			{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: operator}}},
 		}
 	}
@@ -33,10 +30,10 @@ func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, 
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: meta(cluster, cluster.Name),
 		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: members},
+			PodSelector: metav1.LabelSelector{MatchLabels: labels(cluster)},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			Ingress: []networkingv1.NetworkPolicyIngressRule{
-				rule(clientPortName, mayWrite...), rule(peerPortName, pods(metav1.LabelSelector{MatchLabels: members})), rule(metricsPortName),
+				rule(clientPortName, mayWrite...), rule(peerPortName, pods(componentLabel)), rule(metricsPortName),
 			},
 		},
 	}

@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/apply"
 )
 
 const (
@@ -16,8 +15,6 @@ const (
 	scratchMount = "/tmp"
 	clientMount  = "/etc/etcd/client"
 	jobAttempts  = 2
-	// snapshotLabel is the component that pods of Jobs are of.
-	snapshotLabel = "etcd-snapshot"
 )
 
 // SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
@@ -64,10 +61,7 @@ func Image(cluster *v1alpha1.EtcdCluster, repository, preset string) string {
 }
 
 func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alpha1.EtcdStoreSpec, args []string) *batchv1.Job {
-	own := map[string]string{
-		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": cluster.Name,
-		"app.kubernetes.io/component": snapshotLabel,
-	}
+	own := labelsOf(cluster, snapshotLabel)
 	pod := restricted(cluster, corev1.Container{
 		Name: "snapshot", Image: image, Command: []string{"/etcd-snapshot"}, Args: args,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
