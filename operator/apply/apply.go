@@ -58,6 +58,14 @@ func All(ctx context.Context, c client.Client, owner client.Object, objects ...c
 	return nil
 }
 
+// Optional makes an object what it is to be if it is wanted, and otherwise removes it.
+func Optional(ctx context.Context, c client.Client, owner client.Object, wanted bool, object client.Object) error {
+	if wanted {
+		return All(ctx, c, owner, object)
+	}
+	return Remove(ctx, c, owner, object)
+}
+
 func one(ctx context.Context, c client.Client, owner, object client.Object) error {
 	want, err := desired(c.Scheme(), owner, object)
 	if err != nil {

@@ -34,10 +34,10 @@ func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			objects := append(certificates(cluster), peerService(cluster), clientService(cluster), stateful)
-			if budget := disruptionBudget(cluster); budget != nil {
+			if budget, wanted := disruptionBudget(cluster); wanted {
 				objects = append(objects, budget)
 			}
-			if monitor := serviceMonitor(cluster); monitor != nil {
+			if monitor, wanted := serviceMonitor(cluster); wanted {
 				objects = append(objects, monitor)
 			}
 			operatortest.Golden(t, filepath.Join("testdata", name+".golden"), objects)

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -183,25 +181,14 @@ func (s *scope) prepare(ctx context.Context) error {
 
 // applyOptional makes or removes what a spec can do without.
 func (s *scope) applyOptional(ctx context.Context) error {
-	if budget := disruptionBudget(s.cluster); budget != nil {
-		if err := apply.All(ctx, s.Client, s.cluster, budget); err != nil {
-			return err
-		}
-	} else if err := apply.Remove(ctx, s.Client, s.cluster, &policyv1.PodDisruptionBudget{ObjectMeta: meta(s.cluster, s.cluster.Name)}); err != nil {
+	budget, wanted := disruptionBudget(s.cluster)
+	if err := apply.Optional(ctx, s.Client, s.cluster, wanted, budget); err != nil {
 		return err
 	}
-	monitor := serviceMonitor(s.cluster)
-	if monitor == nil {
-		monitor = &unstructured.Unstructured{}
-		monitor.SetGroupVersionKind(workload.ServiceMonitorKind)
-		monitor.SetNamespace(s.cluster.Namespace)
-		monitor.SetName(s.cluster.Name)
-		return apply.Remove(ctx, s.Client, s.cluster, monitor)
-	}
-	err := apply.All(ctx, s.Client, s.cluster, monitor)
+	monitor, wanted := serviceMonitor(s.cluster)
+	err := apply.Optional(ctx, s.Client, s.cluster, wanted, monitor)
 	if apimeta.IsNoMatchError(err) {
-		s.complaint = conditions.Stall("KindMissing",
-			"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
+		s.complaint = workload.NoServiceMonitors()
 		return nil
 	}
 	return err

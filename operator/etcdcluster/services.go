@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/workload"
 )
 
@@ -51,46 +50,15 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	}
 }
 
-// disruptionBudget lets one member be evicted at a time, or is nil. The members that are counted are those of which there
-// are pods: while the cluster begins or grows, an eviction could cost it its majority.
-func disruptionBudget(cluster *v1alpha1.EtcdCluster) *policyv1.PodDisruptionBudget {
-	wanted := replicas(cluster) > 1
-	if pdb := cluster.Spec.PDB; pdb != nil && pdb.Enabled != nil {
-		wanted = *pdb.Enabled
-	}
-	if !wanted {
-		return nil
-	}
-	return &policyv1.PodDisruptionBudget{
-		ObjectMeta: meta(cluster, cluster.Name),
-		Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels(cluster)},
-			// A member that is not ready holds a copy of the data all the same, and the others may need it soon.
-			UnhealthyPodEvictionPolicy: new(policyv1.IfHealthyBudget),
-		},
-	}
+// disruptionBudget lets one member be evicted at a time. The members that are counted are those of which there are pods: while
+// the cluster begins or grows, an eviction could cost it its majority. A member that is not ready holds a copy of the data all
+// the same, and the others may need it soon.
+func disruptionBudget(cluster *v1alpha1.EtcdCluster) (budget *policyv1.PodDisruptionBudget, wanted bool) {
+	return workload.Budget(meta(cluster, cluster.Name), cluster.Spec.PDB, replicas(cluster) > 1, policyv1.IfHealthyBudget)
 }
 
-// serviceMonitor tells a Prometheus of the members, whose metrics need no certificate, or is nil.
-func serviceMonitor(cluster *v1alpha1.EtcdCluster) *unstructured.Unstructured {
-	m := cluster.Spec.Monitoring
-	if m == nil || m.ServiceMonitor == nil || !m.ServiceMonitor.Enabled {
-		return nil
-	}
-	endpoint := map[string]any{"port": metricsPortName, "scheme": "http", "path": "/metrics"}
-	if m.ServiceMonitor.Interval != "" {
-		endpoint["interval"] = m.ServiceMonitor.Interval
-	}
-	selector := map[string]any{}
-	for key, value := range labels(cluster) {
-		selector[key] = value
-	}
-	monitor := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"selector": map[string]any{"matchLabels": selector}, "endpoints": []any{endpoint},
-	}}}
-	monitor.SetGroupVersionKind(workload.ServiceMonitorKind)
-	monitor.SetNamespace(cluster.Namespace)
-	monitor.SetName(cluster.Name)
-	monitor.SetLabels(pki.Overlay(m.ServiceMonitor.Labels, labels(cluster)))
-	return monitor
+// serviceMonitor tells a Prometheus of the members, whose metrics need no certificate.
+func serviceMonitor(cluster *v1alpha1.EtcdCluster) (monitor *unstructured.Unstructured, wanted bool) {
+	return workload.Monitor(meta(cluster, cluster.Name), cluster.Spec.Monitoring,
+		map[string]any{"port": metricsPortName, "scheme": "http", "path": "/metrics"})
 }

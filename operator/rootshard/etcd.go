@@ -31,11 +31,8 @@ func (s *scope) etcd(ctx context.Context) error {
 	}
 	wanted := managed(s.rs, s.shard.Labels())
 	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: shard.Component(s.shard).Labels()}, s.Namespace)
-	if n := s.rs.Spec.NetworkPolicy; n == nil || !n.Enabled {
-		if err := apply.Remove(ctx, s.Client, s.rs, policy); err != nil {
-			return err
-		}
-	} else if err := apply.All(ctx, s.Client, s.rs, policy); err != nil {
+	n := s.rs.Spec.NetworkPolicy
+	if err := apply.Optional(ctx, s.Client, s.rs, n != nil && n.Enabled, policy); err != nil {
 		return err
 	}
 	if err := apply.All(ctx, s.Client, s.rs, wanted); err != nil {

@@ -8,12 +8,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -54,36 +50,20 @@ func (s *scope) workload(ctx context.Context) error {
 
 // optional makes what is wanted of this, and removes what is wanted no more.
 func (s *scope) optional(ctx context.Context, component *workload.Component) error {
-	key := metav1.ObjectMeta{Namespace: component.Namespace, Name: component.Name}
-	monitor := &unstructured.Unstructured{}
-	monitor.SetGroupVersionKind(workload.ServiceMonitorKind)
-	monitor.SetNamespace(key.Namespace)
-	monitor.SetName(key.Name)
-	for _, object := range []struct {
-		wanted bool
-		built  client.Object
-		none   client.Object
-	}{
-		{workload.PodDisruptionBudget(component) != nil, workload.PodDisruptionBudget(component), &policyv1.PodDisruptionBudget{ObjectMeta: key}},
-		{workload.NetworkPolicy(component) != nil, workload.NetworkPolicy(component), &networkingv1.NetworkPolicy{ObjectMeta: key}},
-		{workload.ServiceMonitor(component) != nil, workload.ServiceMonitor(component), monitor},
-	} {
-		if !object.wanted {
-			if err := apply.Remove(ctx, s.Client, s.rs, object.none); err != nil {
-				return err
-			}
-			continue
-		}
-		err := apply.All(ctx, s.Client, s.rs, object.built)
-		if meta.IsNoMatchError(err) {
-			return conditions.Unwatched(again, conditions.Stall("KindMissing",
-				"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it"))
-		}
-		if err != nil {
-			return err
-		}
+	budget, wanted := workload.PodDisruptionBudget(component)
+	if err := apply.Optional(ctx, s.Client, s.rs, wanted, budget); err != nil {
+		return err
 	}
-	return nil
+	policy, wanted := workload.NetworkPolicy(component)
+	if err := apply.Optional(ctx, s.Client, s.rs, wanted, policy); err != nil {
+		return err
+	}
+	monitor, wanted := workload.ServiceMonitor(component)
+	err := apply.Optional(ctx, s.Client, s.rs, wanted, monitor)
+	if meta.IsNoMatchError(err) {
+		return conditions.Unwatched(again, workload.NoServiceMonitors())
+	}
+	return err
 }
 
 // image is the one that the spec names; or the one that was chosen when the pods were first made, if the spec does not name

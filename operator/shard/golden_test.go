@@ -73,13 +73,13 @@ func build(t *testing.T, rs *v1alpha1.RootShard) map[string][]client.Object {
 		t.Fatal(err)
 	}
 	objects := []client.Object{workload.Service(c), set}
-	if pdb := workload.PodDisruptionBudget(c); pdb != nil {
+	if pdb, wanted := workload.PodDisruptionBudget(c); wanted {
 		objects = append(objects, pdb)
 	}
-	if policy := workload.NetworkPolicy(c); policy != nil {
+	if policy, wanted := workload.NetworkPolicy(c); wanted {
 		objects = append(objects, policy)
 	}
-	if monitor := workload.ServiceMonitor(c); monitor != nil {
+	if monitor, wanted := workload.ServiceMonitor(c); wanted {
 		objects = append(objects, monitor)
 	}
 	return map[string][]client.Object{"certificates": slices.Concat(issuers, authorities, shard.Leaves(s)), "workload": objects}

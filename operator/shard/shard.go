@@ -106,8 +106,7 @@ func (s *Shard) component() *workload.Component {
 
 // Scraped tells whether a Prometheus reads the metrics.
 func (s *Shard) Scraped() bool {
-	m := s.Spec.Monitoring
-	return m != nil && m.ServiceMonitor != nil && m.ServiceMonitor.Enabled
+	return workload.Scraped(s.Spec.Monitoring)
 }
 
 // Component is what runs.

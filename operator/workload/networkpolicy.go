@@ -7,11 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// NetworkPolicy builds what lets in HTTPS, from anywhere, and nothing else, or returns nil if it is not wanted.
-func NetworkPolicy(c *Component) *networkingv1.NetworkPolicy {
-	if c.NetworkPolicy == nil || !c.NetworkPolicy.Enabled {
-		return nil
-	}
+// NetworkPolicy builds what lets in HTTPS, from anywhere, and nothing else, and tells whether it is wanted.
+func NetworkPolicy(c *Component) (policy *networkingv1.NetworkPolicy, wanted bool) {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: c.meta(),
 		Spec: networkingv1.NetworkPolicySpec{
@@ -21,5 +18,5 @@ func NetworkPolicy(c *Component) *networkingv1.NetworkPolicy {
 				{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromString(portName))},
 			}}},
 		},
-	}
+	}, c.NetworkPolicy != nil && c.NetworkPolicy.Enabled
 }
