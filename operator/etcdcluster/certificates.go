@@ -31,7 +31,7 @@ const (
 func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 	var objects []client.Object
 	namespace, name := cluster.Namespace, cluster.Name
-	issuer := certmanager.ObjectReference{Name: name + "-selfsigned", Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group}
+	issuer := pki.IssuerNamed(name + "-selfsigned")
 	if tls := cluster.Spec.TLS; tls != nil && tls.IssuerRef != nil {
 		issuer = pki.Issuer(*tls.IssuerRef)
 	} else {
@@ -42,8 +42,7 @@ func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 			certificate(cluster, pki.Request{Name: ca, CommonName: ca, Issuer: issuer, Authority: true}),
 			pki.CAIssuer(namespace, ca, ca, labels(cluster)))
 	}
-	client := pki.Issuer(v1alpha1.ObjectReference{Name: ClientIssuerName(name)})
-	peer := pki.Issuer(v1alpha1.ObjectReference{Name: peerCAName(name)})
+	client, peer := pki.IssuerNamed(ClientIssuerName(name)), pki.IssuerNamed(peerCAName(name))
 	both := append([]string{"client auth"}, pki.ServerUsages...)
 	members := fmt.Sprintf("*.%s.%s.svc.%s", peerServiceName(name), namespace, domain(cluster))
 	serverNames := []string{"localhost", members}

@@ -69,7 +69,7 @@ func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certifi
 		Namespace: k.Namespace, Name: certificateName(k), Labels: labels(k),
 		CommonName: k.Spec.Username, Organizations: slices.Concat(k.Spec.Groups, []string{"kubeconfig:" + k.Name, group(k)}),
 		Usages: pki.ClientUsages, Duration: k.Spec.Validity.Duration.Duration, Template: k.Spec.CertificateTemplate,
-		Issuer: certmanager.ObjectReference{Name: root.ClientCA(), Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group},
+		Issuer: pki.IssuerNamed(root.ClientCA()),
 	})
 }
 

@@ -1,6 +1,8 @@
 package pki
 
 import (
+	"cmp"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -25,12 +27,12 @@ func SelfSignedIssuer(namespace, name string, labels map[string]string) *certman
 
 // Issuer is a reference in the words of cert-manager, with nothing left out that cert-manager would fill in.
 func Issuer(ref v1alpha1.ObjectReference) certmanager.ObjectReference {
-	issuer := certmanager.ObjectReference{Name: ref.Name, Kind: ref.Kind, Group: ref.Group}
-	if issuer.Kind == "" {
-		issuer.Kind = certmanager.IssuerKind
+	return certmanager.ObjectReference{
+		Name: ref.Name, Kind: cmp.Or(ref.Kind, certmanager.IssuerKind), Group: cmp.Or(ref.Group, certmanager.SchemeGroupVersion.Group),
 	}
-	if issuer.Group == "" {
-		issuer.Group = certmanager.SchemeGroupVersion.Group
-	}
-	return issuer
+}
+
+// IssuerNamed is a reference to an Issuer of cert-manager.
+func IssuerNamed(name string) certmanager.ObjectReference {
+	return Issuer(v1alpha1.ObjectReference{Name: name})
 }

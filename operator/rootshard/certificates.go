@@ -11,6 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
 )
 
@@ -19,7 +20,7 @@ func (s *scope) certificates(ctx context.Context) error {
 	issuers, wanted := shard.Authorities(s.shard, s.rs.Spec.Certificates)
 	own := map[certmanager.ObjectReference]bool{}
 	for _, issuer := range issuers {
-		own[certmanager.ObjectReference{Name: issuer.GetName(), Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group}] = true
+		own[pki.IssuerNamed(issuer.GetName())] = true
 	}
 	wanted = append(wanted, shard.Leaves(s.shard)...)
 	if err := apply.All(ctx, s.Client, s.rs, append(issuers, wanted...)...); err != nil {

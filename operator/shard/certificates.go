@@ -58,7 +58,7 @@ func Authorities(s *Shard, certificates *v1alpha1.Certificates) (issuers, signed
 	request := func(name, template, issuer string) pki.Request {
 		return pki.Request{
 			Namespace: s.Namespace, Name: name, Labels: s.Labels(), CommonName: name, Authority: true, Template: s.template(template),
-			Issuer: certmanager.ObjectReference{Name: issuer, Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group},
+			Issuer: pki.IssuerNamed(issuer),
 		}
 	}
 	if certificates == nil || certificates.CASecretRef == nil {
@@ -123,7 +123,7 @@ func (s *Shard) selfSigned() string { return s.authority("selfsigned") }
 
 func (s *Shard) request(name, authority string, r pki.Request) pki.Request {
 	r.Namespace, r.Name, r.Labels, r.Template = s.Namespace, s.leaf(name), s.Labels(), s.template(name)
-	r.Issuer = certmanager.ObjectReference{Name: s.authority(authority), Kind: certmanager.IssuerKind, Group: certmanager.SchemeGroupVersion.Group}
+	r.Issuer = pki.IssuerNamed(s.authority(authority))
 	return r
 }
 
