@@ -1,6 +1,7 @@
 package etcdcluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/workload"
 )
 
@@ -169,9 +171,7 @@ func (s *scope) prepare(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		if why := live.Unready(); why != "" && s.certificatesErr == nil {
-			s.certificatesErr = conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", wanted.Name, why)
-		}
+		s.certificatesErr = cmp.Or(s.certificatesErr, pki.Issued(wanted.Name, live))
 	}
 	if err := s.readSecret(ctx); err != nil {
 		return err

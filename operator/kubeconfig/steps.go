@@ -13,6 +13,7 @@ import (
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
 )
 
@@ -53,10 +54,7 @@ func (s *scope) certificate(ctx context.Context) error {
 	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 		return err
 	}
-	if why := live.Unready(); why != "" {
-		return conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", wanted.Name, why)
-	}
-	return nil
+	return pki.Issued(wanted.Name, live)
 }
 
 // secret writes the kubeconfig.

@@ -1,4 +1,5 @@
-// Package pki builds what the operator asks cert-manager for, for every component with the same defaults and templates.
+// Package pki builds what the operator asks cert-manager for, for every component with the same defaults and templates, and tells
+// what is not there yet.
 package pki
 
 import (
@@ -9,6 +10,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
 )
 
 const (
@@ -78,6 +80,14 @@ func Certificate(r Request) *certmanager.Certificate {
 		change(c, r.Template)
 	}
 	return c
+}
+
+// Issued returns what to wait for of a Certificate as it was read, which is empty if there is none, or nil if it can be used.
+func Issued(name string, live *certmanager.Certificate) error {
+	if why := live.Unready(); why != "" {
+		return conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", name, why)
+	}
+	return nil
 }
 
 // change does what a template asks for: what names the certificate is added to, and what describes it is replaced. The

@@ -1,6 +1,7 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -44,9 +45,7 @@ func (s *scope) certificates(ctx context.Context) error {
 				return err
 			}
 		}
-		if why := live.Unready(); why != "" && unready == nil {
-			unready = conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", object.GetName(), why)
-		}
+		unready = cmp.Or(unready, pki.Issued(object.GetName(), live))
 		if live.Status.NotAfter != nil {
 			status := v1alpha1.CertificateStatus{Name: live.Name, NotAfter: live.Status.NotAfter}
 			if live.Status.Revision != nil {
