@@ -18,7 +18,6 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/operatortest"
-	"github.com/kcplane/kcp/operator/rootshard"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -78,37 +77,24 @@ func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []cl
 }
 
 func TestWhatTheServerFillsInIsNotWrittenAgain(t *testing.T) {
-	operatorAt, admin := cluster(t, asOperator()), cluster(t, host)
-	r := &rootshard.Reconciler{Client: operatorAt, Recorder: operatorAt.Events, DefaultImage: image}
-	rs := shard("settled")
-	if err := admin.Create(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
-	operatorAt.Reconcile(t, r, rs.Name)
-	admin.Issue(t)
-	operatorAt.Reconcile(t, r, rs.Name)
-	admin.Roll(t, "settled-kcp")
-	operatorAt.Reconcile(t, r, rs.Name)
-	ready(t, operatortest.Read(t, admin, rs.Name, rs).Status.Conditions)
-	before := versions(t, admin, rs)
+	i := install(t, shard("settled"))
+	rs := i.settle(t)
+	before := versions(t, i.Cluster, rs)
 	if len(before) != 24 {
 		t.Errorf("it controls %d objects: %v", len(before), before)
 	}
-	operatorAt.Writes()
-	operatorAt.Reconcile(t, r, rs.Name)
-	if n := operatorAt.Writes(); n != 0 {
+	i.operator.Writes()
+	i.reconcile(t)
+	if n := i.operator.Writes(); n != 0 {
 		t.Errorf("%d writes, though nothing has changed", n)
 	}
 	// What others add stays, what they change is put right.
-	set := operatortest.Read(t, admin, "settled-kcp", &appsv1.StatefulSet{})
-	set.Labels["theirs"], set.Spec.Template.Spec.Containers[0].Image = "kept", "registry.example.com/evil:v1"
-	if err := admin.Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
-	operatorAt.Reconcile(t, r, rs.Name)
-	set = operatortest.Read(t, admin, "settled-kcp", &appsv1.StatefulSet{})
-	if got := set.Spec.Template.Spec.Containers[0].Image; got != image || set.Labels["theirs"] != "kept" {
-		t.Errorf("image %s, labels %v", got, set.Labels)
+	change(t, i.Cluster, "settled-kcp", &appsv1.StatefulSet{}, func(set *appsv1.StatefulSet) {
+		set.Labels["theirs"], set.Spec.Template.Spec.Containers[0].Image = "kept", "registry.example.com/evil:v1"
+	})
+	i.reconcile(t)
+	if set := i.set(t); set.Spec.Template.Spec.Containers[0].Image != image || set.Labels["theirs"] != "kept" {
+		t.Errorf("image %s, labels %v", set.Spec.Template.Spec.Containers[0].Image, set.Labels)
 	}
 }
 
@@ -169,11 +155,7 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 	})
 	t.Run("by the change of an audit policy", func(t *testing.T) {
 		before := operatortest.Read(t, admin, "woken-kcp", &appsv1.StatefulSet{}).Generation
-		policy := operatortest.Read(t, admin, "woken-audit", &corev1.ConfigMap{})
-		policy.Data["policy"] = "changed"
-		if err := admin.Update(t.Context(), policy); err != nil {
-			t.Fatal(err)
-		}
+		change(t, admin, "woken-audit", &corev1.ConfigMap{}, func(policy *corev1.ConfigMap) { policy.Data["policy"] = "changed" })
 		eventually("the pods are replaced", func() error {
 			if operatortest.Read(t, admin, "woken-kcp", &appsv1.StatefulSet{}).Generation == before {
 				return errors.New("they are not")
@@ -182,12 +164,8 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 		})
 	})
 	t.Run("by the renewal of a certificate", func(t *testing.T) {
-		secret := operatortest.Read(t, admin, "kubeconfig-cert-woken", &corev1.Secret{})
 		before := operatortest.Read(t, admin, "woken-kubeconfig", &corev1.Secret{}).ResourceVersion
-		secret.Data["tls.crt"] = operatortest.PEM("renewed")
-		if err := admin.Update(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		change(t, admin, "kubeconfig-cert-woken", &corev1.Secret{}, func(s *corev1.Secret) { s.Data["tls.crt"] = operatortest.PEM("renewed") })
 		eventually("the kubeconfig follows", func() error {
 			if operatortest.Read(t, admin, "woken-kubeconfig", &corev1.Secret{}).ResourceVersion == before {
 				return errors.New("it does not")
@@ -200,16 +178,8 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually("the Kubeconfig and its key are gone", func() error {
-			for _, object := range []client.Object{&v1alpha1.Kubeconfig{}, &corev1.Secret{}} {
-				name := "woken"
-				if _, ok := object.(*corev1.Secret); ok {
-					name = "kubeconfig-cert-woken"
-				}
-				if err := kcptest.Gone(admin.Get(t.Context(), operatortest.Key(name), object)); err != nil {
-					return err
-				}
-			}
-			return nil
+			return errors.Join(kcptest.Gone(admin.Get(t.Context(), operatortest.Key("woken"), &v1alpha1.Kubeconfig{})),
+				kcptest.Gone(admin.Get(t.Context(), operatortest.Key("kubeconfig-cert-woken"), &corev1.Secret{})))
 		})
 	})
 }
@@ -225,27 +195,21 @@ func says(conditions []metav1.Condition, name string, status metav1.ConditionSta
 // D8: names of objects that belong to a RootShard are longer than its own.
 func TestLongNamesWork(t *testing.T) {
 	const name = "a123456789b123456789c123456789d123456789" // 40, the most that the definition allows
-	admin := cluster(t, host)
 	rs := shard(name)
 	rs.Spec.Monitoring = &v1alpha1.MonitoringSpec{}
-	if err := admin.Create(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
-	r := &rootshard.Reconciler{Client: admin, Recorder: admin.Events, DefaultImage: image}
-	admin.Reconcile(t, r, name)
-	admin.Issue(t)
-	admin.Reconcile(t, r, name)
-	set := operatortest.Read(t, admin, name+"-kcp", &appsv1.StatefulSet{})
-	if len(set.Spec.Template.Spec.Volumes) == 0 {
+	i := install(t, rs)
+	i.reconcile(t)
+	i.Issue(t)
+	i.reconcile(t)
+	if len(i.set(t).Spec.Template.Spec.Volumes) == 0 {
 		t.Error("it has no volumes")
 	}
 	k := accessTo(name+"-"+name, name)
-	i := &installation{Cluster: admin, operator: admin}
 	i.access(t, k)
 	ready(t, k.Status.Conditions)
 	etcd := etcdNamed(name + "-etcd")
 	beginEtcd(t, i, etcd)
-	if n := len(controlled(t, admin, etcd)); n < 12 {
+	if n := len(controlled(t, i.Cluster, etcd)); n < 12 {
 		t.Errorf("an etcd with a long name has only %d objects", n)
 	}
 }
