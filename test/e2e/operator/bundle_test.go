@@ -1,15 +1,12 @@
 package operator
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,8 +14,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -136,40 +131,14 @@ func (i *release) create(objects ...client.Object) {
 	}
 }
 
-// run starts the operator as the bundle says, and returns what stops it and tells what it logged.
-func (i *release) run() func() string {
+// run starts the operator as the bundle says.
+func (i *release) run() *process {
 	i.t.Helper()
-	program, err := kcptest.Binary("kcp-operator")
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	kubeconfig := filepath.Join(i.t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters: map[string]*clientcmdapi.Cluster{"host": {Server: host.Host, CertificateAuthorityData: host.CAData}},
-		AuthInfos: map[string]*clientcmdapi.AuthInfo{"operator": {
-			ClientCertificateData: host.CertData, ClientKeyData: host.KeyData, Impersonate: i.namespace}},
-		Contexts:       map[string]*clientcmdapi.Context{"host": {Cluster: "host", AuthInfo: "operator"}},
-		CurrentContext: "host",
-	}, kubeconfig); err != nil {
-		i.t.Fatal(err)
-	}
-	args := append(i.csv.Spec.Install.Spec.Deployments[0].Spec.Template.Spec.Containers[0].Args,
-		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-election-namespace="+i.namespace)
-	cmd := exec.Command(program, args...)
+	g := newGateFor(i.t, as(i.namespace))
 	// What the annotation olm.targetNamespaces of the pod has.
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "WATCH_NAMESPACE="+strings.Join(i.selected, ","))
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
-	if err := cmd.Start(); err != nil {
-		i.t.Fatal(err)
-	}
-	stop := func() string {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
-		return log.String()
-	}
-	i.t.Cleanup(func() { stop() })
-	return stop
+	g.environment = []string{"WATCH_NAMESPACE=" + strings.Join(i.selected, ",")}
+	return g.start(i.t, append(i.csv.Spec.Install.Spec.Deployments[0].Spec.Template.Spec.Containers[0].Args,
+		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-election-namespace="+i.namespace)...)
 }
 
 // begun looks whether the operator has begun to make a RootShard.
@@ -214,7 +183,7 @@ func TestTheOperatorWorksInEveryInstallMode(t *testing.T) {
 				i.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, rs)
 			}
 			i.grant()
-			stop := i.run()
+			p := i.run()
 			for _, namespace := range expected {
 				kcptest.Eventually(t, "the operator makes the RootShard of "+namespace, func(ctx context.Context) error { return i.begun(ctx, namespace) })
 			}
@@ -223,8 +192,9 @@ func TestTheOperatorWorksInEveryInstallMode(t *testing.T) {
 					t.Errorf("it works in %s, which is not selected", namespace)
 				}
 			}
-			if log := stop(); strings.Contains(log, "forbidden") {
-				t.Errorf("the bundle asks for too few rights:\n%s", log)
+			p.stop(t)
+			if strings.Contains(p.String(), "forbidden") {
+				t.Errorf("the bundle asks for too few rights:\n%s", p)
 			}
 		})
 	}

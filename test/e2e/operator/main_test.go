@@ -112,7 +112,9 @@ func prepare(ctx context.Context) error {
 const user = "kcp-operator"
 
 // asOperator returns the configuration of the operator, which has the operator's role.
-func asOperator() *rest.Config {
+func asOperator() *rest.Config { return as(user) }
+
+func as(user string) *rest.Config {
 	config := rest.CopyConfig(host)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user}
 	return config

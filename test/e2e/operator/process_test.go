@@ -307,9 +307,7 @@ func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
 	if err := errors.Join(admin.Create(t.Context(), elsewhere), admin.Create(t.Context(), binding)); err != nil {
 		t.Fatal(err)
 	}
-	config := rest.CopyConfig(host)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "confined"}
-	g := newGateFor(t, config)
+	g := newGateFor(t, as("confined"))
 	g.environment = []string{"WATCH_NAMESPACE=" + operatortest.Namespace}
 	p := g.start(t, "--metrics-secure=false")
 	p.ready(t)
