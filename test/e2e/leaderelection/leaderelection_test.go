@@ -19,12 +19,7 @@ import (
 
 func start(t *testing.T, flags ...string) *kcptest.Server {
 	t.Helper()
-	server, err := kcptest.Start(t.TempDir(), flags...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
-	return server
+	return kcptest.StartIn(t, t.TempDir(), flags...)
 }
 
 func freePort(t *testing.T) int {

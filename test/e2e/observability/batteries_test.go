@@ -15,11 +15,7 @@ import (
 
 func TestBatteriesMakeUsersThatMayDoNoMoreThanTheyShall(t *testing.T) {
 	t.Parallel()
-	equipped, err := kcptest.Start(t.TempDir(), "--batteries-included=+user,+metrics-viewer")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(equipped.Kill)
+	equipped := kcptest.StartIn(t, t.TempDir(), "--batteries-included=+user,+metrics-viewer")
 	root := equipped.Named("root")
 	viewer := kcptest.User{Name: "viewer"}
 	kcptest.Eventually(t, "the metrics viewer has a token", func(ctx context.Context) error {

@@ -209,12 +209,8 @@ func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
 
 func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 	e := &environment
-	server, err := kcptest.Start(t.TempDir(), "--oidc-issuer-url="+e.first.URL, "--oidc-client-id=kcp", "--oidc-ca-file="+e.ca.File,
+	server := kcptest.StartIn(t, t.TempDir(), "--oidc-issuer-url="+e.first.URL, "--oidc-client-id=kcp", "--oidc-ca-file="+e.ca.File,
 		"--oidc-username-claim=sub", "--oidc-username-prefix=oidc:", "--oidc-groups-claim=groups", "--oidc-groups-prefix=oidc:", "--oidc-signing-algs=ES256")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
 	token, err := e.first.Token(e.first.Claims(nil))
 	if err != nil {
 		t.Fatal(err)
@@ -240,11 +236,7 @@ func TestGivenServingCertificatesAreUsed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := kcptest.Start(t.TempDir(), "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Kill)
+	server := kcptest.StartIn(t, t.TempDir(), "--tls-cert-file="+certFile, "--tls-private-key-file="+keyFile)
 	connection, err := tls.Dial("tcp", strings.TrimPrefix(server.URL, "https://"), &tls.Config{RootCAs: e.ca.Pool(), ServerName: "127.0.0.1"})
 	if err != nil {
 		t.Fatal(err)

@@ -164,13 +164,8 @@ func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
 	}
 	const prefix = "/rotated"
 	begin := func() *kcptest.Server {
-		server, err := kcptest.Start(dir, "--encryption-provider-config="+file, "--etcd-prefix="+prefix,
+		return kcptest.StartIn(t, dir, "--encryption-provider-config="+file, "--etcd-prefix="+prefix,
 			"--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.ca.File, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(server.Kill)
-		return server
 	}
 	server := begin()
 	c := server.Cluster(t)

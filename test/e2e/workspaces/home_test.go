@@ -77,11 +77,7 @@ func TestWhoIsNobodyHasNoHome(t *testing.T) {
 
 func TestAHomeTakesAGroupThatMayHaveOne(t *testing.T) {
 	t.Parallel()
-	closed, err := kcptest.Start(t.TempDir(), "--home-workspaces-home-creator-groups=team-a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(closed.Kill)
+	closed := kcptest.StartIn(t, t.TempDir(), "--home-workspaces-home-creator-groups=team-a")
 	get := func(user kcptest.User) error {
 		_, err := closed.Named("root").Dynamic(t, user).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
 		return err
@@ -89,7 +85,7 @@ func TestAHomeTakesAGroupThatMayHaveOne(t *testing.T) {
 	if err := get(kcptest.Alice); err != nil {
 		t.Error(err)
 	}
-	err = get(kcptest.Bob)
+	err := get(kcptest.Bob)
 	const want = `workspaces.tenancy.kcp.io "~" is forbidden: User "bob" cannot create resource "workspaces" in API group "tenancy.kcp.io" at the cluster scope: workspace access not permitted`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
 		t.Errorf("bob is told %v", err)
