@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"regexp"
@@ -46,12 +45,10 @@ type target struct {
 // start starts a server that only this test uses.
 func start(t *testing.T) *target {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := kcptest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
 	server, err := kcptest.Start(t.TempDir(), fmt.Sprintf("--embedded-etcd-client-port=%d", port))
 	if err != nil {
 		t.Fatal(err)

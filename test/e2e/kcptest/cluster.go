@@ -72,9 +72,7 @@ func (c *Cluster) URL() string { return c.server.URL + "/clusters/" + c.Name }
 
 // Config is how user reaches the cluster.
 func (c *Cluster) Config(user User) *rest.Config {
-	config := c.server.Config(user)
-	config.Host = c.URL()
-	return config
+	return c.server.At(user, "/clusters/"+c.Name)
 }
 
 // Kube returns a client of user for built-in types.

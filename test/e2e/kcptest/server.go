@@ -99,7 +99,7 @@ func Start(dir string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -261,7 +261,8 @@ func writeTokens(file string, users ...User) error {
 	return os.WriteFile(file, []byte(lines.String()), 0o600)
 }
 
-func freePort() (int, error) {
+// FreePort returns a port of the loopback address that nobody listens at.
+func FreePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err

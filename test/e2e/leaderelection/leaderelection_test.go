@@ -4,7 +4,6 @@ package leaderelection
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,16 +19,6 @@ import (
 func start(t *testing.T, flags ...string) *kcptest.Server {
 	t.Helper()
 	return kcptest.StartIn(t, t.TempDir(), flags...)
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // leads tells whether a server says that it is the leader.
@@ -63,7 +52,10 @@ func elsewhere(cluster *kcptest.Cluster, at *kcptest.Server) *kcptest.Cluster {
 }
 
 func TestOneProcessRunsTheControllersAndAnotherTakesOver(t *testing.T) {
-	port := freePort(t)
+	port, err := kcptest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
 	storage := start(t, "--run-controllers=false", fmt.Sprintf("--embedded-etcd-client-port=%d", port))
 	flags := []string{fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", port), "--enable-leader-election"}
 	first := start(t, flags...)

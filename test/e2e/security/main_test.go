@@ -4,7 +4,6 @@ package security
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -121,12 +120,11 @@ func startEtcd(dir string) (*embed.Etcd, error) {
 	if err != nil {
 		return nil, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := kcptest.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	e.etcdURL = "https://" + listener.Addr().String()
-	listener.Close()
+	e.etcdURL = fmt.Sprintf("https://127.0.0.1:%d", port)
 	client, err := url.Parse(e.etcdURL)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ package virtualworkspaces
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,12 +81,11 @@ func start(t *testing.T, kubeconfig string) notes {
 // reserve returns an example that does not run yet.
 func reserve(t *testing.T) notes {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := kcptest.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return notes{url: "https://" + listener.Addr().String()}
+	return notes{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
 }
 
 // run runs the example with the rights of a kubeconfig, and flags that lead to the certificate of n. It ends with the test.
