@@ -4,9 +4,7 @@ package host
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -68,9 +66,7 @@ func TestVolumesOutliveTheirPodsAndServicesAnswer(t *testing.T) {
 	address := "http://" + n.Kubectl(t, "get", "service", "counter", "--output=jsonpath={.spec.clusterIP}")
 	counts(t, address, "1")
 
-	n.Kubectl(t, "delete", "pod", "counter-0")
-	n.Kubectl(t, "wait", "--for=create", "pod/counter-0", "--timeout=1m")
-	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/counter-0", "--timeout=1m")
+	n.Replace(t, "counter-0")
 	counts(t, address, "2")
 
 	asked := n.Kubectl(t, "exec", "counter-0", "--", "/counter", "ask", "http://counter."+n.Name+".svc.cluster.local")
@@ -134,23 +130,11 @@ func TestCertificatesAreIssued(t *testing.T) {
 	n := host.Namespace(t)
 	n.Apply(t, certificates)
 	n.Kubectl(t, "wait", "--for=condition=Ready", "certificate/ca", "certificate/server", "--timeout=3m")
-	data := func(key string) []byte {
-		encoded := n.Kubectl(t, "get", "secret", "server", "--output=jsonpath={.data['"+key+"']}")
-		decoded, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return decoded
-	}
-	pair, err := tls.X509KeyPair(data(`tls\.crt`), data(`tls\.key`))
-	if err != nil {
-		t.Fatal(err)
-	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(data(`ca\.crt`)) {
+	if !roots.AppendCertsFromPEM(n.Secret(t, "server", "ca.crt")) {
 		t.Fatal("ca.crt has no certificate")
 	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "server.example.com"}); err != nil {
+	if _, err := n.Pair(t, "server").Leaf.Verify(x509.VerifyOptions{Roots: roots, DNSName: "server.example.com"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,8 @@ package hosttest
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"os/exec"
@@ -118,11 +120,7 @@ type Namespace struct {
 func (h *Host) Namespace(t testing.TB) *Namespace {
 	t.Helper()
 	n := h.NewNamespace(t)
-	t.Cleanup(func() {
-		if err := n.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	n.RemoveAfter(t)
 	return n
 }
 
@@ -133,6 +131,15 @@ func (h *Host) NewNamespace(t testing.TB) *Namespace {
 	name := kubectl.Input("apiVersion: v1\nkind: Namespace\nmetadata: {generateName: test-}\n").
 		Run(t, "create", "--filename=-", "--output=name")
 	return &Namespace{Name: strings.TrimPrefix(strings.TrimSpace(name), "namespace/"), host: h}
+}
+
+// RemoveAfter begins to delete the namespace after the test.
+func (n *Namespace) RemoveAfter(t testing.TB) {
+	t.Cleanup(func() {
+		if err := n.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Remove begins to delete the namespace if it exists, also when the context of a test has ended.
@@ -152,6 +159,27 @@ func (n *Namespace) Remove() error {
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Run(t, append([]string{"--namespace=" + n.Name}, args...)...))
+}
+
+// Secret returns what a Secret of the namespace has under a key.
+func (n *Namespace) Secret(t testing.TB, name, key string) []byte {
+	t.Helper()
+	encoded := n.Kubectl(t, "get", "secret", name, "--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")
+	content, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Pair returns the certificate and the key that a Secret of the namespace has.
+func (n *Namespace) Pair(t testing.TB, secret string) tls.Certificate {
+	t.Helper()
+	pair, err := tls.X509KeyPair(n.Secret(t, secret, "tls.crt"), n.Secret(t, secret, "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
 }
 
 // Apply applies a manifest in the namespace.
@@ -181,6 +209,12 @@ func (n *Namespace) Kill(t testing.TB, pod string) {
 func (n *Namespace) Replace(t testing.TB, pod string) {
 	t.Helper()
 	n.Kubectl(t, "delete", "pod", pod)
+	n.Runs(t, pod)
+}
+
+// Runs waits until there is a pod of a name, and it is ready.
+func (n *Namespace) Runs(t testing.TB, pod string) {
+	t.Helper()
 	n.Kubectl(t, "wait", "--for=create", "pod/"+pod, "--timeout=1m")
 	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=5m")
 }

@@ -13,11 +13,7 @@ import (
 
 func TestAKCPWithAnEtcdThatExistsBeginsAndEnds(t *testing.T) {
 	n := namespace(t)
-	t.Cleanup(func() {
-		if err := n.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	n.RemoveAfter(t)
 	n.manifest(t, "etcd.yaml")
 	n.made(t, "kcp.yaml")
 	guest := n.guest(t, "guest")

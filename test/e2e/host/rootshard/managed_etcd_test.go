@@ -2,7 +2,6 @@ package rootshard
 
 import (
 	"crypto/tls"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -113,8 +112,7 @@ func (n *installed) killMember(t *testing.T, name string) {
 // settled waits until there is a pod of a name, and the cluster is as it should be.
 func (n *installed) settled(t *testing.T, name string) {
 	t.Helper()
-	n.Kubectl(t, "wait", "--for=create", "pod/"+name, "--timeout=1m")
-	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=5m")
+	n.Runs(t, name)
 	n.ready(t, theEtcd)
 }
 
@@ -247,17 +245,13 @@ spec:
 
 func TestAnEtcdLetsInNobodyElseOfItsIssuer(t *testing.T) {
 	n := namespace(t)
-	t.Cleanup(func() {
-		if err := n.Remove(); err != nil {
-			t.Error(err)
-		}
-	})
+	n.RemoveAfter(t)
 	n.Apply(t, vouched)
 	n.ready(t, "certificate/stranger", "etcdcluster/events")
 	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), strconv.Itoa(etcdcluster.ClientPort))
 	for secret, letIn := range map[string]bool{"events-client": true, "events-operator": true, "stranger": false} {
 		// Who is refused learns of it in the handshake up to this version, and later after that.
-		config := &tls.Config{Certificates: []tls.Certificate{n.pair(t, secret)}, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
+		config := &tls.Config{Certificates: []tls.Certificate{n.Pair(t, secret)}, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
 		connection, err := tls.Dial("tcp", address, config)
 		if err == nil {
 			connection.Close()
@@ -266,22 +260,4 @@ func TestAnEtcdLetsInNobodyElseOfItsIssuer(t *testing.T) {
 			t.Errorf("with the certificate of %s: %v", secret, err)
 		}
 	}
-}
-
-// pair reads a certificate and its key.
-func (n *installed) pair(t *testing.T, secret string) tls.Certificate {
-	t.Helper()
-	var pem [2][]byte
-	for i, key := range []string{`tls\.crt`, `tls\.key`} {
-		content, err := base64.StdEncoding.DecodeString(n.Kubectl(t, "get", "secret", secret, "--output=jsonpath={.data."+key+"}"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pem[i] = content
-	}
-	pair, err := tls.X509KeyPair(pem[0], pem[1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
 }

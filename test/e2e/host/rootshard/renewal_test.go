@@ -3,9 +3,6 @@ package rootshard
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"net"
 	"strconv"
@@ -56,15 +53,7 @@ func (n *installed) renewAll(t *testing.T) {
 // serves waits until connections to an address get the certificate that is in a Secret.
 func (n *installed) serves(t *testing.T, address, secret string) {
 	t.Helper()
-	encoded, err := base64.StdEncoding.DecodeString(n.Kubectl(t, "get", "secret", secret, `--output=jsonpath={.data.tls\.crt}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(encoded)
-	want, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := n.Pair(t, secret).Leaf
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 5*time.Minute, true, func(context.Context) (bool, error) {
 		connection, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {

@@ -4,7 +4,6 @@
 package rootshard
 
 import (
-	"encoding/base64"
 	"errors"
 	"os"
 	"os/exec"
@@ -149,12 +148,8 @@ func (n *installed) observed(t *testing.T) {
 // kubeconfig writes what a Secret holds into a file.
 func (n *installed) kubeconfig(t *testing.T, secret string) string {
 	t.Helper()
-	content, err := base64.StdEncoding.DecodeString(n.Kubectl(t, "get", "secret", secret, "--output=jsonpath={.data.kubeconfig}"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(file, content, 0o600); err != nil {
+	if err := os.WriteFile(file, n.Secret(t, secret, "kubeconfig"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file
