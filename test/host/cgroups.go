@@ -55,19 +55,18 @@ func (c cluster) enterCgroups() error {
 // controllers down.
 func makeCgroup(dir string) error {
 	parent := filepath.Dir(dir)
-	if controllers, err := os.ReadFile(filepath.Join(parent, "cgroup.controllers")); err == nil {
-		for _, controller := range strings.Fields(string(controllers)) {
-			// Some cannot be handed down; a kubelet that needs one of them says so.
-			_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
-		}
+	controllers, err := os.ReadFile(filepath.Join(parent, "cgroup.controllers"))
+	v2 := err == nil
+	for _, controller := range strings.Fields(string(controllers)) {
+		// Some cannot be handed down; a kubelet that needs one of them says so.
+		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil || v2 {
 		return err
 	}
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		_, v2 := os.Stat(filepath.Join(parent, "cgroup.controllers"))
 		value, err := os.ReadFile(filepath.Join(parent, file))
-		if err != nil || v2 == nil {
+		if err != nil {
 			continue
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
