@@ -102,13 +102,12 @@ func (c cluster) ctr(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 func (c cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig("admin"))
-	return cmd
+	return c.client(ctx, "kubectl", args...)
 }
 
-func (c cluster) helm(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, "helm"), args...)
+// client is a command that is the administrator.
+func (c cluster) client(ctx context.Context, program string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig("admin"))
 	return cmd
 }
@@ -133,12 +132,8 @@ func (c cluster) load(ctx context.Context, images ...string) error {
 		return errNotRunning
 	}
 	for _, image := range images {
-		absolute, err := filepath.Abs(image)
-		if err != nil {
-			return err
-		}
 		// The file is opened here: the node has a /run of its own.
-		file, err := os.Open(absolute)
+		file, err := os.Open(image)
 		if err != nil {
 			return err
 		}

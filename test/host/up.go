@@ -205,7 +205,7 @@ func (c cluster) loadOwn(ctx context.Context) error {
 // applyCertManager applies what the chart of cert-manager's own module consists of, with the images that were built. An
 // interrupted helm install would leave a release that nothing can be done with.
 func (c cluster) applyCertManager(ctx context.Context) error {
-	manifests, err := c.helm(ctx, "template", "cert-manager", c.built("cert-manager-chart"),
+	manifests, err := c.client(ctx, "helm", "template", "cert-manager", c.built("cert-manager-chart"),
 		"--namespace=cert-manager", "--values", c.path("cert-manager.yaml")).Output()
 	if err != nil {
 		return fmt.Errorf("helm template: %w", err)
