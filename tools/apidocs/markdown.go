@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,12 +18,7 @@ func (r *reference) pages() map[string]string {
 	pages := map[string]string{}
 	var index strings.Builder
 	index.WriteString(generated + "# API reference\n\nEvery kind, field by field, as the server enforces it.\n")
-	groups := make([]string, 0, len(r.groups))
-	for group := range r.groups {
-		groups = append(groups, group)
-	}
-	slices.Sort(groups)
-	for _, group := range groups {
+	for _, group := range slices.Sorted(maps.Keys(r.groups)) {
 		pages[page(group)] = r.page(group)
 		fmt.Fprintf(&index, "\n## [%s](%s)\n\n| kind | version | what it is |\n|---|---|---|\n", group, page(group))
 		for _, kind := range r.kindsOf(group) {

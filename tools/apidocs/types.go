@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -84,7 +83,7 @@ func (r *reference) refersTo(from *loader.Package, ref string) crd.TypeIdent {
 	if err != nil || path == "" {
 		return crd.TypeIdent{Package: from, Name: name}
 	}
-	for ident := range maps.Keys(r.parser.Schemata) {
+	for ident := range r.parser.Schemata {
 		if loader.NonVendorPath(ident.Package.PkgPath) == path && ident.Name == name {
 			return ident
 		}
