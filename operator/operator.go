@@ -12,7 +12,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,16 +37,13 @@ type Config struct {
 	Namespace string
 }
 
-// Scheme has every type that the operator reads or writes.
-func Scheme() *runtime.Scheme { return kinds.Scheme() }
-
 // Options are those of a manager. Of what others make, too, its caches hold the operator's own; of Secrets and ConfigMaps they
 // hold nothing but names, and contents are read when they are needed.
 func Options() ctrl.Options {
 	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{apply.ManagedByLabel: apply.FieldOwner})}
 	strip := cache.TransformStripManagedFields()
 	return ctrl.Options{
-		Scheme:     Scheme(),
+		Scheme:     kinds.Scheme(),
 		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 4},
 		Cache: cache.Options{
 			DefaultTransform: strip,

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/operatortest"
 )
@@ -24,7 +23,7 @@ func owner(name string) *corev1.Namespace {
 }
 
 func TestObjectsAreWrittenOnceAndPutRightWhenChanged(t *testing.T) {
-	c := operatortest.New(operator.Scheme())
+	c := operatortest.New()
 	made := func(want map[string]string, writes int64) {
 		t.Helper()
 		if err := apply.All(t.Context(), c, owner("me"), configMap(want)); err != nil {
@@ -58,7 +57,7 @@ func TestObjectsOfOthersAreNeitherChangedNorRemoved(t *testing.T) {
 		if test.owner != "" {
 			theirs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner(test.owner), corev1.SchemeGroupVersion.WithKind("Namespace"))}
 		}
-		c := operatortest.New(operator.Scheme(), theirs)
+		c := operatortest.New(theirs)
 		err := apply.All(t.Context(), c, owner("me"), configMap(map[string]string{"a": "mine"}))
 		var taken *apply.TakenError
 		if !errors.As(err, &taken) || err.Error() != test.message {
@@ -71,7 +70,7 @@ func TestObjectsOfOthersAreNeitherChangedNorRemoved(t *testing.T) {
 }
 
 func TestRemoveDeletesWhatTheOwnerControls(t *testing.T) {
-	c := operatortest.New(operator.Scheme())
+	c := operatortest.New()
 	if err := apply.All(t.Context(), c, owner("me"), configMap(nil)); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/kinds"
 )
 
 // check looks whether an operator is ready to work.
@@ -47,7 +47,7 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.Reader, err = client.New(config, client.Options{Scheme: operator.Scheme()}); err != nil {
+			if c.Reader, err = client.New(config, client.Options{Scheme: kinds.Scheme()}); err != nil {
 				return err
 			}
 			if c.served, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
@@ -91,14 +91,14 @@ func (c *check) await(ctx context.Context, out io.Writer) error {
 
 // kinds looks whether the cluster has all kinds of the operator.
 func (c *check) kinds(context.Context) (string, error) {
-	var kinds []string
-	for kind, of := range operator.Scheme().KnownTypes(v1alpha1.SchemeGroupVersion) {
+	var names []string
+	for kind, of := range kinds.Scheme().KnownTypes(v1alpha1.SchemeGroupVersion) {
 		if _, ok := reflect.New(of).Interface().(client.Object); ok {
-			kinds = append(kinds, kind)
+			names = append(names, kind)
 		}
 	}
-	slices.Sort(kinds)
-	return c.has(v1alpha1.SchemeGroupVersion, kinds, "install the definitions of the operator, which its chart has with crds.create=true")
+	slices.Sort(names)
+	return c.has(v1alpha1.SchemeGroupVersion, names, "install the definitions of the operator, which its chart has with crds.create=true")
 }
 
 func (c *check) certManager(context.Context) (string, error) {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/kinds"
 )
 
 // cluster is one in which an operator works.
@@ -77,7 +77,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 			there := working(now)
 			test.change(there)
 			c := check{
-				Reader:     fake.NewClientBuilder().WithScheme(operator.Scheme()).WithObjects(there.deployment, there.lease).Build(),
+				Reader:     fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(there.deployment, there.lease).Build(),
 				served:     &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: there.resources}},
 				deployment: client.ObjectKey{Namespace: "operators", Name: "release"},
 				leader:     true,

@@ -12,11 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
 )
-
-var scheme = kinds.Scheme
 
 // etcd is an EtcdCluster named x that can be used, or not.
 func etcd(available bool) *v1alpha1.EtcdCluster {
@@ -73,7 +70,7 @@ func says(t *testing.T, conditions []metav1.Condition, name, status, message str
 }
 
 func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
-	c := operatortest.New(scheme(), etcd(true), backup())
+	c := operatortest.New(etcd(true), backup())
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "member x-2")
 	container := operatortest.Read(t, c, "b-snapshot", &batchv1.Job{}).Spec.Template.Spec.Containers[0]
 	if container.Image != "registry.example.com/etcd:v3.7.3" {
@@ -99,7 +96,7 @@ func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
 }
 
 func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
-	c := operatortest.New(scheme(), etcd(true), backup())
+	c := operatortest.New(etcd(true), backup())
 	take(t, c)
 	end(t, c, batchv1.JobFailed, 1, "storing x/1.db: no space left on device")
 	failed := take(t, c)
@@ -110,6 +107,6 @@ func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
 }
 
 func TestASnapshotWaitsForItsCluster(t *testing.T) {
-	says(t, take(t, operatortest.New(scheme(), backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
-	says(t, take(t, operatortest.New(scheme(), etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
+	says(t, take(t, operatortest.New(backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
+	says(t, take(t, operatortest.New(etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
 }

@@ -21,11 +21,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
 )
-
-var scheme = kinds.Scheme
 
 // rig is an EtcdCluster named x, the operator, and what runs the members.
 type rig struct {
@@ -40,7 +37,7 @@ func newRig(t *testing.T, members int32) *rig {
 
 func newRigOf(t *testing.T, spec v1alpha1.EtcdClusterSpec) *rig {
 	t.Helper()
-	cluster := operatortest.New(scheme(), &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
+	cluster := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
 	h := newHost(t, cluster)
 	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
 		Repository: "etcd", Version: DefaultVersion, host: func(c *v1alpha1.EtcdCluster, member string) string {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/access"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/kubeconfig"
@@ -37,7 +36,7 @@ func newWorld(t *testing.T, k *v1alpha1.Kubeconfig) *world {
 	t.Helper()
 	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}}
 	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 443}
-	w := &world{Cluster: operatortest.New(operator.Scheme(), rs, k,
+	w := &world{Cluster: operatortest.New(rs, k,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-merged-ca-bundle"}, Data: map[string][]byte{"tls.crt": operatortest.PEM("ca")}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp-operator"}, Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k")}},
 	), bound: map[string]access.Roles{}}

@@ -30,6 +30,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/kinds"
 )
 
 // Namespace of the objects.
@@ -42,8 +43,8 @@ type Cluster struct {
 	writes atomic.Int64
 }
 
-// New returns a cluster in memory with objects, whose types scheme knows.
-func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
+// New returns a cluster in memory with objects.
+func New(objects ...client.Object) *Cluster {
 	for _, object := range objects {
 		if object.GetNamespace() == "" {
 			object.SetNamespace(Namespace)
@@ -55,7 +56,7 @@ func New(scheme *runtime.Scheme, objects ...client.Object) *Cluster {
 			object.SetGeneration(1)
 		}
 	}
-	return At(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithTypeConverters(converters()...).
+	return At(fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(objects...).WithTypeConverters(converters()...).
 		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
 			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
 		Build())

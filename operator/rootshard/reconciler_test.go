@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/rootshard"
@@ -37,7 +36,7 @@ type world struct {
 }
 
 func newWorld(objects ...client.Object) *world {
-	c := operatortest.New(operator.Scheme(), objects...)
+	c := operatortest.New(objects...)
 	return &world{c, &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image}}
 }
 

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/operator"
+	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -79,7 +80,7 @@ func run(m *testing.M) (code int, err error) {
 
 // prepare makes the namespaces, and a user who may do what the operator's roles allow.
 func prepare(ctx context.Context) error {
-	c, err := client.New(host, client.Options{Scheme: operator.Scheme()})
+	c, err := client.New(host, client.Options{Scheme: kinds.Scheme()})
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func as(user string) *rest.Config {
 // cluster is the API server as an administrator.
 func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	t.Helper()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: operator.Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: kinds.Scheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
