@@ -60,30 +60,21 @@ func Options() ctrl.Options {
 
 // Setup registers every reconciler.
 func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
-	recorder := mgr.GetEventRecorder(apply.FieldOwner)
-	shards := &rootshard.Reconciler{Client: mgr.GetClient(), Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace}
-	if err := shards.Setup(ctx, mgr); err != nil {
-		return err
+	c, recorder := mgr.GetClient(), mgr.GetEventRecorder(apply.FieldOwner)
+	version, repository := etcdcluster.DefaultVersion, cmp.Or(config.EtcdRepository, etcdcluster.DefaultRepository)
+	for _, reconciler := range []interface {
+		Setup(context.Context, ctrl.Manager) error
+	}{
+		&rootshard.Reconciler{Client: c, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace},
+		&etcdcluster.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
+		&etcdbackup.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
+		&etcdbackup.ScheduleReconciler{Client: c, Recorder: recorder, Now: time.Now},
+		&kubeconfig.Revoker{Client: c, Live: mgr.GetAPIReader(), Recorder: recorder, Bind: access.Bind},
+		&kubeconfig.Reconciler{Client: c, Recorder: recorder, Bind: access.Bind},
+	} {
+		if err := reconciler.Setup(ctx, mgr); err != nil {
+			return err
+		}
 	}
-	etcds := &etcdcluster.Reconciler{
-		Client: mgr.GetClient(), Recorder: recorder, Now: time.Now, Version: etcdcluster.DefaultVersion,
-		Repository: cmp.Or(config.EtcdRepository, etcdcluster.DefaultRepository),
-	}
-	if err := etcds.Setup(mgr); err != nil {
-		return err
-	}
-	backups := &etcdbackup.Reconciler{Client: etcds.Client, Recorder: recorder, Now: etcds.Now, Repository: etcds.Repository, Version: etcds.Version}
-	if err := backups.Setup(mgr); err != nil {
-		return err
-	}
-	schedules := &etcdbackup.ScheduleReconciler{Client: etcds.Client, Recorder: recorder, Now: etcds.Now}
-	if err := schedules.Setup(mgr); err != nil {
-		return err
-	}
-	revoker := &kubeconfig.Revoker{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Bind: access.Bind}
-	if err := revoker.Setup(mgr); err != nil {
-		return err
-	}
-	kubeconfigs := &kubeconfig.Reconciler{Client: mgr.GetClient(), Recorder: recorder, Bind: access.Bind}
-	return kubeconfigs.Setup(ctx, mgr)
+	return nil
 }

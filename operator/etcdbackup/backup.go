@@ -44,7 +44,7 @@ type Reconciler struct {
 }
 
 // Setup registers the reconciler.
-func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackup").
 		For(&v1alpha1.EtcdBackup{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&batchv1.Job{}).

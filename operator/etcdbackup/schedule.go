@@ -33,7 +33,7 @@ type ScheduleReconciler struct {
 }
 
 // Setup registers the reconciler.
-func (r *ScheduleReconciler) Setup(mgr ctrl.Manager) error {
+func (r *ScheduleReconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdbackupschedule").
 		For(&v1alpha1.EtcdBackupSchedule{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&v1alpha1.EtcdBackup{}).

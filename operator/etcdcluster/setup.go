@@ -29,7 +29,7 @@ const (
 const concurrency = 8
 
 // Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
-func (r *Reconciler) Setup(mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).

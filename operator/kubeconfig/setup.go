@@ -38,7 +38,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 }
 
 // Setup registers the Revoker, and wakes it when a Kubeconfig goes, and for every Secret that one had when the operator begins.
-func (r *Revoker) Setup(mgr ctrl.Manager) error {
+func (r *Revoker) Setup(_ context.Context, mgr ctrl.Manager) error {
 	gone := func(_ context.Context, k client.Object) []reconcile.Request {
 		return identity(k.GetNamespace(), string(k.GetUID()))
 	}
