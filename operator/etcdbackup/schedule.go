@@ -1,6 +1,7 @@
 package etcdbackup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -60,11 +61,7 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request
 
 // follow does what the schedule asks for now, and returns how long there is nothing else to do.
 func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.EtcdBackupSchedule) (time.Duration, error) {
-	zone := schedule.Spec.TimeZone
-	if zone == "" {
-		zone = "UTC"
-	}
-	times, err := cron.ParseStandard("CRON_TZ=" + zone + " " + schedule.Spec.Schedule)
+	times, err := cron.ParseStandard("CRON_TZ=" + cmp.Or(schedule.Spec.TimeZone, "UTC") + " " + schedule.Spec.Schedule)
 	if err != nil {
 		return 0, conditions.Stall("InvalidSchedule", "spec.schedule or spec.timeZone: %s", err.Error())
 	}
@@ -116,10 +113,7 @@ func (r *ScheduleReconciler) backups(ctx context.Context, schedule *v1alpha1.Etc
 		return nil, err
 	}
 	slices.SortFunc(list.Items, func(a, b v1alpha1.EtcdBackup) int {
-		if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
-			return c
-		}
-		return slices.Compare([]byte(a.Name), []byte(b.Name))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return list.Items, nil
 }

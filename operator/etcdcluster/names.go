@@ -1,6 +1,7 @@
 package etcdcluster
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -33,10 +34,7 @@ func peerServiceName(cluster string) string { return cluster + "-peers" }
 
 // domain returns the domain of the host cluster.
 func domain(cluster *v1alpha1.EtcdCluster) string {
-	if cluster.Spec.ClusterDomain != "" {
-		return cluster.Spec.ClusterDomain
-	}
-	return "cluster.local"
+	return cmp.Or(cluster.Spec.ClusterDomain, "cluster.local")
 }
 
 // memberName returns the name of a member, which is that of its pod.

@@ -1,6 +1,7 @@
 package etcdcluster
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,20 +41,14 @@ func parseVersion(version string) (numbers [3]int) {
 
 // image returns what members of a version run.
 func image(spec *v1alpha1.ImageSpec, repository, version string) string {
-	tag, digest := "v"+version, ""
-	if spec != nil {
-		digest = spec.Digest
-		if spec.Repository != "" {
-			repository = spec.Repository
-		}
-		if spec.Tag != "" {
-			tag = spec.Tag
-		}
+	if spec == nil {
+		spec = &v1alpha1.ImageSpec{}
 	}
-	if digest != "" {
-		return repository + "@" + digest
+	repository = cmp.Or(spec.Repository, repository)
+	if spec.Digest != "" {
+		return repository + "@" + spec.Digest
 	}
-	return repository + ":" + tag
+	return repository + ":" + cmp.Or(spec.Tag, "v"+version)
 }
 
 // schedule says whether it is the time to defragment, and from which share of free space on.

@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,10 +50,7 @@ func labels(k *v1alpha1.Kubeconfig) map[string]string {
 
 // workspace is what the kubeconfig points at.
 func workspace(k *v1alpha1.Kubeconfig) string {
-	if k.Spec.TargetWorkspace != "" {
-		return k.Spec.TargetWorkspace
-	}
-	return "root"
+	return cmp.Or(k.Spec.TargetWorkspace, "root")
 }
 
 // roleWorkspace is where roles are bound.

@@ -3,6 +3,8 @@
 package pki
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -142,9 +144,7 @@ func changeSubject(c *certmanager.Certificate, t *v1alpha1.X509Subject) {
 	} {
 		*list.is = union(*list.is, list.add)
 	}
-	if t.SerialNumber != "" {
-		s.SerialNumber = t.SerialNumber
-	}
+	s.SerialNumber = cmp.Or(t.SerialNumber, s.SerialNumber)
 }
 
 func changeKey(key *certmanager.PrivateKey, t *v1alpha1.PrivateKeyTemplate) {
@@ -154,15 +154,8 @@ func changeKey(key *certmanager.PrivateKey, t *v1alpha1.PrivateKeyTemplate) {
 	if t.Algorithm != "" && t.Algorithm != key.Algorithm {
 		key.Algorithm, key.Size = t.Algorithm, 0 // cert-manager's own size for it
 	}
-	if t.Size != 0 {
-		key.Size = t.Size
-	}
-	if t.Encoding != "" {
-		key.Encoding = t.Encoding
-	}
-	if t.RotationPolicy != "" {
-		key.RotationPolicy = t.RotationPolicy
-	}
+	key.Size, key.Encoding = cmp.Or(t.Size, key.Size), cmp.Or(t.Encoding, key.Encoding)
+	key.RotationPolicy = cmp.Or(t.RotationPolicy, key.RotationPolicy)
 }
 
 // Overlay returns the entries of both maps. Those of over win.
@@ -171,11 +164,8 @@ func Overlay(under, over map[string]string) map[string]string {
 		return nil
 	}
 	all := make(map[string]string, len(under)+len(over))
-	for _, m := range []map[string]string{under, over} {
-		for key, value := range m {
-			all[key] = value
-		}
-	}
+	maps.Copy(all, under)
+	maps.Copy(all, over)
 	return all
 }
 

@@ -1,6 +1,7 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,8 +69,6 @@ func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdClu
 		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},
 		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
 	}
-	if cluster.Spec.ClusterDomain == "" {
-		cluster.Spec.ClusterDomain = rs.Spec.ClusterDomain
-	}
+	cluster.Spec.ClusterDomain = cmp.Or(cluster.Spec.ClusterDomain, rs.Spec.ClusterDomain)
 	return cluster
 }

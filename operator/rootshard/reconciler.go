@@ -2,6 +2,7 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -101,15 +102,7 @@ func (s *scope) summarize() {
 	s.report.Write(&status.Conditions, s.rs.Generation)
 	status.ObservedGeneration = s.rs.Generation
 	status.URL = s.shard.ExternalURL()
-	slices.SortFunc(status.Certificates, func(a, b v1alpha1.CertificateStatus) int {
-		switch {
-		case a.Name < b.Name:
-			return -1
-		case a.Name > b.Name:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(status.Certificates, func(a, b v1alpha1.CertificateStatus) int { return cmp.Compare(a.Name, b.Name) })
 	switch {
 	case s.report.Met(v1alpha1.ConditionAvailable):
 		status.Phase = v1alpha1.PhaseRunning

@@ -73,9 +73,7 @@ func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
 	if spec == nil {
 		spec = &v1alpha1.ImageSpec{}
 	}
-	if spec.Repository != "" {
-		repository = spec.Repository
-	}
+	repository = cmp.Or(spec.Repository, repository)
 	switch before, _ := cutVersion(chosen); {
 	case spec.Digest != "":
 		return repository + "@" + spec.Digest

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -126,16 +128,6 @@ func files(s *Shard) []workload.Files {
 	return all
 }
 
-func oidcKey(ref *v1alpha1.OIDCCAFileRef) string {
-	if ref.Key != "" {
-		return ref.Key
-	}
-	return "ca.crt"
-}
+func oidcKey(ref *v1alpha1.OIDCCAFileRef) string { return cmp.Or(ref.Key, "ca.crt") }
 
-func tokenKey(t *v1alpha1.TokenAuthFile) string {
-	if t.Key != "" {
-		return t.Key
-	}
-	return "token.csv"
-}
+func tokenKey(t *v1alpha1.TokenAuthFile) string { return cmp.Or(t.Key, "token.csv") }

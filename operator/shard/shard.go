@@ -3,6 +3,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -60,11 +61,7 @@ func (s *Shard) WorkloadName() string { return s.Name + "-kcp" }
 
 // Host is the name of the Service.
 func (s *Shard) Host() string {
-	domain := s.Spec.ClusterDomain
-	if domain == "" {
-		domain = "cluster.local"
-	}
-	return s.WorkloadName() + "." + s.Namespace + ".svc." + domain
+	return s.WorkloadName() + "." + s.Namespace + ".svc." + cmp.Or(s.Spec.ClusterDomain, "cluster.local")
 }
 
 // BaseURL is how other components reach the shard.
@@ -86,11 +83,7 @@ func (s *Shard) PrivateURL() string {
 	if e.PrivateHostname == "" {
 		return s.ExternalURL()
 	}
-	port := e.Port
-	if e.PrivatePort != 0 {
-		port = e.PrivatePort
-	}
-	return fmt.Sprintf("https://%s:%d", e.PrivateHostname, port)
+	return fmt.Sprintf("https://%s:%d", e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
 }
 
 // Labels of the shard's certificates and Secrets.

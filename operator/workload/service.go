@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -22,9 +24,7 @@ func Service(c *Component) *corev1.Service {
 		},
 	}
 	if c.Service != nil && c.Service.Spec != nil {
-		if c.Service.Spec.Type != "" {
-			service.Spec.Type = c.Service.Spec.Type
-		}
+		service.Spec.Type = cmp.Or(c.Service.Spec.Type, service.Spec.Type)
 		service.Spec.ClusterIP = c.Service.Spec.ClusterIP
 	}
 	return service
