@@ -9,6 +9,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
+	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
@@ -17,8 +18,6 @@ import (
 const (
 	// ownerLabel has the identity of a Kubeconfig, on its Certificate and its Secrets.
 	ownerLabel = "operator.kcp.io/kubeconfig"
-	// rootShardLabel has the name of the RootShard that a Secret belongs to.
-	rootShardLabel = "operator.kcp.io/rootshard"
 	// workspaceAnnotation says where roles are bound.
 	workspaceAnnotation = "operator.kcp.io/roles-in"
 	// Beginnings of the names of a Certificate and its Secret, and of a record.
@@ -38,14 +37,14 @@ func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: k.Namespace, Name: recordPrefix + string(k.UID),
-			Labels: map[string]string{ownerLabel: string(k.UID), rootShardLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
+			Labels: map[string]string{ownerLabel: string(k.UID), shard.RootLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
 		},
 		Type: corev1.SecretTypeOpaque,
 	}
 }
 
 func labels(k *v1alpha1.Kubeconfig) map[string]string {
-	return map[string]string{"app.kubernetes.io/managed-by": "kcp-operator", ownerLabel: string(k.UID)}
+	return map[string]string{apply.ManagedByLabel: apply.FieldOwner, ownerLabel: string(k.UID)}
 }
 
 // workspace is what the kubeconfig points at.

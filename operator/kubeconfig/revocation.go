@@ -94,7 +94,7 @@ func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.Partia
 		return true
 	}
 	rs := &v1alpha1.RootShard{}
-	err := r.Get(ctx, client.ObjectKey{Namespace: secret.Namespace, Name: secret.Labels[rootShardLabel]}, rs)
+	err := r.Get(ctx, client.ObjectKey{Namespace: secret.Namespace, Name: secret.Labels[shard.RootLabel]}, rs)
 	if apierrors.IsNotFound(err) || err == nil && !rs.DeletionTimestamp.IsZero() {
 		return true
 	}

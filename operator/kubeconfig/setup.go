@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/index"
+	"github.com/kcplane/kcp/operator/shard"
 )
 
 // Indices of Kubeconfigs: by the Secrets that they read and write, and by the RootShard that they point at.
@@ -82,7 +83,7 @@ func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconci
 // ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.
 func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
-	if target := secret.GetLabels()[rootShardLabel]; target != "" {
+	if target := secret.GetLabels()[shard.RootLabel]; target != "" {
 		requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, target)...)
 	}
 	return requests

@@ -73,8 +73,8 @@ func configMapsOf(object client.Object) []string {
 func (r *Reconciler) referring(name string) handler.MapFunc {
 	return func(ctx context.Context, object client.Object) []reconcile.Request {
 		requests := index.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), name, object.GetName())
-		if shard := object.GetLabels()["operator.kcp.io/rootshard"]; shard != "" {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: shard}})
+		if root := object.GetLabels()[shard.RootLabel]; root != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: root}})
 		}
 		return requests
 	}
@@ -82,7 +82,7 @@ func (r *Reconciler) referring(name string) handler.MapFunc {
 
 func ofPod(_ context.Context, pod client.Object) []reconcile.Request {
 	labels := pod.GetLabels()
-	if labels["app.kubernetes.io/component"] != "rootshard" {
+	if labels["app.kubernetes.io/component"] != shard.RootKind {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: pod.GetNamespace(), Name: labels["app.kubernetes.io/instance"]}}}

@@ -15,6 +15,14 @@ import (
 	"github.com/kcplane/kcp/operator/workload"
 )
 
+const (
+	// kindLabel and a Kind are the label that has the name of the object which something was made for.
+	kindLabel = "operator.kcp.io/"
+	// RootKind is the Kind of root shards, and RootLabel that label.
+	RootKind  = "rootshard"
+	RootLabel = kindLabel + RootKind
+)
+
 // Shard is what the builders know.
 type Shard struct {
 	// Namespace and Name of the object that asks for the shard, and what it is, in the word for labels.
@@ -47,7 +55,7 @@ type Etcd struct {
 // Root describes a root shard.
 func Root(rs *v1alpha1.RootShard) *Shard {
 	s := &Shard{
-		Namespace: rs.Namespace, Name: rs.Name, Kind: "rootshard", Root: rs.Name, Spec: &rs.Spec.CommonShardSpec,
+		Namespace: rs.Namespace, Name: rs.Name, Kind: RootKind, Root: rs.Name, Spec: &rs.Spec.CommonShardSpec,
 		External: rs.Spec.External, RootSecret: rs.Name + "-ca", Templates: rs.Spec.CertificateTemplates, Replicas: rs.Spec.Replicas,
 	}
 	if c := rs.Spec.Certificates; c != nil && c.CASecretRef != nil {
@@ -89,7 +97,7 @@ func (s *Shard) PrivateURL() string {
 // Labels of the shard's certificates and Secrets.
 func (s *Shard) Labels() map[string]string {
 	labels := s.component().Labels()
-	labels["operator.kcp.io/"+s.Kind] = s.Name
+	labels[kindLabel+s.Kind] = s.Name
 	return labels
 }
 

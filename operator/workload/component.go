@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/pki"
 )
 
@@ -76,10 +77,10 @@ type Metrics struct {
 // Labels of every object of the component.
 func (c *Component) Labels() map[string]string {
 	return map[string]string{
-		"app.kubernetes.io/managed-by": "kcp-operator",
-		"app.kubernetes.io/name":       "kcp",
-		"app.kubernetes.io/instance":   c.Instance,
-		"app.kubernetes.io/component":  c.Kind,
+		apply.ManagedByLabel:          apply.FieldOwner,
+		"app.kubernetes.io/name":      "kcp",
+		"app.kubernetes.io/instance":  c.Instance,
+		"app.kubernetes.io/component": c.Kind,
 	}
 }
 
