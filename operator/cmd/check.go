@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"reflect"
@@ -64,9 +63,6 @@ func checkCommand() *cobra.Command {
 	fs.StringVar(&c.deployment.Name, "deployment", "kcp-operator", "Deployment of the operator.")
 	fs.BoolVar(&c.leader, "leader", true, "Whether the operator's pods agree on the one that works.")
 	fs.DurationVar(&timeout, "timeout", 2*time.Minute, "How long to wait for what is missing.")
-	if kubeconfig := flag.CommandLine.Lookup("kubeconfig"); kubeconfig != nil {
-		fs.AddGoFlag(kubeconfig)
-	}
 	return command
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -81,9 +82,7 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	s.log.BindFlags(logs)
 	fs.AddGoFlagSet(logs)
-	if kubeconfig := flag.CommandLine.Lookup("kubeconfig"); kubeconfig != nil {
-		fs.AddGoFlag(kubeconfig)
-	}
+	command.PersistentFlags().AddGoFlag(flag.CommandLine.Lookup(ctrlconfig.KubeconfigFlagName))
 	return command
 }
 
