@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -97,8 +98,7 @@ func (s *scope) describe(d decision) string {
 		return name + " is restarted"
 	case stepDefragment:
 		return name + " is defragmented"
-	}
-	if d.step == stepRestore {
+	case stepRestore:
 		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
 	}
 	return "the alarm is disarmed"
@@ -148,7 +148,7 @@ func (s *scope) tell(ctx context.Context, seen *sight, ordinal int, start *etcdm
 // wipe deletes the volume of a pod that is no member, and the pod, which holds on to it.
 func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
 	if m, ok := seen.at(ordinal); ok && m.started {
-		return fmt.Errorf("its volume is in use")
+		return errors.New("its volume is in use")
 	}
 	claim := &corev1.PersistentVolumeClaim{}
 	claim.Namespace, claim.Name = s.cluster.Namespace, volumeName(s.cluster, ordinal)
@@ -170,10 +170,7 @@ func (s *scope) deletePod(ctx context.Context, seen *sight, ordinal int) error {
 func (s *scope) disarm(ctx context.Context, seen *sight) error {
 	return seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		for _, alarm := range seen.alarms {
-			listed := false
-			for _, m := range seen.members {
-				listed = listed || m.id == alarm.MemberID
-			}
+			listed := slices.ContainsFunc(seen.members, func(m member) bool { return m.id == alarm.MemberID })
 			if listed && alarm.Alarm == etcdserverpb.AlarmType_CORRUPT {
 				continue
 			}

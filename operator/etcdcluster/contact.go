@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,9 +81,7 @@ func (c contact) ask(ctx context.Context) answer {
 	if a.status, err = client.Status(ctx, client.Endpoints()[0]); err != nil || a.status.IsLearner {
 		return a
 	}
-	if list, err := client.MemberList(ctx); err == nil {
-		a.list = list
-	}
+	a.list, _ = client.MemberList(ctx)
 	return a
 }
 
@@ -104,12 +103,9 @@ func (c contact) waits(ctx context.Context) bool {
 
 // alarmed reports whether a member knows of an alarm, of whichever member.
 func alarmed(s *clientv3.StatusResponse) bool {
-	for _, e := range s.Errors {
-		if strings.Contains(e, etcdserverpb.AlarmType_NOSPACE.String()) || strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String()) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Errors, func(e string) bool {
+		return strings.Contains(e, etcdserverpb.AlarmType_NOSPACE.String()) || strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String())
+	})
 }
 
 // change lets a member do something to the cluster.
