@@ -57,6 +57,16 @@ func (r *rig) step() ctrl.Result {
 	return r.Reconcile(r.t, r.reconciler, "x")
 }
 
+// rests takes steps in which nothing is to be written.
+func (r *rig) rests(steps int) {
+	r.t.Helper()
+	r.WritesNothing(r.t, func() {
+		for range steps {
+			r.step()
+		}
+	})
+}
+
 // until goes on until something is so.
 func (r *rig) until(what string, so func(*v1alpha1.EtcdCluster) bool) *v1alpha1.EtcdCluster {
 	r.t.Helper()
@@ -84,12 +94,25 @@ func (r *rig) ready(members int) *v1alpha1.EtcdCluster {
 	})
 }
 
-func (r *rig) scale(members int32) {
+// ask changes the spec.
+func (r *rig) ask(change func(*v1alpha1.EtcdClusterSpec)) {
 	r.t.Helper()
 	cluster := r.cluster()
-	cluster.Spec.Replicas = &members
+	change(&cluster.Spec)
 	cluster.Generation++
 	r.must(r.Update(r.t.Context(), cluster))
+}
+
+func (r *rig) scale(members int32) {
+	r.t.Helper()
+	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.Replicas = &members })
+}
+
+func (r *rig) grow(size string) {
+	r.t.Helper()
+	r.ask(func(spec *v1alpha1.EtcdClusterSpec) {
+		spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse(size))}
+	})
 }
 
 // loseVolume deletes a pod with its volume.
@@ -216,13 +239,7 @@ func TestAClusterIsScaledAndRepairedWhileItIsWrittenTo(t *testing.T) {
 		t.Errorf("the cluster was %s and is %s", began.Status.ClusterID, ended.Status.ClusterID)
 	}
 	w.verify(r)
-	r.Writes()
-	for range 5 {
-		r.step()
-	}
-	if n := r.Writes(); n != 0 {
-		t.Errorf("%d times something was written while nothing changed", n)
-	}
+	r.rests(5)
 }
 
 func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
@@ -239,23 +256,14 @@ func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
 	if !is(v1alpha1.ConditionQuorumLost)(after) || after.Status.ClusterID != before.Status.ClusterID {
 		t.Errorf("status: %+v", after.Status)
 	}
-	r.Writes()
-	for range 10 {
-		r.step()
-	}
-	if n := r.Writes(); n != 0 {
-		t.Errorf("%d times something was written", n)
-	}
+	r.rests(10)
 }
 
 func TestVolumesGrowUnderTheirPods(t *testing.T) {
 	r := newRig(t, 1)
 	before := r.ready(1)
 	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
-	cluster := r.cluster()
-	cluster.Spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse("20Gi"))}
-	cluster.Generation++
-	r.must(r.Update(t.Context(), cluster))
+	r.grow("20Gi")
 	after := r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
 		set := &appsv1.StatefulSet{}
 		err := r.Get(t.Context(), operatortest.Key("x"), set)
@@ -274,10 +282,7 @@ func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
 	r := newRig(t, 3)
 	before := r.ready(3)
 	w := r.write()
-	cluster := r.cluster()
-	cluster.Spec.SnapshotCount = new(int64(5000))
-	cluster.Generation++
-	r.must(r.Update(t.Context(), cluster))
+	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.SnapshotCount = new(int64(5000)) })
 	down := 0
 	r.until("new pods", func(c *v1alpha1.EtcdCluster) bool {
 		missing := 0

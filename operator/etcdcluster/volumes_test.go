@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -27,10 +26,7 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 			return w.Patch(ctx, o, patch, opts...)
 		},
 	})
-	cluster := r.cluster()
-	cluster.Spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse("20Gi"))}
-	cluster.Generation++
-	r.must(r.Update(t.Context(), cluster))
+	r.grow("20Gi")
 	after := r.until("that somebody is told", is(v1alpha1.ConditionStalled))
 	c := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
 	if c.Reason != "VolumesDoNotGrow" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot grow") {
@@ -39,9 +35,6 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 	if !is(v1alpha1.ConditionAvailable)(after) {
 		t.Error("it cannot be used any more")
 	}
-	cluster = r.cluster()
-	cluster.Spec.Storage = nil
-	cluster.Generation++
-	r.must(r.Update(t.Context(), cluster))
+	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.Storage = nil })
 	r.ready(1)
 }

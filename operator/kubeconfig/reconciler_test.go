@@ -138,11 +138,7 @@ func TestAccessBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 	if roles := w.bound["root"]; roles.Group != "kubeconfig:uid-admin" || !slices.Equal(roles.ClusterRoles, []string{"cluster-admin"}) {
 		t.Errorf("bound %+v", w.bound)
 	}
-	w.Writes()
-	w.reconcile(t)
-	if n := w.Writes(); n != 0 {
-		t.Errorf("%d writes, though nothing has changed", n)
-	}
+	w.WritesNothing(t, func() { w.reconcile(t) })
 }
 
 func TestTheSecretFollowsRenewal(t *testing.T) {

@@ -99,6 +99,16 @@ func (c *Cluster) count() interceptor.Funcs {
 	}
 }
 
+// WritesNothing does something, and fails the test if anything is written meanwhile.
+func (c *Cluster) WritesNothing(t testing.TB, do func()) {
+	t.Helper()
+	c.Writes()
+	do()
+	if n := c.Writes(); n != 0 {
+		t.Errorf("%d writes, though nothing has changed", n)
+	}
+}
+
 // Writes returns how often anything was written since the last call.
 func (c *Cluster) Writes() int64 { return c.writes.Swap(0) }
 

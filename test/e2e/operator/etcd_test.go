@@ -39,11 +39,7 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 		i.operator.Reconcile(t, r, etcd.Name)
 	}
 	set := operatortest.Read(t, i.Cluster, etcd.Name, &appsv1.StatefulSet{})
-	i.operator.Writes()
-	i.operator.Reconcile(t, r, etcd.Name)
-	if n := i.operator.Writes(); n != 0 {
-		t.Errorf("%d writes, though nothing has changed", n)
-	}
+	i.operator.WritesNothing(t, func() { i.operator.Reconcile(t, r, etcd.Name) })
 	if len(set.Spec.VolumeClaimTemplates) != 1 {
 		t.Errorf("members have the volumes %+v", set.Spec.VolumeClaimTemplates)
 	}
@@ -75,10 +71,8 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 		t.Errorf("there are the Jobs %+v (%v)", jobs.Items, err)
 	}
 	i.operator.Reconcile(t, b, backup.Name)
-	i.operator.Writes()
-	i.operator.Reconcile(t, b, backup.Name)
-	i.operator.Reconcile(t, schedules, schedule.Name)
-	if n := i.operator.Writes(); n != 0 {
-		t.Errorf("%d writes, though nothing has changed", n)
-	}
+	i.operator.WritesNothing(t, func() {
+		i.operator.Reconcile(t, b, backup.Name)
+		i.operator.Reconcile(t, schedules, schedule.Name)
+	})
 }

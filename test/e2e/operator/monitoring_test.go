@@ -73,11 +73,7 @@ func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
 	if want := []any{map[string]any{"port": "metrics", "scheme": "http", "path": "/metrics", "interval": "30s"}}; !equality.Semantic.DeepEqual(endpoints, want) {
 		t.Errorf("members of an etcd are scraped at %v", endpoints)
 	}
-	i.operator.Writes()
-	i.reconcile(t)
-	if n := i.operator.Writes(); n != 0 {
-		t.Errorf("%d writes, though nothing has changed", n)
-	}
+	i.operator.WritesNothing(t, func() { i.reconcile(t) })
 	change(t, i.Cluster, i.name, rs, func(rs *v1alpha1.RootShard) { rs.Spec.Monitoring = nil })
 	i.reconcile(t)
 	if err := kcptest.Gone(i.Get(t.Context(), operatortest.Key("monitored-kcp"), monitor)); err != nil {
