@@ -45,10 +45,7 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 		if err := client.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-			_, err := client.Get(ctx, "widgets", metav1.GetOptions{})
-			return kcptest.Gone(err)
-		})
+		kcptest.WaitUntilGone(t, client, "widgets")
 	}
 	unbind()
 	// It was not used since a minute: long enough not to be one that is about to be used, and too short to be removed.
@@ -64,10 +61,7 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 	create(t, consumer, "one")
 	unbind()
 	mark(time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
-	kcptest.Eventually(t, "the schema is removed", func(ctx context.Context) error {
-		_, err := kept.Get(ctx, uid, metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, kept, uid)
 	bind(t, consumer, p)
 	create(t, consumer, "again")
 }

@@ -1,7 +1,6 @@
 package apisharing
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -110,10 +109,7 @@ func TestConsumersOutliveTheWorkspaceOfTheProvider(t *testing.T) {
 	if err := workspaces.Delete(ctx, "provider", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the workspace of the provider is gone", func(ctx context.Context) error {
-		_, err := workspaces.Get(ctx, "provider", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, workspaces, "provider")
 	kcptest.WaitForCondition(t, consumer.Objects(t, kcptest.APIBindings), "widgets", "APIExportValid", "False", "APIExportNotFound")
 	waitForPhase(t, consumer, "Bound")
 	create(t, consumer, "two")

@@ -141,10 +141,7 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 	if err := parent.Objects(t, kcptest.Workspaces).Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the workspace goes with its bindings", func(ctx context.Context) error {
-		_, err := parent.Objects(t, kcptest.Workspaces).Get(ctx, "one", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, parent.Objects(t, kcptest.Workspaces), "one")
 }
 
 func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {

@@ -136,10 +136,7 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-		_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, c.Objects(t, kcptest.APIBindings), "regions")
 	kcptest.Eventually(t, "nothing is shown any more", func(ctx context.Context) error {
 		_, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)

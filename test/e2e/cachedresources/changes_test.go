@@ -108,10 +108,7 @@ func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 			if err := c.Objects(t, kcptest.APIBindings).Delete(kcptest.Context(t), "regions", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-				_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
-				return kcptest.Gone(err)
-			})
+			kcptest.WaitUntilGone(t, c.Objects(t, kcptest.APIBindings), "regions")
 		})
 	}
 }
@@ -218,10 +215,7 @@ func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
 	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
-		_, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "regions", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, c.Objects(t, kcptest.APIBindings), "regions")
 	if _, err := c.Objects(t, kcptest.APIBindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

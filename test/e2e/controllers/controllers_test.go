@@ -234,10 +234,7 @@ func TestADeletedLogicalClusterLeavesNothingBehind(t *testing.T) {
 	if err := logicalClusters.Delete(ctx, "cluster", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the logical cluster is gone", func(ctx context.Context) error {
-		_, err := logicalClusters.Get(ctx, "cluster", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, logicalClusters, "cluster")
 	everywhere := server.Named("*").Kube(t, kcptest.Masters)
 	namespaces, err := everywhere.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {

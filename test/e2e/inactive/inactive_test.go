@@ -137,10 +137,7 @@ func TestAnInactiveClusterCanBeDeletedWithWhatItHolds(t *testing.T) {
 	if err := logicalClusters.Delete(ctx, "cluster", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "it is gone", func(ctx context.Context) error {
-		_, err := logicalClusters.Get(ctx, "cluster", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, logicalClusters, "cluster")
 	left, err := server.Named("*").Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -76,6 +76,15 @@ func WaitForStatus(t testing.TB, client dynamic.ResourceInterface, name, want st
 	return got
 }
 
+// WaitUntilGone waits until there is no object of a name.
+func WaitUntilGone(t testing.TB, client dynamic.ResourceInterface, name string) {
+	t.Helper()
+	Eventually(t, name+" is gone", func(ctx context.Context) error {
+		_, err := client.Get(ctx, name, metav1.GetOptions{})
+		return Gone(err)
+	})
+}
+
 // WaitForCondition waits until a condition of an object has a status and a reason.
 func WaitForCondition(t testing.TB, client dynamic.ResourceInterface, name, kind, want, reason string) {
 	t.Helper()

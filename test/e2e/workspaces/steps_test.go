@@ -203,8 +203,5 @@ func TestATerminatorCleansUpBeforeAWorkspaceGoes(t *testing.T) {
 	if _, err := inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"terminators":[]}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the workspace is gone", func(ctx context.Context) error {
-		_, err := workspaces.Get(ctx, "going", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, workspaces, "going")
 }

@@ -140,10 +140,7 @@ func TestAnOrganizationHasLevels(t *testing.T) {
 	if err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Delete(kcptest.Context(t), "team", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the tree is gone", func(ctx context.Context) error {
-		_, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(ctx, "team", metav1.GetOptions{})
-		return kcptest.Gone(err)
-	})
+	kcptest.WaitUntilGone(t, org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces), "team")
 	kcptest.Eventually(t, "the path leads nowhere any more", func(ctx context.Context) error {
 		_, err := app.Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)
