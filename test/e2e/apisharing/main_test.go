@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -150,10 +149,6 @@ func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.
 func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
 	t.Helper()
 	return viewOf(t, user, provider, "widgets", cluster)
-}
-
-func viewConfig(user kcptest.User, provider *kcptest.Cluster, cluster string) *rest.Config {
-	return server.At(user, pathOf(provider, "widgets", cluster))
 }
 
 // viewOf is the virtual workspace of an export.

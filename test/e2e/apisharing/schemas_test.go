@@ -19,13 +19,7 @@ import (
 // boundSchemas are the schemas of what a cluster has bound, as a user sees them.
 func boundSchemas(t *testing.T, user kcptest.User, consumer, suffix string) dynamic.ResourceInterface {
 	t.Helper()
-	config := server.Config(user)
-	config.Host = server.URL + "/services/apiresourceschema/" + consumer + suffix
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client.Resource(schemas)
+	return server.DynamicAt(t, user, "/services/apiresourceschema/"+consumer+suffix).Resource(schemas)
 }
 
 func TestAConsumerReadsTheSchemasOfWhatItHasBound(t *testing.T) {

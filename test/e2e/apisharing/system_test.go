@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -195,7 +194,7 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 	_, err := view(t, kcptest.Masters, p, silent.Name).Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	// kubectl finds the resource by discovery of the view.
-	out := consumer.Command(t, "kubectl", kcptest.Masters).Run(t, "--server", viewConfig(kcptest.Masters, p, "*").Host, "get", "workspaces", "-o", "name")
+	out := consumer.Command(t, "kubectl", kcptest.Masters).Run(t, "--server", server.URL+pathOf(p, "widgets", "*"), "get", "workspaces", "-o", "name")
 	if got := strings.Fields(out); len(got) != 2 {
 		t.Errorf("kubectl sees %v", got)
 	}
@@ -254,13 +253,7 @@ func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
 	identityOfSystem(t, "tenancy.kcp.io")
 	root, consumer := server.Named("root"), server.Cluster(t)
 	consumer.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("one", "root", "universal"))
-	config := viewConfig(kcptest.Masters, root, "*")
-	config.Host = strings.Replace(config.Host, "/widgets/", "/tenancy.kcp.io/", 1)
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := client.Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
+	list, err := viewOf(t, kcptest.Masters, root, "tenancy.kcp.io", "*").Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
 	if err != nil || !slices.ContainsFunc(list.Items, func(w unstructured.Unstructured) bool { return w.GetAnnotations()["kcp.io/cluster"] == consumer.Name }) {
 		t.Errorf("the workspaces are %v, %v", list, err)
 	}

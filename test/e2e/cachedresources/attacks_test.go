@@ -60,18 +60,13 @@ func TestNobodyReadsWithoutPermission(t *testing.T) {
 		t.Fatal("alice reads without permission")
 	}
 	unknown := strings.ReplaceAll(refusal.Error(), "regions", "")
-	config := server.Config(kcptest.Alice)
-	config.Host = server.URL + "/services/replication/" + p.Name + "/nothing/clusters/" + c.Name
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := server.DynamicAt(t, kcptest.Alice, "/services/replication/"+p.Name+"/nothing/clusters/"+c.Name)
 	if got := strings.ReplaceAll(strings.ReplaceAll(list(t, client).Error(), "regions", ""), "nothing", ""); got != unknown {
 		t.Errorf("of a slice that there is not, the server says %q, and of others %q", got, unknown)
 	}
 	grant(t, p, kcptest.Alice, "- {apiGroups: [apis.kcp.io], resources: [apiexports/content], resourceNames: [regions], verbs: [list]}")
 	kcptest.Eventually(t, "the content can be listed", func(context.Context) error { return list(t, view(t, kcptest.Alice, p, c.Name)) })
-	_, err = view(t, kcptest.Alice, p, c.Name).Resource(regions).Get(kcptest.Context(t), "north", metav1.GetOptions{})
+	_, err := view(t, kcptest.Alice, p, c.Name).Resource(regions).Get(kcptest.Context(t), "north", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(t, c.Dynamic(t, kcptest.Alice)), metav1.StatusReasonForbidden)
 	// Where the export is not bound, there is nothing, whoever asks; also in the provider's own workspace.
@@ -95,12 +90,7 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := server.Config(kcptest.Masters)
-	config.Host = server.URL + "/services/apiexport/" + p.Name + "/regions/clusters/" + c.Name
-	ofExport, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ofExport := server.DynamicAt(t, kcptest.Masters, "/services/apiexport/"+p.Name+"/regions/clusters/"+c.Name)
 	if err := list(t, ofExport); err != nil {
 		t.Errorf("the provider of the export cannot list: %v", err)
 	}

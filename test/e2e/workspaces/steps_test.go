@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -57,13 +56,7 @@ func stepped(t *testing.T, org *kcptest.Cluster, name, kind string, spec map[str
 // at returns a client of user for a cluster in a virtual workspace.
 func at(t *testing.T, url, cluster string, user kcptest.User) dynamic.Interface {
 	t.Helper()
-	config := rest.CopyConfig(server.Named("root").Config(user))
-	config.Host = server.URL + url[strings.Index(url, "/services/"):] + "/clusters/" + cluster
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return server.DynamicAt(t, user, url[strings.Index(url, "/services/"):]+"/clusters/"+cluster)
 }
 
 func TestAnInitializerPreparesAWorkspace(t *testing.T) {
