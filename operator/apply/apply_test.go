@@ -37,9 +37,7 @@ func TestObjectsAreWrittenOnceAndPutRightWhenChanged(t *testing.T) {
 	made(map[string]string{"a": "1", "b": "2"}, 0)
 	live := operatortest.Read(t, c, "made", &corev1.ConfigMap{})
 	live.Data["a"], live.Labels["theirs"] = "changed", "kept"
-	if err := c.Update(t.Context(), live); err != nil {
-		t.Fatal(err)
-	}
+	c.MustUpdate(t, live)
 	made(map[string]string{"a": "1", "b": "2"}, 1)
 	made(map[string]string{"a": "1"}, 1)
 	live = operatortest.Read(t, c, "made", &corev1.ConfigMap{})

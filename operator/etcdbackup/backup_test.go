@@ -51,15 +51,11 @@ func end(t *testing.T, c *operatortest.Cluster, how batchv1.JobConditionType, ex
 	t.Helper()
 	job := operatortest.Read(t, c, "b-snapshot", &batchv1.Job{})
 	job.Status.Conditions = []batchv1.JobCondition{{Type: how, Status: corev1.ConditionTrue}}
-	if err := c.Status().Update(t.Context(), job); err != nil {
-		t.Fatal(err)
-	}
+	c.MustUpdateStatus(t, job)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "b-snapshot-1", Labels: map[string]string{batchv1.JobNameLabel: job.Name}},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: exit, Message: message}}}}}}
-	if err := c.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	c.MustCreate(t, pod)
 }
 
 func says(t *testing.T, conditions []metav1.Condition, name, status, message string) {

@@ -61,9 +61,7 @@ func (w *world) available(t *testing.T, status metav1.ConditionStatus) {
 	t.Helper()
 	rs := operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 	meta.SetStatusCondition(&rs.Status.Conditions, metav1.Condition{Type: "Available", Status: status, Reason: "Test"})
-	if err := w.Status().Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, rs)
 }
 
 func (w *world) reconcile(t *testing.T) *v1alpha1.Kubeconfig {
@@ -146,9 +144,7 @@ func TestTheSecretFollowsRenewal(t *testing.T) {
 	w.settle(t)
 	secret := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", &corev1.Secret{})
 	secret.Data["tls.crt"] = operatortest.PEM("renewed")
-	if err := w.Update(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, secret)
 	w.reconcile(t)
 	config, err := clientcmd.Load(operatortest.Read(t, w.Cluster, "admin-kubeconfig", secret).Data["kubeconfig"])
 	if err != nil || string(config.AuthInfos["alice"].ClientCertificateData) != string(operatortest.PEM("renewed")) {
@@ -159,9 +155,7 @@ func TestTheSecretFollowsRenewal(t *testing.T) {
 func TestASecretOfSomebodyElseIsNotOverwritten(t *testing.T) {
 	w := newWorld(t, admin())
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "admin-kubeconfig"}, Data: map[string][]byte{"a": []byte("b")}}
-	if err := w.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, theirs)
 	k := w.settle(t)
 	expect(t, k, "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and was not made by the operator")
 	if k.Status.Phase != v1alpha1.PhaseFailed {
@@ -177,16 +171,12 @@ func TestRolesMoveWithTheWorkspaceAndEndWithTheAuthorization(t *testing.T) {
 		t.Fatalf("the deprecated field has no effect: %+v", w.bound)
 	}
 	k.Spec.TargetWorkspace, k.Spec.Authorization.ClusterRoleBindings.Cluster = "root:team", ""
-	if err := w.Update(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, k)
 	if k = w.reconcile(t); len(w.bound["root:old"].ClusterRoles) != 0 || len(w.bound["root:team"].ClusterRoles) != 1 {
 		t.Errorf("bound %+v", w.bound)
 	}
 	k.Spec.Authorization = nil
-	if err := w.Update(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, k)
 	if k = w.reconcile(t); len(w.bound["root:team"].ClusterRoles) != 0 || k.Status.Authorization != nil {
 		t.Errorf("bound %+v, status %+v", w.bound, k.Status.Authorization)
 	}
@@ -257,9 +247,7 @@ func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
 	k := w.settle(t)
 	copied := operatortest.Read(t, w.Cluster, "admin-kubeconfig", &corev1.Secret{})
 	copied.ObjectMeta = metav1.ObjectMeta{Namespace: copied.Namespace, Name: "copied", Labels: copied.Labels}
-	if err := w.Create(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, copied)
 	w.Writes()
 	if !w.revoke(t, k) || w.Writes() != 0 || len(w.bound["root"].ClusterRoles) != 1 {
 		t.Error("it ends before")
@@ -329,9 +317,7 @@ func TestAKubeconfigThatIsMadeAgainKeepsItsAccess(t *testing.T) {
 	w.delete(t, old)
 	k := admin()
 	k.Namespace, k.UID = operatortest.Namespace, "another"
-	if err := w.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, k)
 	if !w.revoke(t, old) {
 		t.Error("it waits")
 	}
@@ -375,9 +361,7 @@ func TestASecretBelongsToOneKubeconfig(t *testing.T) {
 	w.settle(t)
 	second := admin()
 	second.Namespace, second.Name, second.UID, second.ResourceVersion = operatortest.Namespace, "second", "uid-second", ""
-	if err := w.Create(t.Context(), second); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, second)
 	w.Reconcile(t, w.reconciler, "second")
 	w.Issue(t)
 	w.Reconcile(t, w.reconciler, "second")

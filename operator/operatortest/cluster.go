@@ -122,6 +122,32 @@ func (c *Cluster) Reconcile(t testing.TB, r reconcile.Reconciler, name string) c
 	return result
 }
 
+// MustCreate creates objects, and fails the test on an error. So do the next two what their names say.
+func (c *Cluster) MustCreate(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// MustUpdate is described at MustCreate.
+func (c *Cluster) MustUpdate(t testing.TB, object client.Object) {
+	t.Helper()
+	if err := c.Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MustUpdateStatus is described at MustCreate.
+func (c *Cluster) MustUpdateStatus(t testing.TB, object client.Object) {
+	t.Helper()
+	if err := c.Status().Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Key of an object.
 func Key(name string) client.ObjectKey { return client.ObjectKey{Namespace: Namespace, Name: name} }
 
@@ -160,9 +186,7 @@ func (c *Cluster) Issue(t testing.TB) {
 			Conditions: []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}},
 			NotAfter:   new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
 		}
-		if err := c.Status().Update(t.Context(), certificate); err != nil {
-			t.Fatal(err)
-		}
+		c.MustUpdateStatus(t, certificate)
 	}
 }
 
@@ -172,9 +196,7 @@ func (c *Cluster) Roll(t testing.TB, name string) {
 	set := Read(t, c, name, &appsv1.StatefulSet{})
 	n := *set.Spec.Replicas
 	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: n, ReadyReplicas: n, UpdatedReplicas: n, AvailableReplicas: n}
-	if err := c.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	c.MustUpdateStatus(t, set)
 }
 
 // PEM is what looks like a certificate.

@@ -98,14 +98,10 @@ func TestBundlesHaveWhatIsNamedAndNothingElse(t *testing.T) {
 	}
 	renewed := operatortest.Read(t, w.Cluster, "kcp-server", &corev1.Secret{})
 	renewed.Data["tls.crt"] = operatortest.PEM("renewed")
-	if err := w.Update(t.Context(), renewed); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, renewed)
 	w.WritesNothing(t, func() { rs = w.reconcile(t) }) // servers find out about renewal by themselves
 	rs.Spec.CABundleSecretRef, rs.Spec.ClientCABundleRef = nil, nil
-	if err := w.Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, rs)
 	w.reconcile(t)
 	if got := bundle("kcp-merged-ca-bundle") + bundle("kcp-merged-client-ca"); got != pem("kcp-server-ca", "kcp-client-ca") {
 		t.Errorf("what is named no more is still trusted:\n%s", got)
@@ -122,9 +118,7 @@ func TestCertificatesThatAreWantedNoMoreAreRemoved(t *testing.T) {
 	operatortest.Read(t, w.Cluster, "kcp-selfsigned", &certmanager.Issuer{})
 	rs.Spec.Monitoring = nil
 	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
-	if err := w.Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, rs)
 	w.reconcile(t)
 	for _, test := range []struct {
 		name string
@@ -151,15 +145,11 @@ func TestAnIssuerThatTellsNoAuthorityNeedsABundle(t *testing.T) {
 	w.Issue(t)
 	server := operatortest.Read(t, w.Cluster, "kcp-server", &corev1.Secret{})
 	delete(server.Data, "ca.crt")
-	if err := w.Update(t.Context(), server); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, server)
 	rs = w.reconcile(t)
 	expect(t, rs, "Stalled", metav1.ConditionTrue, "AuthorityUnknown", "spec.caBundleSecretRef")
 	rs.Spec.CABundleSecretRef = &v1alpha1.LocalReference{Name: "roots"}
-	if err := w.Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, rs)
 	w.reconcile(t)
 	w.Roll(t, "kcp-kcp")
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")

@@ -176,28 +176,20 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 		t.Errorf("made %+v", etcd)
 	}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CertificateNotReady", Message: "no such issuer"})
-	if err := w.Status().Update(t.Context(), etcd); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, etcd)
 	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "EtcdNotReady", "waiting for EtcdCluster kcp-etcd: no such issuer")
-	if err := w.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-etcd-client"},
-		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}}); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-etcd-client"},
+		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
 	etcd.Status = v1alpha1.EtcdClusterStatus{Endpoints: []string{"https://a:2379", "https://b:2379"}, ClientSecretName: "kcp-etcd-client"}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
-	if err := w.Status().Update(t.Context(), etcd); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, etcd)
 	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionTrue, "", "")
 	args := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Args
 	if !strings.Contains(strings.Join(args, " "), "--etcd-servers=https://a:2379,https://b:2379") {
 		t.Error(args)
 	}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "QuorumLost", Message: "2 of 3 members are gone"})
-	if err := w.Status().Update(t.Context(), etcd); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, etcd)
 	w.Roll(t, "kcp-kcp")
 	w.reconcile(t)
 	w.WritesNothing(t, func() { rs = w.reconcile(t) })
@@ -223,9 +215,7 @@ func TestPodsAreReplacedForWhatTheyReadOnceAndForNothingElse(t *testing.T) {
 		secret = operatortest.Read(t, w.Cluster, "etcd", secret)
 		secret.Data[test.key] = []byte("changed")
 		secret.Labels = map[string]string{"changed": test.key}
-		if err := w.Update(t.Context(), secret); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdate(t, secret)
 		if after := inputs(); (after == before) != test.same {
 			t.Errorf("after a change of %s the hash is %s, before %s", test.key, after, before)
 		}
@@ -240,9 +230,7 @@ func TestAnAutoscalerKeepsTheNumberOfPods(t *testing.T) {
 		t.Errorf("%d pods to begin with", *set.Spec.Replicas)
 	}
 	set.Spec.Replicas = new(int32(5))
-	if err := w.Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, set)
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "RollingOut", "2 of 5 pods")
 	if set = operatortest.Read(t, w.Cluster, "kcp-kcp", set); *set.Spec.Replicas != 5 {
 		t.Errorf("%d pods after an autoscaler asked for 5", *set.Spec.Replicas)
@@ -254,9 +242,7 @@ func TestWhatIsWantedNoMoreIsRemoved(t *testing.T) {
 	rs := w.settle(t)
 	operatortest.Read(t, w.Cluster, "kcp-kcp", &policyv1.PodDisruptionBudget{})
 	rs.Spec.PDB = &v1alpha1.PDBSpec{Enabled: new(false)}
-	if err := w.Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, rs)
 	w.reconcile(t)
 	if err := w.Get(t.Context(), operatortest.Key("kcp-kcp"), &policyv1.PodDisruptionBudget{}); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v", err)
@@ -292,9 +278,7 @@ func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
 	} {
 		rs := operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 		rs.Spec.Image = &test.spec
-		if err := w.Update(t.Context(), rs); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdate(t, rs)
 		if rs = w.reconcile(t); rs.Status.Image != test.want {
 			t.Errorf("%+v: got %s, want %s", test.spec, rs.Status.Image, test.want)
 		}
@@ -314,9 +298,7 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	w.reconcile(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-kcp-0", Labels: set.Spec.Template.Labels}}
-	if err := w.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, pod)
 	for reason, want := range map[string]string{
 		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or give spec.image.imagePullSecrets",
 		"InvalidImageName": "correct spec.image",
@@ -324,9 +306,7 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	} {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kcp",
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "what happened"}}}}
-		if err := w.Status().Update(t.Context(), pod); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdateStatus(t, pod)
 		expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", want)
 	}
 }

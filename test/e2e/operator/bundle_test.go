@@ -100,11 +100,11 @@ func (i *release) grant() {
 		name := metav1.ObjectMeta{Namespace: namespace, Name: i.namespace + suffix}
 		ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}
 		if namespace == "" {
-			i.create(&rbacv1.ClusterRole{ObjectMeta: name, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+			i.MustCreate(i.t, &rbacv1.ClusterRole{ObjectMeta: name, Rules: rules}, &rbacv1.ClusterRoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
 			return
 		}
 		ref.Kind = "Role"
-		i.create(&rbacv1.Role{ObjectMeta: name, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
+		i.MustCreate(i.t, &rbacv1.Role{ObjectMeta: name, Rules: rules}, &rbacv1.RoleBinding{ObjectMeta: name, RoleRef: ref, Subjects: subjects})
 	}
 	bind("", "-everywhere", i.csv.Spec.Install.Spec.ClusterPermissions[0].Rules)
 	rules := i.csv.Spec.Install.Spec.Permissions[0].Rules
@@ -119,15 +119,6 @@ func (i *release) grant() {
 	}
 	if own {
 		bind(i.namespace, "", rules)
-	}
-}
-
-func (i *release) create(objects ...client.Object) {
-	i.t.Helper()
-	for _, object := range objects {
-		if err := i.Create(i.t.Context(), object); err != nil {
-			i.t.Fatal(err)
-		}
 	}
 }
 
@@ -180,7 +171,7 @@ func TestTheOperatorWorksInEveryInstallMode(t *testing.T) {
 			for namespace := range namespaces {
 				rs := shard("kcp")
 				rs.Namespace = namespace
-				i.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, rs)
+				i.MustCreate(i.t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, rs)
 			}
 			i.grant()
 			p := i.run()

@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -47,9 +46,7 @@ func install(t *testing.T, rs *v1alpha1.RootShard) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster(t, host), operator: cluster(t, asOperator()), name: rs.Name}
 	i.reconciler = &rootshard.Reconciler{Client: i.operator, Recorder: i.operator.Events, DefaultImage: image, Namespace: "kcp-operator"}
-	if err := i.Create(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, rs)
 	return i
 }
 
@@ -74,9 +71,7 @@ func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 // access takes all steps for a Kubeconfig.
 func (i *installation) access(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
-	if err := i.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, k)
 	r := &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
 	i.operator.Reconcile(t, r, k.Name)
 	i.Issue(t)
@@ -94,9 +89,7 @@ func change[T client.Object](t *testing.T, c *operatortest.Cluster, name string,
 	t.Helper()
 	operatortest.Read(t, c, name, object)
 	change(object)
-	if err := c.Update(t.Context(), object); err != nil {
-		t.Fatal(err)
-	}
+	c.MustUpdate(t, object)
 	return object
 }
 
@@ -115,9 +108,7 @@ func etcdNamed(name string) *v1alpha1.EtcdCluster {
 // beginEtcd makes an EtcdCluster, and all that belongs to it before there is a member.
 func beginEtcd(t *testing.T, i *installation, etcd *v1alpha1.EtcdCluster) {
 	t.Helper()
-	if err := i.Create(t.Context(), etcd); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, etcd)
 	r := &etcdcluster.Reconciler{Client: i.operator, Recorder: i.operator.Events, Now: time.Now, Version: etcdcluster.DefaultVersion,
 		Repository: etcdcluster.DefaultRepository}
 	for range 2 {
@@ -147,9 +138,7 @@ func TestTheStatusIsAboutTheSpecOfNow(t *testing.T) {
 	for readyPods, want := range map[int32]string{1: "1 of 2 pods", 0: "none of 2 pods"} {
 		set := i.set(t)
 		set.Status.ReadyReplicas, set.Status.AvailableReplicas = readyPods, readyPods
-		if err := i.Status().Update(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		i.MustUpdateStatus(t, set)
 		rs = i.reconcile(t)
 		c := meta.FindStatusCondition(rs.Status.Conditions, "Ready")
 		if !strings.Contains(c.Message, want) {
@@ -183,9 +172,7 @@ func TestWhoComesSecondGetsNoOthersObjects(t *testing.T) {
 	managed := shard("etcds")
 	managed.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
 	theirs := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "etcds-etcd"}}
-	if err := i.Create(t.Context(), theirs); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, theirs)
 	if err := says(install(t, managed).reconcile(t).Status.Conditions, "EtcdReady", metav1.ConditionFalse, "NameTaken"); err != nil {
 		t.Error(err)
 	}
@@ -229,9 +216,7 @@ func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 	admin := cluster(t, host)
 	rs := shard("keys")
 	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
-	if err := errors.Join(admin.Create(t.Context(), rs), admin.Create(t.Context(), accessTo("keys", "keys"))); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, rs, accessTo("keys", "keys"))
 	kcptest.Eventually(t, "all certificates are asked for", func(ctx context.Context) error {
 		seen := map[string]bool{}
 		list := &certmanager.CertificateList{}
@@ -286,9 +271,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 			i.settle(t)
 			k := accessTo(name, name)
 			k.Spec.Authorization = &v1alpha1.KubeconfigAuthorization{ClusterRoleBindings: v1alpha1.KubeconfigClusterRoleBindings{ClusterRoles: []string{"view"}}}
-			if err := i.Create(t.Context(), k); err != nil {
-				t.Fatal(err)
-			}
+			i.MustCreate(t, k)
 			i.operator.Reconcile(t, &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}, name)
 			if k = operatortest.Read(t, i.Cluster, name, k); k.Status.Authorization == nil {
 				t.Fatalf("roles are not tried to be bound: %+v", k.Status)

@@ -48,15 +48,11 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: "Test"})
 	etcd.Status.Members = []v1alpha1.EtcdMemberStatus{{Name: "stored-0", Ready: true}}
 	etcd.Status.CurrentVersion = etcdcluster.DefaultVersion
-	if err := i.Status().Update(t.Context(), etcd); err != nil {
-		t.Fatal(err)
-	}
+	i.MustUpdateStatus(t, etcd)
 	schedule := &v1alpha1.EtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "nightly"}}
 	schedule.Spec = v1alpha1.EtcdBackupScheduleSpec{Cluster: etcd.Name, Schedule: "0 3 * * *",
 		Store: v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}
-	if err := i.Create(t.Context(), schedule); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, schedule)
 	schedules := &etcdbackup.ScheduleReconciler{Client: i.operator, Recorder: i.operator.Events, Now: clock}
 	i.operator.Reconcile(t, schedules, schedule.Name)
 	backups := &v1alpha1.EtcdBackupList{}

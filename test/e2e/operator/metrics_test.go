@@ -24,9 +24,7 @@ import (
 func tokenOf(t *testing.T, c *operatortest.Cluster, name string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
-	if err := c.Create(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
+	c.MustCreate(t, account)
 	request := &authenticationv1.TokenRequest{}
 	if err := c.SubResource("token").Create(t.Context(), account, request); err != nil {
 		t.Fatal(err)
@@ -44,9 +42,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.Name},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: operatortest.Namespace, Name: "prometheus"}}}
-	if err := errors.Join(admin.Create(t.Context(), role), admin.Create(t.Context(), binding)); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, role, binding)
 	metrics := func(token string, want int) {
 		t.Helper()
 		kcptest.Eventually(t, fmt.Sprintf("the metrics answer %d", want), func(ctx context.Context) error {
@@ -70,9 +66,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 	i := &installation{Cluster: cluster(t, host), name: "metrics"}
 	rs := shard("metrics")
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Metadata: &v1alpha1.Metadata{Labels: map[string]string{"a": "no value of a label"}}}}
-	if err := errors.Join(i.Create(t.Context(), rs), i.Create(t.Context(), accessTo("metrics", "metrics"))); err != nil {
-		t.Fatal(err)
-	}
+	i.MustCreate(t, rs, accessTo("metrics", "metrics"))
 	kcptest.Eventually(t, "what the API server refuses is told", func(ctx context.Context) error {
 		return says(operatortest.Read(t, i.Cluster, "metrics", rs).Status.Conditions, "Stalled", metav1.ConditionTrue, "Refused")
 	})

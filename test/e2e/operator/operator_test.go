@@ -118,26 +118,18 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 			return says(operatortest.Read(t, admin, "woken", rs).Status.Conditions, name, status, reason)
 		})
 	}
-	create := func(objects ...client.Object) {
-		t.Helper()
-		for _, object := range objects {
-			if err := admin.Create(t.Context(), object); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	create(k)
+	admin.MustCreate(t, k)
 	eventually("the Kubeconfig misses its target", func() error {
 		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound")
 	})
-	create(rs)
+	admin.MustCreate(t, rs)
 	eventually("the Kubeconfig has its target", func() error {
 		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionTrue, "Met")
 	})
 	shardSays("ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound")
-	create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-etcd"},
+	admin.MustCreate(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-etcd"},
 		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
-	create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-audit"}, Data: map[string]string{"policy": "p"}})
+	admin.MustCreate(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-audit"}, Data: map[string]string{"policy": "p"}})
 	shardSays("ReferenceValid", metav1.ConditionTrue, "Met")
 	eventually("pods are asked for", func() error {
 		admin.Issue(t)

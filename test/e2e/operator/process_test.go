@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -261,9 +260,7 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 	second := g.start(t, args...)
 	second.ready(t) // though it only waits, so that a roll-out goes on
 	k := accessTo("elected", "nowhere")
-	if err := admin.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, k)
 	told := func(name string) {
 		t.Helper()
 		kcptest.Eventually(t, "somebody looks after "+name, func(context.Context) error {
@@ -284,9 +281,7 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	two := held(one)
-	if err := admin.Create(t.Context(), accessTo("elected-again", "nowhere")); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, accessTo("elected-again", "nowhere"))
 	told("elected-again")
 	third := g.start(t, args...)
 	third.ready(t)
@@ -302,9 +297,7 @@ func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "confined"},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "kcp-operator"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "confined"}}}
-	if err := errors.Join(admin.Create(t.Context(), elsewhere), admin.Create(t.Context(), binding)); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, elsewhere, binding)
 	g := newGateFor(t, as("confined"))
 	g.environment = []string{"WATCH_NAMESPACE=" + operatortest.Namespace}
 	p := g.start(t, "--metrics-secure=false")
@@ -313,9 +306,7 @@ func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
 	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "ClusterIssuer"}}
 	outside := accessTo("confined", "confined")
 	outside.Namespace = elsewhere.Name
-	if err := errors.Join(admin.Create(t.Context(), outside), admin.Create(t.Context(), rs), admin.Create(t.Context(), accessTo("confined", "confined"))); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, outside, rs, accessTo("confined", "confined"))
 	kcptest.Eventually(t, "both can be used", func(context.Context) error {
 		admin.Issue(t)
 		if err := says(operatortest.Read(t, admin, "confined", &v1alpha1.Kubeconfig{}).Status.Conditions, "Ready", "True", "Ready"); err != nil {

@@ -34,9 +34,7 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 	p.ready(t)
 	began, reads, writes := time.Now(), g.reads.Load(), g.writes.Load()
 	for i := range n {
-		if err := admin.Create(t.Context(), shard(fmt.Sprintf("many-%d", i))); err != nil {
-			t.Fatal(err)
-		}
+		admin.MustCreate(t, shard(fmt.Sprintf("many-%d", i)))
 	}
 	for err := settled(t.Context(), t, admin); err != nil; err = settled(t.Context(), t, admin) {
 		select {
@@ -68,9 +66,7 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 	for i := range services.Items {
 		service := &services.Items[i]
 		service.Annotations["theirs"] = "changed"
-		if err := admin.Update(t.Context(), service); err != nil {
-			t.Fatal(err)
-		}
+		admin.MustUpdate(t, service)
 	}
 	for more := 0.0; more < float64(len(services.Items)); more = reconciled(t, p) - before {
 		select {
@@ -96,9 +92,7 @@ func sweep(t *testing.T, admin *operatortest.Cluster) {
 	}
 	for i := range kubeconfigs.Items {
 		kubeconfigs.Items[i].Finalizers = nil
-		if err := admin.Update(t.Context(), &kubeconfigs.Items[i]); err != nil {
-			t.Fatal(err)
-		}
+		admin.MustUpdate(t, &kubeconfigs.Items[i])
 	}
 	for _, kind := range []client.Object{
 		&v1alpha1.RootShard{}, &v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},
