@@ -58,31 +58,32 @@ func New(config Config) (admission.Interface, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := rules{config}
 	named := []struct {
 		name   string
 		plugin admission.Interface
 	}{
 		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
 		{"LogicalClusterLifecycle", newLifecycle(config)},
-		{"tenancy.kcp.io/Workspace", workspaceRules{config}},
-		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{config}},
+		{"tenancy.kcp.io/Workspace", workspaceRules{r}},
+		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{r}},
 		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
 		{"core.kcp.io/Shard", shardDefaults{}},
-		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{config}},
-		{"apis.kcp.io/APIExport", exportRules{config}},
-		{"apis.kcp.io/APIConversion", conversionRules{config}},
+		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{r}},
+		{"apis.kcp.io/APIExport", exportRules{r}},
+		{"apis.kcp.io/APIConversion", conversionRules{r}},
 		{"apis.kcp.io/APIBinding", bindingRules{}},
-		{"apis.kcp.io/APIBindingPermission", bindPermission{config}},
-		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{config}},
+		{"apis.kcp.io/APIBindingPermission", bindPermission{r}},
+		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{r}},
 		{"apis.kcp.io/SystemBindings", newSystemBindings(config)},
-		{"kcp.io/PathAnnotation", pathAnnotation{config}},
+		{"kcp.io/PathAnnotation", pathAnnotation{r}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"CertificateApproval", certificates[0]},
 		{"CertificateSigning", certificates[1]},
 		{"CertificateSubjectRestriction", certificates[2]},
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
-		{"apis.kcp.io/PermissionClaims", permissionClaims{config}},
+		{"apis.kcp.io/PermissionClaims", permissionClaims{r}},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
 		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
@@ -144,6 +145,14 @@ func invalid(a admission.Attributes, errs field.ErrorList) error {
 		return nil
 	}
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
+}
+
+// rules are plugins for the requests that create or update.
+type rules struct{ config Config }
+
+// Handles implements admission.Interface.
+func (rules) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
 }
 
 // errUnexpected is wrapped by errors about objects that no client can send.

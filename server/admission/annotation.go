@@ -11,14 +11,9 @@ import (
 )
 
 // clusterAnnotation shows the later plugins, webhooks among them, and dry runs the annotation that storage will set.
-type clusterAnnotation struct{}
+type clusterAnnotation struct{ rules }
 
 var _ admission.MutationInterface = clusterAnnotation{}
-
-// Handles implements admission.Interface.
-func (clusterAnnotation) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Admit implements admission.MutationInterface.
 func (clusterAnnotation) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -15,17 +15,12 @@ import (
 )
 
 // bindingRules refuse bindings whose claims select nothing in particular, and keep what a binding has reached.
-type bindingRules struct{}
+type bindingRules struct{ rules }
 
 var (
 	_ admission.MutationInterface   = bindingRules{}
 	_ admission.ValidationInterface = bindingRules{}
 )
-
-// Handles implements admission.Interface.
-func (bindingRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // statusAnnotations are parts of the status, in one version or the other.
 var statusAnnotations = []string{

@@ -16,14 +16,9 @@ import (
 )
 
 // conversionRules accept conversions that fit the schema of their name.
-type conversionRules struct{ config Config }
+type conversionRules struct{ rules }
 
 var _ admission.ValidationInterface = conversionRules{}
-
-// Handles implements admission.Interface.
-func (conversionRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Validate implements admission.ValidationInterface.
 func (c conversionRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -20,14 +20,9 @@ import (
 )
 
 // exportRules refuse exports whose schemas are of other resources, and claims that do not say on whose resource.
-type exportRules struct{ config Config }
+type exportRules struct{ rules }
 
 var _ admission.ValidationInterface = exportRules{}
-
-// Handles implements admission.Interface.
-func (exportRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Validate implements admission.ValidationInterface.
 func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -20,14 +20,9 @@ import (
 
 // resourceSchemaRules accept the schemas that would be accepted as CustomResourceDefinitions, and keep them as they are:
 // the definitions of whoever bound an export hang on them.
-type resourceSchemaRules struct{ config Config }
+type resourceSchemaRules struct{ rules }
 
 var _ admission.ValidationInterface = resourceSchemaRules{}
-
-// Handles implements admission.Interface.
-func (resourceSchemaRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Validate implements admission.ValidationInterface.
 func (r resourceSchemaRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

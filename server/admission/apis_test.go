@@ -77,7 +77,7 @@ const oneVersion = `
 
 func TestSchemasAreValidatedLikeDefinitions(t *testing.T) {
 	good := schemaWith("v1.widgets.example.io", "  group: example.io"+oneVersion+`{type: object}`)
-	rules := resourceSchemaRules{Config{OfServer: func(r schema.GroupResource) bool { return r.Group == "builtin.example.io" }}}
+	rules := resourceSchemaRules{rules{Config{OfServer: func(r schema.GroupResource) bool { return r.Group == "builtin.example.io" }}}}
 	for name, test := range map[string]struct {
 		write
 		want string
@@ -119,7 +119,7 @@ func TestSchemasAreValidatedLikeDefinitions(t *testing.T) {
 }
 
 func TestExportsNameWhatTheyExportAndClaim(t *testing.T) {
-	rules := exportRules{Config{OfServer: func(r schema.GroupResource) bool { return r.Group == "" }}}
+	rules := exportRules{rules{Config{OfServer: func(r schema.GroupResource) bool { return r.Group == "" }}}}
 	for name, test := range map[string]struct {
 		write
 		want string

@@ -18,17 +18,12 @@ import (
 
 // bindPermission lets those bind an export, or list its endpoints, who may: the provider says who does. It marks bindings with
 // their export, and holds them until their objects are gone.
-type bindPermission struct{ config Config }
+type bindPermission struct{ rules }
 
 var (
 	_ admission.MutationInterface   = bindPermission{}
 	_ admission.ValidationInterface = bindPermission{}
 )
-
-// Handles implements admission.Interface.
-func (bindPermission) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 func isAPIBinding(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == apisv1alpha2.Resource("apibindings") && a.GetSubresource() == ""

@@ -25,14 +25,9 @@ var (
 
 // cachedResourceRules let those show objects to others who may read them all, and those take them into an export whom the
 // workspace that shows them allows it.
-type cachedResourceRules struct{ config Config }
+type cachedResourceRules struct{ rules }
 
 var _ admission.ValidationInterface = cachedResourceRules{}
-
-// Handles implements admission.Interface.
-func (cachedResourceRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Validate implements admission.ValidationInterface.
 func (r cachedResourceRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

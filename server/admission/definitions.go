@@ -12,14 +12,9 @@ import (
 
 // reservedDefinitions keeps what the server's own definitions use out of those of users: annotations in the domain
 // apis.kcp.io, and API groups that end with it.
-type reservedDefinitions struct{}
+type reservedDefinitions struct{ rules }
 
 var _ admission.ValidationInterface = reservedDefinitions{}
-
-// Handles implements admission.Interface.
-func (reservedDefinitions) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Validate implements admission.ValidationInterface.
 func (reservedDefinitions) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -15,7 +15,7 @@ import (
 
 // permissionClaims labels objects with the claims that its cluster accepts on them. The labels are the server's: what clients
 // write there is dropped.
-type permissionClaims struct{ config Config }
+type permissionClaims struct{ rules }
 
 var (
 	_ admission.MutationInterface   = permissionClaims{}
@@ -32,11 +32,6 @@ func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelect
 
 // whole are the subresources that are objects of the resource, labels included: several built-in types take these from there.
 var whole = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
-
-// Handles implements admission.Interface.
-func (permissionClaims) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Admit implements admission.MutationInterface.
 func (p permissionClaims) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -11,14 +11,9 @@ import (
 )
 
 // shardDefaults completes the URLs of a Shard.
-type shardDefaults struct{}
+type shardDefaults struct{ rules }
 
 var _ admission.MutationInterface = shardDefaults{}
-
-// Handles implements admission.Interface.
-func (shardDefaults) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Admit implements admission.MutationInterface.
 func (shardDefaults) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

@@ -29,17 +29,12 @@ import (
 var workspaceResource = tenancyv1alpha1.Resource("workspaces")
 
 // workspaceRules give a new Workspace its owner and type, and keep to the server what only the server may say.
-type workspaceRules struct{ config Config }
+type workspaceRules struct{ rules }
 
 var (
 	_ admission.MutationInterface   = workspaceRules{}
 	_ admission.ValidationInterface = workspaceRules{}
 )
-
-// Handles implements admission.Interface.
-func (workspaceRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // isWorkspace tells whether a request is about a Workspace or its status.
 func isWorkspace(a admission.Attributes) bool {

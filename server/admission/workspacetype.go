@@ -25,17 +25,12 @@ var workspaceTypeResource = tenancyv1alpha1.Resource("workspacetypes")
 var reservedTypeNames = []string{"any", "system"}
 
 // workspaceTypeRules make references absolute, and refuse types that nobody could use.
-type workspaceTypeRules struct{ config Config }
+type workspaceTypeRules struct{ rules }
 
 var (
 	_ admission.MutationInterface   = workspaceTypeRules{}
 	_ admission.ValidationInterface = workspaceTypeRules{}
 )
-
-// Handles implements admission.Interface.
-func (workspaceTypeRules) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 func isWorkspaceType(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == workspaceTypeResource && a.GetSubresource() == ""
@@ -139,14 +134,9 @@ func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attribute
 var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings"), cachedResource}
 
 // pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
-type pathAnnotation struct{ config Config }
+type pathAnnotation struct{ rules }
 
 var _ admission.MutationInterface = pathAnnotation{}
-
-// Handles implements admission.Interface.
-func (pathAnnotation) Handles(op admission.Operation) bool {
-	return op == admission.Create || op == admission.Update
-}
 
 // Admit implements admission.MutationInterface.
 func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
