@@ -112,11 +112,11 @@ var (
 )
 
 // decode converts an object of a custom resource into its Go type, but for the managed fields: no rule is about them, and
-// they would cost more than all the rest.
+// they would cost more than all the rest. Before the object is validated, it may be of another form.
 func decode(obj runtime.Object, into any) error {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok {
-		return fmt.Errorf("unexpected type %T", obj)
+		return fmt.Errorf("%w: %T", errUnexpected, obj)
 	}
 	content := u.UnstructuredContent()
 	if metadata, ok := content["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
@@ -124,7 +124,18 @@ func decode(obj runtime.Object, into any) error {
 		delete(metadata, "managedFields")
 		content["metadata"] = metadata
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// decodeBoth converts an object, and what an update makes it of.
+func decodeBoth(a admission.Attributes, obj, old any) error {
+	if err := decode(a.GetObject(), obj); err != nil || a.GetOperation() != admission.Update {
+		return err
+	}
+	return decode(a.GetOldObject(), old)
 }
 
 func annotations(obj runtime.Object) map[string]string {

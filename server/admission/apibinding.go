@@ -82,7 +82,7 @@ func (bindingRules) Validate(_ context.Context, a admission.Attributes, _ admiss
 	if isV1alpha1(a) {
 		shown := &apisv1alpha1.APIBinding{}
 		if err := decode(a.GetObject(), shown); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
+			return err
 		}
 		errs = append(errs, conversion.ValidateBinding(shown)...)
 		errs = append(errs, validateHiddenClaims(binding.Spec.PermissionClaims, before.Spec.PermissionClaims)...)

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,7 +26,7 @@ func (c conversionRules) Validate(ctx context.Context, a admission.Attributes, _
 	}
 	conversion := &apisv1alpha1.APIConversion{}
 	if err := decode(a.GetObject(), conversion); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+		return err
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

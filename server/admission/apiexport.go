@@ -33,7 +33,7 @@ func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admis
 	shown := &apisv1alpha1.APIExport{}
 	if isV1alpha1(a) {
 		if err := decode(a.GetObject(), shown); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
+			return err
 		}
 		errs = conversion.ValidateExport(shown)
 	}
@@ -126,11 +126,8 @@ func decodeV1alpha2(obj runtime.Object, into any) error {
 		return fmt.Errorf("%w: %T", errUnexpected, obj)
 	}
 	u, err := conversion.Convert(u, apisv1alpha2.SchemeGroupVersion)
-	if err == nil {
-		err = decode(u, into)
-	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnexpected, err)
 	}
-	return nil
+	return decode(u, into)
 }

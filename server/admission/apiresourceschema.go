@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"regexp"
 	"slices"
@@ -30,13 +29,10 @@ func (r resourceSchemaRules) Validate(ctx context.Context, a admission.Attribute
 		return nil
 	}
 	schema, old := &apisv1alpha1.APIResourceSchema{}, &apisv1alpha1.APIResourceSchema{}
-	if err := decode(a.GetObject(), schema); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+	if err := decodeBoth(a, schema, old); err != nil {
+		return err
 	}
 	if a.GetOperation() == admission.Update {
-		if err := decode(a.GetOldObject(), old); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
-		}
 		if !reflect.DeepEqual(schema.Spec, old.Spec) {
 			return invalid(a, field.ErrorList{field.Forbidden(field.NewPath("spec"),
 				"field is immutable: create another APIResourceSchema, and name it in the APIExport in place of this one")})

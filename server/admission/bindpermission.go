@@ -48,7 +48,7 @@ type reference struct {
 func exportOf(a admission.Attributes) (*apisv1alpha2.ExportBindingReference, error) {
 	r := &reference{}
 	if err := decode(a.GetObject(), r); err != nil {
-		return nil, fmt.Errorf("%w: %w", errUnexpected, err)
+		return nil, err
 	}
 	if isEndpointSlice(a) {
 		return r.Spec.Export, nil

@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 	"slices"
 
@@ -47,18 +46,12 @@ func isExempt(a admission.Attributes) bool {
 }
 
 func (r cachedResourceRules) validateResource(ctx context.Context, a admission.Attributes) error {
-	cached := &cachev1alpha1.ClusterCachedResource{}
-	if err := decode(a.GetObject(), cached); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+	cached, old := &cachev1alpha1.ClusterCachedResource{}, &cachev1alpha1.ClusterCachedResource{}
+	if err := decodeBoth(a, cached, old); err != nil {
+		return err
 	}
-	if a.GetOperation() == admission.Update {
-		old := &cachev1alpha1.ClusterCachedResource{}
-		if err := decode(a.GetOldObject(), old); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
-		}
-		if cached.DeletionTimestamp != nil || reflect.DeepEqual(old.Spec, cached.Spec) {
-			return nil
-		}
+	if a.GetOperation() == admission.Update && (cached.DeletionTimestamp != nil || reflect.DeepEqual(old.Spec, cached.Spec)) {
+		return nil
 	}
 	if _, err := metav1.LabelSelectorAsSelector(cached.Spec.LabelSelector); err != nil {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("spec", "labelSelector"), cached.Spec.LabelSelector, err.Error())})
@@ -116,7 +109,7 @@ func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes,
 func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attributes) error {
 	slice := &cachev1alpha1.ClusterCachedResourceEndpointSlice{}
 	if err := decode(a.GetObject(), slice); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+		return err
 	}
 	from, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

@@ -69,7 +69,7 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	old := &corev1alpha1.LogicalCluster{}
 	if a.GetOldObject() != nil {
 		if err := decode(a.GetOldObject(), old); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
+			return err
 		}
 	}
 	switch a.GetOperation() {
@@ -83,7 +83,7 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	}
 	obj := &corev1alpha1.LogicalCluster{}
 	if err := decode(a.GetObject(), obj); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+		return err
 	}
 	if problem := changeProblem(old, obj); problem != "" {
 		return forbidden(a, "%s", problem)
@@ -194,11 +194,8 @@ func validateStep(a admission.Attributes, own step) error {
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
 		return forbidden(a, "only the status can be updated")
 	}
-	if err := decode(a.GetOldObject(), old); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
-	}
-	if err := decode(a.GetObject(), obj); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
+	if err := decodeBoth(a, obj, old); err != nil {
+		return err
 	}
 	initializers := slices.DeleteFunc(slices.Clone(old.Status.Initializers), func(i corev1alpha1.LogicalClusterInitializer) bool { return i == own.initializer })
 	terminators := slices.DeleteFunc(slices.Clone(old.Status.Terminators), func(t corev1alpha1.LogicalClusterTerminator) bool { return t == own.terminator })

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -69,7 +68,7 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	u.SetAnnotations(withSystem(u.GetAnnotations(), written))
 	ws := &tenancyv1alpha1.Workspace{}
 	if err := decode(u, ws); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return err
 	}
 	mount, err := mountOf(ws)
 	if err != nil {
@@ -201,13 +200,8 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 		return nil
 	}
 	ws, old := &tenancyv1alpha1.Workspace{}, &tenancyv1alpha1.Workspace{}
-	if err := decode(a.GetObject(), ws); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
-	}
-	if a.GetOperation() == admission.Update {
-		if err := decode(a.GetOldObject(), old); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
-		}
+	if err := decodeBoth(a, ws, old); err != nil {
+		return err
 	}
 	if problem := workspaceProblem(a, old, ws); problem != "" {
 		return forbidden(a, "%s", problem)

@@ -84,13 +84,8 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 		return err
 	}
 	wt, old := &tenancyv1alpha1.WorkspaceType{}, &tenancyv1alpha1.WorkspaceType{}
-	if err := decode(a.GetObject(), wt); err != nil {
-		return fmt.Errorf("%w: %w", errUnexpected, err)
-	}
-	if a.GetOperation() == admission.Update {
-		if err := decode(a.GetOldObject(), old); err != nil {
-			return fmt.Errorf("%w: %w", errUnexpected, err)
-		}
+	if err := decodeBoth(a, wt, old); err != nil {
+		return err
 	}
 	switch {
 	case slices.Contains(reservedTypeNames, wt.Name):
