@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -164,6 +165,20 @@ type rules struct{ config Config }
 // Handles implements admission.Interface.
 func (rules) Handles(op admission.Operation) bool {
 	return op == admission.Create || op == admission.Update
+}
+
+// allows tells whether who makes a request may do something in the cluster of ctx.
+func (r rules) allows(ctx context.Context, a admission.Attributes, something authorizer.AttributesRecord) bool {
+	something.User, something.ResourceRequest = a.GetUserInfo(), true
+	decision, _, err := r.config.Authorizer.Authorize(ctx, something)
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// mayBind tells whether they may bind an object of a cluster, which they need not be able to enter.
+func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, resource schema.GroupResource, name string) bool {
+	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+		Verb: "bind", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, Name: name,
+	})
 }
 
 // errUnexpected is wrapped by errors about objects that no client can send.

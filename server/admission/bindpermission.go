@@ -7,11 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
-	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -123,13 +121,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	}
 	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
 	cluster, ok := p.config.Exports.Cluster(from, export.Path)
-	if !ok {
-		return refused
-	}
-	decision, _, err := p.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, cluster)), authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "bind", APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: "*", Resource: "apiexports", Name: export.Name, ResourceRequest: true,
-	})
-	if err != nil || decision != authorizer.DecisionAllow {
+	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
 		return refused
 	}
 	return nil

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
-	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -77,10 +76,7 @@ func (r cachedResourceRules) mayRead(ctx context.Context, a admission.Attributes
 		return nil
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
-		decision, _, err := r.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-			User: a.GetUserInfo(), Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, ResourceRequest: true,
-		})
-		if err != nil || decision != authorizer.DecisionAllow {
+		if !r.allows(ctx, a, authorizer.AttributesRecord{Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource}) {
 			return forbidden(a, "missing verb='%s' permission on %s: who shows objects to others has to be able to read all of them", verb, resource.GroupResource())
 		}
 	}
@@ -122,14 +118,7 @@ func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attr
 	}
 	refused := forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
 	cluster, ok := r.config.Exports.Cluster(from, reference.Path)
-	if !ok {
-		return refused
-	}
-	decision, _, err := r.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, cluster)), authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "bind", APIGroup: cachev1alpha1.SchemeGroupVersion.Group, APIVersion: "*",
-		Resource: "clustercachedresources", Name: reference.Name, ResourceRequest: true,
-	})
-	if err != nil || decision != authorizer.DecisionAllow {
+	if !ok || !r.mayBind(ctx, a, cluster, cachedResource, reference.Name) {
 		return refused
 	}
 	return nil

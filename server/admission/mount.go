@@ -63,12 +63,11 @@ func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, 
 	case !meta.IsNoMatchError(err):
 		return err
 	}
-	decision, _, err := w.config.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "get", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
-		Namespace: ref.Namespace, Name: name, ResourceRequest: true,
+	allowed := w.allows(ctx, a, authorizer.AttributesRecord{
+		Verb: "get", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Namespace: ref.Namespace, Name: name,
 	})
 	switch {
-	case err == nil && decision == authorizer.DecisionAllow:
+	case allowed:
 		return nil
 	case name == "":
 		return forbidden(a, "the kind %s of %s is not served in this workspace: to mount from it all the same takes verb='get' permission on all resources of its group", ref.Kind, ref.APIVersion)

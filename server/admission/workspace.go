@@ -278,11 +278,11 @@ func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, r
 		return forbidden(a, "%w", err)
 	}
 	for _, alias := range aliases {
-		decision, _, err := w.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, alias.Cluster)), authorizer.AttributesRecord{
-			User: a.GetUserInfo(), Verb: "use", APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
-			Resource: "workspacetypes", Name: alias.Name, ResourceRequest: true,
-		})
-		if err != nil || decision != authorizer.DecisionAllow {
+		use := authorizer.AttributesRecord{
+			Verb: "use", APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+			Resource: "workspacetypes", Name: alias.Name,
+		}
+		if !w.allows(authorization.Deep(logicalcluster.WithName(ctx, alias.Cluster)), a, use) {
 			return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", alias)
 		}
 	}

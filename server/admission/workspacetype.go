@@ -9,12 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
-	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -113,13 +111,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
 	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
 	place, ok := w.config.Tree.Lookup(binding.Path)
-	if !ok || place.Cluster == "" {
-		return refused
-	}
-	decision, _, err := w.config.Authorizer.Authorize(authorization.Deep(logicalcluster.WithName(ctx, place.Cluster)), authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "bind", APIGroup: "apis.kcp.io", APIVersion: "*", Resource: "apiexports", Name: binding.Export, ResourceRequest: true,
-	})
-	if err != nil || decision != authorizer.DecisionAllow {
+	if !ok || place.Cluster == "" || !w.mayBind(ctx, a, place.Cluster, apisv1alpha2.Resource("apiexports"), binding.Export) {
 		return refused
 	}
 	return nil
