@@ -49,15 +49,11 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if !isWorkspace(a) || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
 		return nil
 	}
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return err
-	}
 	u, ok := a.GetObject().(*unstructured.Unstructured)
 	if !ok {
 		return fmt.Errorf("%w: %T", errUnexpected, a.GetObject())
 	}
-	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	parent, err := w.parent(ctx)
 	if err != nil {
 		return err
 	}
@@ -86,7 +82,7 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if mount != nil && ws.Spec.Type == nil {
 		return nil
 	}
-	of, err := w.typeOf(cluster, parent, ws)
+	of, err := w.typeOf(parent, ws)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
@@ -107,6 +103,15 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 		u.SetLabels(labels)
 	}
 	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": of.Path}, "spec", "type")
+}
+
+// parent is the logical cluster that a workspace is in.
+func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluster, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 }
 
 // systemAnnotations are what a new workspace has to have under keys that are the system's, empty for those that it must not have:
@@ -159,15 +164,7 @@ func withSystem(given, written map[string]string) map[string]string {
 }
 
 // checkWritten refuses a new workspace if a policy or webhook has changed, after Admit, what the system says of it.
-func (w workspaceRules) checkWritten(ctx context.Context, a admission.Attributes) error {
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return err
-	}
-	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil {
-		return err
-	}
+func checkWritten(a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
 	written, err := systemAnnotations(a, parent)
 	if err != nil {
 		return err
@@ -182,8 +179,8 @@ func (w workspaceRules) checkWritten(ctx context.Context, a admission.Attributes
 }
 
 // typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
-func (w workspaceRules) typeOf(cluster logicalcluster.Name, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
-	ref := tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
+func (w workspaceRules) typeOf(parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
+	cluster, ref := logicalcluster.Of(parent), tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
 	switch parentType, ok := w.config.Types.Of(parent); {
 	case ws.Spec.Type != nil:
 		ref = *ws.Spec.Type
@@ -213,7 +210,11 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if problems := validation.IsDNS1123Label(ws.Name); len(problems) > 0 {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), ws.Name, "the name of a workspace is a label: "+problems[0])})
 	}
-	if err := w.checkWritten(ctx, a); err != nil {
+	parent, err := w.parent(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkWritten(a, parent); err != nil {
 		return err
 	}
 	if ws.Spec.Mount != nil {
@@ -224,7 +225,7 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if ws.Spec.Type == nil {
 		return nil
 	}
-	return w.checkType(ctx, a, *ws.Spec.Type)
+	return w.checkType(ctx, a, parent, *ws.Spec.Type)
 }
 
 // workspaceProblem returns what is wrong with a change of a workspace, empty if nothing.
@@ -264,12 +265,8 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 }
 
 // checkType refuses a type that may not be here, or that the user may not use.
-func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReference) error {
-	cluster, err := logicalcluster.NameFrom(ctx)
-	if err != nil {
-		return err
-	}
-	of, err := w.config.Types.Find(cluster, ref)
+func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster, ref tenancyv1alpha1.WorkspaceTypeReference) error {
+	of, err := w.config.Types.Find(logicalcluster.Of(parent), ref)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
@@ -285,10 +282,6 @@ func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, r
 		if !w.allows(authorization.Deep(logicalcluster.WithName(ctx, alias.Cluster)), a, use) {
 			return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", alias)
 		}
-	}
-	parent, err := w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil {
-		return err
 	}
 	parentType, ok := w.config.Types.Of(parent)
 	if !ok {
