@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -25,14 +26,19 @@ func (clusterAnnotation) Admit(ctx context.Context, a admission.Attributes, _ ad
 	if err != nil || isReview(a) || (a.GetSubresource() != "" && a.GetSubresource() != "status") {
 		return nil // nothing that is stored under this name
 	}
-	if m.GetAnnotations()[logicalcluster.AnnotationKey] == string(cluster) {
-		return nil
+	annotate(m, logicalcluster.AnnotationKey, string(cluster))
+	return nil
+}
+
+// annotate gives an object an annotation. It does not change what others may share with the object.
+func annotate(m metav1.Object, key, value string) {
+	if m.GetAnnotations()[key] == value {
+		return
 	}
 	annotations := maps.Clone(m.GetAnnotations())
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[logicalcluster.AnnotationKey] = string(cluster)
+	annotations[key] = value
 	m.SetAnnotations(annotations)
-	return nil
 }

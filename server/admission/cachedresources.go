@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"reflect"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,10 +37,6 @@ func (r cachedResourceRules) Validate(ctx context.Context, a admission.Attribute
 		return r.validateSlice(ctx, a)
 	}
 	return nil
-}
-
-func isExempt(a admission.Attributes) bool {
-	return slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) })
 }
 
 func (r cachedResourceRules) validateResource(ctx context.Context, a admission.Attributes) error {

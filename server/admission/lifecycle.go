@@ -26,9 +26,6 @@ var _ admission.ValidationInterface = &lifecycle{}
 // immortal namespaces live as long as their cluster.
 var immortal = sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
 
-// alwaysAllowed are reviews: they store nothing.
-var alwaysAllowed = sets.New("authorization.k8s.io", "authentication.k8s.io")
-
 func newLifecycle(config Config) *lifecycle {
 	return &lifecycle{Handler: handles(admission.Create, admission.Delete), config: config}
 }
@@ -40,7 +37,7 @@ func (l *lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admi
 		return apierrors.NewInternalError(err)
 	}
 	resource := a.GetResource().GroupResource()
-	if alwaysAllowed.Has(resource.Group) || resource == logicalClusterResource {
+	if isReview(a) || resource == logicalClusterResource {
 		return nil
 	}
 	if a.GetOperation() == admission.Delete {
@@ -104,23 +101,15 @@ func (l *lifecycle) logicalCluster(ctx context.Context, cluster logicalcluster.N
 
 func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
 	name := a.GetNamespace()
+	goes := func(n *corev1.Namespace) bool {
+		return n.DeletionTimestamp != nil || n.Status.Phase == corev1.NamespaceTerminating
+	}
 	namespace, err := l.config.Set.Namespaces.Get(cluster, "", name)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || (err == nil && goes(namespace)) { // it may have been made, or made again, a moment ago
 		namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	}
-	if err != nil {
+	if err != nil || !goes(namespace) {
 		return err
-	}
-	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
-		return nil
-	}
-	// A namespace of this name may have been made again a moment ago.
-	namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	if namespace.DeletionTimestamp == nil && namespace.Status.Phase != corev1.NamespaceTerminating {
-		return nil
 	}
 	refusal := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
 	if status, ok := refusal.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
@@ -28,6 +27,10 @@ var (
 
 // exempt are the groups that may do with LogicalClusters what the server itself does.
 var exempt = []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup, authorization.WorkspaceBootstrapper}
+
+func isExempt(a admission.Attributes) bool {
+	return slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) })
+}
 
 // Handles implements admission.Interface.
 func (logicalClusterRules) Handles(op admission.Operation) bool { return op != admission.Connect }
@@ -61,10 +64,8 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	if err := validateRequiredGroups(a); err != nil {
 		return err
 	}
-	for _, group := range a.GetUserInfo().GetGroups() {
-		if slices.Contains(exempt, group) {
-			return nil
-		}
+	if isExempt(a) {
+		return nil
 	}
 	old := &corev1alpha1.LogicalCluster{}
 	if a.GetOldObject() != nil {
@@ -107,7 +108,7 @@ func validateLimit(a admission.Attributes) error {
 		return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.MaxTotalObjectsAnnotation)
 	}
 	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
-		return apierrors.NewInvalid(corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster").GroupKind(), a.GetName(), field.ErrorList{
+		return invalid(a, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1alpha1.MaxTotalObjectsAnnotation), limit, "want a whole number; zero or less is no limit"),
 		})
 	}

@@ -15,7 +15,6 @@ import (
 	quotaapi "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 
-	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -41,13 +40,13 @@ const (
 )
 
 func newQuota(config Config) *quota {
-	return &quota{Handler: handles(admission.Create, admission.Update), config: config}
+	return &quota{Handler: handles(admission.Create), config: config} // of numbers of objects, which updates do not change
 }
 
 // Validate implements admission.ValidationInterface.
 func (q *quota) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetSubresource() != "" || isReview(a) || a.GetOperation() == admission.Update {
-		return nil // every quota here is of numbers of objects, which updates do not change
+	if a.GetSubresource() != "" || isReview(a) {
+		return nil
 	}
 	quotas, err := q.quotasFor(ctx, a)
 	if err != nil || len(quotas) == 0 {
@@ -97,8 +96,8 @@ func (q *quota) quotasFor(ctx context.Context, a admission.Attributes) ([]corev1
 		return nil, err
 	}
 	var quotas []corev1.ResourceQuota
-	add := func(lister informers.Lister[*corev1.ResourceQuota], namespace string, clusterScoped bool) error {
-		list, err := lister.ListNamespace(cluster, namespace)
+	add := func(namespace string, clusterScoped bool) error {
+		list, err := q.config.Set.ResourceQuotas.ListNamespace(cluster, namespace)
 		for _, found := range list {
 			if IsClusterScoped(found) == clusterScoped {
 				quotas = append(quotas, *found.DeepCopy())
@@ -107,11 +106,11 @@ func (q *quota) quotasFor(ctx context.Context, a admission.Attributes) ([]corev1
 		return err
 	}
 	if a.GetNamespace() != "" {
-		if err := add(q.config.Set.ResourceQuotas, a.GetNamespace(), false); err != nil {
+		if err := add(a.GetNamespace(), false); err != nil {
 			return nil, err
 		}
 	}
-	return quotas, add(q.config.Set.ResourceQuotas, ClusterQuotaNamespace, true)
+	return quotas, add(ClusterQuotaNamespace, true)
 }
 
 // IsClusterScoped tells whether a quota counts the objects of its whole cluster.

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
@@ -108,10 +106,7 @@ func (noServices) ResolveEndpoint(string, string, int32) (*url.URL, error) { ret
 var _ webhook.ServiceResolver = noServices{}
 
 // fingerprintOf returns a function that tells which configurations a cluster has, in which version.
-func fingerprintOf[T interface {
-	runtime.Object
-	metav1.Object
-}](lister informers.Lister[T]) func(logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+func fingerprintOf[T object](lister informers.Lister[T]) func(logicalcluster.Name) ([sha256.Size]byte, bool, error) {
 	return func(cluster logicalcluster.Name) ([sha256.Size]byte, bool, error) {
 		list, err := lister.List(cluster)
 		if err != nil || len(list) == 0 {
@@ -125,9 +120,6 @@ func fingerprintOf[T interface {
 		return sha256.Sum256([]byte(strings.Join(versions, "\n"))), true, nil
 	}
 }
-
-// virtual resources are reviews: nothing is stored, and their webhooks could lock everybody out.
-func isReview(a admission.Attributes) bool { return alwaysAllowed.Has(a.GetResource().Group) }
 
 type mutatingWebhooks struct {
 	*admission.Handler

@@ -134,22 +134,13 @@ func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if err != nil {
 		return nil
 	}
-	annotations := m.GetAnnotations()
-	if _, carried := annotations[corev1alpha1.PathAnnotation]; !carried && !slices.Contains(pathResources, a.GetResource().GroupResource()) {
+	if _, carried := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !carried && !slices.Contains(pathResources, a.GetResource().GroupResource()) {
 		return nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		return err
 	}
-	path := p.config.Tree.Path(cluster)
-	if annotations[corev1alpha1.PathAnnotation] == path {
-		return nil
-	}
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[corev1alpha1.PathAnnotation] = path
-	m.SetAnnotations(annotations)
+	annotate(m, corev1alpha1.PathAnnotation, p.config.Tree.Path(cluster))
 	return nil
 }
