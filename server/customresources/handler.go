@@ -25,7 +25,6 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/virtual"
 )
 
 // Config is what custom resources are served with.
@@ -217,7 +216,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if installed.IsVirtual() {
-		if r, err = virtual.WithHops(r); err != nil {
+		if r, err = withHops(r); err != nil {
 			fail(w, r, apierrors.NewInternalError(err))
 			return
 		}

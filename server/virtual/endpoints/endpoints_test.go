@@ -27,9 +27,9 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/outbound"
-	"github.com/kcplane/kcp/server/virtual"
 )
 
 const notes = "https://notes.example.org/services/notes"
@@ -218,7 +218,7 @@ func TestARequestTakesNothingAlong(t *testing.T) {
 	}
 	for header := range got.Header {
 		switch header {
-		case "Accept", "Accept-Encoding", "User-Agent", virtual.HopsHeader:
+		case "Accept", "Accept-Encoding", "User-Agent", customresources.HopsHeader:
 		default:
 			t.Errorf("the header %s is sent", header)
 		}

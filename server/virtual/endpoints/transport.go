@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/virtual"
 )
 
 // Limits of what a virtual workspace can make the server wait for, and read.
@@ -52,7 +52,7 @@ func (l leading) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := r.Clone(r.Context())
 	out.URL.Path, out.URL.RawPath = l.path+"/clusters/"+string(cluster)+r.URL.Path, ""
-	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"}, virtual.HopsHeader: {strconv.Itoa(virtual.Hops(r.Context()) + 1)}}
+	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"}, customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
 	response, err := l.next.RoundTrip(out)
 	if err == nil && r.URL.Query().Get("watch") == "" {
 		response.Body = &limited{response.Body, mostBytes}

@@ -1,4 +1,4 @@
-package virtual
+package customresources
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const maxHops = 4
 
 type hopsKey struct{}
 
-// WithHops remembers how often a request has been led on already, or returns why it must not be once more.
-func WithHops(r *http.Request) (*http.Request, error) {
+// withHops remembers how often a request has been led on already, or returns why it must not be once more.
+func withHops(r *http.Request) (*http.Request, error) {
 	text := r.Header.Get(HopsHeader)
 	if text == "" {
 		return r, nil
@@ -28,7 +28,7 @@ func WithHops(r *http.Request) (*http.Request, error) {
 	return r.WithContext(context.WithValue(r.Context(), hopsKey{}, hops)), nil
 }
 
-// Hops returns what WithHops remembers.
+// Hops returns what withHops remembers.
 func Hops(ctx context.Context) int {
 	hops, _ := ctx.Value(hopsKey{}).(int)
 	return hops
