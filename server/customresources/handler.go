@@ -25,6 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/underway"
 )
 
 // Config is what custom resources are served with.
@@ -69,12 +70,20 @@ type Handler struct {
 	config   Config
 	registry *registry
 	metadata *metadataDefinitions
-	watches  *watches
+	// watches end when their definition is replaced: they would go on to deliver objects as the old schema prunes and converts
+	// them. Clients then list and watch again, as after any broken connection.
+	watches underway.Requests[watched]
+}
+
+// watched is a resource, by Key, of a cluster or of all clusters.
+type watched struct {
+	cluster logicalcluster.Cluster
+	key     string
 }
 
 // New returns a handler that follows the definitions of config.
 func New(config Config) (*Handler, error) {
-	h := &Handler{config: config, watches: newWatches()}
+	h := &Handler{config: config}
 	h.registry = newRegistry(func(d *Definition) (http.Handler, error) {
 		c := config
 		if d.Identity != "" {
@@ -93,11 +102,11 @@ func New(config Config) (*Handler, error) {
 		return h.compile(d, c)
 	})
 	h.registry.moved = func(cluster logicalcluster.Name, key string) {
-		h.watches.end(watched{logicalcluster.Cluster{Name: cluster}, key})
+		h.watches.End(watched{logicalcluster.Cluster{Name: cluster}, key})
 	}
 	h.registry.forgotten = func(key string) {
 		h.metadata.forget(key)
-		h.watches.end(watched{logicalcluster.Cluster{Wildcard: true}, key})
+		h.watches.End(watched{logicalcluster.Cluster{Wildcard: true}, key})
 	}
 	system, err := SystemDefinitions()
 	if err != nil {
@@ -114,7 +123,7 @@ func New(config Config) (*Handler, error) {
 		}
 	}
 	if config.Cached != nil {
-		config.Cached.OnChange(func(p cachedresources.Part) { h.watches.end(watchedPart(p)) })
+		config.Cached.OnChange(func(p cachedresources.Part) { h.watches.End(watchedPart(p)) })
 	}
 	h.registry.watch(config.Definitions.Informer)
 	h.registry.conversions = config.Conversions
@@ -198,7 +207,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if view, ok := viewFrom(r.Context()); ok {
 			target = logicalcluster.Cluster{Name: view}
 		}
-		ctx, end := h.watches.begin(r.Context(), watched{target, key})
+		ctx, end := h.watches.Begin(r.Context(), watched{target, key})
 		defer end()
 		r = r.WithContext(ctx)
 	}

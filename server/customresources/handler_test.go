@@ -214,9 +214,7 @@ func TestAWatchEndsWhenItsDefinitionIsReplaced(t *testing.T) {
 		t.Errorf("watch in b: got %s, want its end", line)
 	}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
-		s.watches.mu.Lock()
-		left := len(s.watches.ongoing)
-		s.watches.mu.Unlock()
+		left := s.watches.Len()
 		if left == 0 {
 			return
 		}

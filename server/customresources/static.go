@@ -29,7 +29,7 @@ type Static struct {
 // NewStatic returns a handler of definitions of which nothing is stored here. Authorizer is asked whether a client may create
 // what it applies.
 func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Handler, error) {
-	h := &Handler{watches: newWatches(), config: Config{
+	h := &Handler{config: Config{
 		Authorizer: az, Admission: admission.NewChainHandler(),
 		ServiceResolver: webhook.NewDefaultServiceResolver(),
 		AuthResolver:    webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, noop.NewTracerProvider()),

@@ -70,7 +70,7 @@ func (s *virtualStorage) Watch(ctx context.Context, key string, opts storage.Lis
 		if err != nil {
 			return nil, err
 		}
-		there, end := s.handler.watches.beginAll(there, s.targets(r))
+		there, end := s.handler.watches.Begin(there, s.targets(r)...)
 		if there, err = s.endWithSlice(there, r); err != nil {
 			end()
 			return nil, err

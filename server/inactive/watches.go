@@ -3,7 +3,6 @@ package inactive
 import (
 	"context"
 	"net/http"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -11,35 +10,31 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/underway"
 )
 
-// Watches ends the open watches of clusters that go out of service or are deleted. It remembers each open watch, and
-// nothing of a cluster that has none.
+// Watches ends the open watches of clusters that go out of service or are deleted.
 type Watches struct {
 	clusters Lister
-
-	mu   sync.Mutex // guards open
-	open map[logicalcluster.Cluster]map[*openWatch]struct{}
+	open     underway.Requests[logicalcluster.Cluster]
 }
-
-type openWatch struct{ end context.CancelFunc }
 
 // NewWatches follows the LogicalClusters of clusters.
 func NewWatches(clusters Lister) *Watches {
-	w := &Watches{clusters: clusters, open: map[logicalcluster.Cluster]map[*openWatch]struct{}{}}
+	w := &Watches{clusters: clusters}
 	clusters.AddHandler(func(old, obj runtime.Object) {
 		before, _ := old.(*corev1alpha1.LogicalCluster)
 		after, _ := obj.(*corev1alpha1.LogicalCluster)
 		if becomes(before, after, marked) {
 			// Watches of all clusters start again as well: they see this one too.
-			w.endAll(logicalcluster.Cluster{Wildcard: true})
-			w.endAll(logicalcluster.Cluster{Name: logicalcluster.Of(after)})
+			w.open.End(logicalcluster.Cluster{Wildcard: true})
+			w.open.End(logicalcluster.Cluster{Name: logicalcluster.Of(after)})
 		}
 		if becomes(before, after, deleting) {
-			w.endAll(logicalcluster.Cluster{Name: logicalcluster.Of(after)})
+			w.open.End(logicalcluster.Cluster{Name: logicalcluster.Of(after)})
 		}
 		if after == nil {
-			w.endAll(logicalcluster.Cluster{Name: logicalcluster.Of(before)})
+			w.open.End(logicalcluster.Cluster{Name: logicalcluster.Of(before)})
 		}
 	})
 	return w
@@ -64,9 +59,8 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 			next.ServeHTTP(rw, r)
 			return
 		}
-		ctx, end := context.WithCancel(ctx)
+		ctx, end := w.open.Begin(ctx, cluster)
 		defer end()
-		defer w.add(cluster, &openWatch{end})()
 		if !cluster.Wildcard && isInactive(w.clusters, cluster.Name) {
 			end() // it went out of service after the request was let in, and before the watch was remembered
 		}
@@ -81,30 +75,4 @@ func ends(ctx context.Context) bool {
 	}
 	u, ok := request.UserFrom(ctx)
 	return !ok || u.GetName() != user.APIServerUser
-}
-
-// add remembers a watch until the function that it returns is called.
-func (w *Watches) add(cluster logicalcluster.Cluster, watch *openWatch) (remove func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.open[cluster] == nil {
-		w.open[cluster] = map[*openWatch]struct{}{}
-	}
-	w.open[cluster][watch] = struct{}{}
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.open[cluster], watch)
-		if len(w.open[cluster]) == 0 {
-			delete(w.open, cluster)
-		}
-	}
-}
-
-func (w *Watches) endAll(cluster logicalcluster.Cluster) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for watch := range w.open[cluster] {
-		watch.end()
-	}
 }

@@ -1,30 +1,25 @@
 package mount
 
 import (
-	"context"
 	"net/http"
-	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/underway"
 )
 
 // connections ends the requests that are on their way through a mount, watches above all, when that leads somewhere else or
 // nowhere. It knows the mounts that requests are on their way through, and no other.
 type connections struct {
 	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
-
-	mu   sync.Mutex
-	open map[informers.Key]map[*connection]struct{}
+	open       underway.Requests[informers.Key] // by workspace
 }
 
-type connection struct{ end context.CancelFunc }
-
 func newConnections(workspaces informers.Lister[*tenancyv1alpha1.Workspace]) *connections {
-	c := &connections{workspaces: workspaces, open: map[informers.Key]map[*connection]struct{}{}}
+	c := &connections{workspaces: workspaces}
 	workspaces.AddHandler(func(old, obj runtime.Object) {
 		before, _ := old.(*tenancyv1alpha1.Workspace)
 		after, _ := obj.(*tenancyv1alpha1.Workspace)
@@ -32,7 +27,7 @@ func newConnections(workspaces informers.Lister[*tenancyv1alpha1.Workspace]) *co
 			return
 		}
 		if key, err := informers.KeyOf(before); err == nil {
-			c.endAll(key)
+			c.open.End(key)
 		}
 	})
 	return c
@@ -46,32 +41,8 @@ func leadsTo(ws *tenancyv1alpha1.Workspace, url string) bool {
 // follow returns a request that ends with its mount, and what must be called when it has ended. It is false if the mount
 // has changed since the request was led there.
 func (c *connections) follow(r *http.Request, t target) (followed *http.Request, done func(), ok bool) {
-	ctx, end := context.WithCancel(r.Context())
-	opened := &connection{end}
-	c.mu.Lock()
-	if c.open[t.workspace] == nil {
-		c.open[t.workspace] = map[*connection]struct{}{}
-	}
-	c.open[t.workspace][opened] = struct{}{}
-	c.mu.Unlock()
-	done = func() {
-		end()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.open[t.workspace], opened)
-		if len(c.open[t.workspace]) == 0 {
-			delete(c.open, t.workspace)
-		}
-	}
+	ctx, done := c.open.Begin(r.Context(), t.workspace)
 	// Whatever changes from here on ends the request.
 	ws, err := c.workspaces.Get(t.workspace.Cluster, "", t.workspace.Name)
 	return r.WithContext(ctx), done, err == nil && leadsTo(ws, t.url)
-}
-
-func (c *connections) endAll(key informers.Key) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for opened := range c.open[key] {
-		opened.end()
-	}
 }

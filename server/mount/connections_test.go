@@ -68,7 +68,7 @@ func TestRequestsEndWithTheMountThatTheyGoThrough(t *testing.T) {
 		<-seen
 		r := httptest.NewRequest(http.MethodGet, "/api", nil)
 		followed, done, ok := c.follow(r, target{workspace: mountKey, url: "https://a"})
-		if !ok || followed.Context().Err() != nil || len(c.open) != 1 {
+		if !ok || followed.Context().Err() != nil || c.open.Len() != 1 {
 			t.Fatalf("%s: it does not begin", name)
 		}
 		test.change(events)
@@ -86,8 +86,8 @@ func TestRequestsEndWithTheMountThatTheyGoThrough(t *testing.T) {
 		} else {
 			again()
 		}
-		if len(c.open) != 0 {
-			t.Errorf("%s: %d mounts are remembered", name, len(c.open))
+		if n := c.open.Len(); n != 0 {
+			t.Errorf("%s: %d mounts are remembered", name, n)
 		}
 		stop()
 	}

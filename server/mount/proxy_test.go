@@ -204,7 +204,7 @@ func TestAWatchEndsWell(t *testing.T) {
 	if line, err := reader.ReadString('\n'); line != "an event\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	proxy.connections.endAll(mountKey)
+	proxy.connections.open.End(mountKey)
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
 		t.Errorf("after the end: %q, %v", rest, err)
 	}
