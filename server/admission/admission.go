@@ -107,7 +107,7 @@ type noConfiguration struct{}
 func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
 var (
-	logicalClusterResource = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource()
+	logicalClusterResource = corev1alpha1.Resource("logicalclusters")
 	definitionResource     = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
 	namespaceResource      = schema.GroupResource{Resource: "namespaces"}
 )

@@ -17,7 +17,7 @@ var _ admission.MutationInterface = shardDefaults{}
 
 // Admit implements admission.MutationInterface.
 func (shardDefaults) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != corev1alpha1.SchemeGroupVersion.WithResource("shards").GroupResource() || a.GetSubresource() != "" {
+	if a.GetResource().GroupResource() != corev1alpha1.Resource("shards") || a.GetSubresource() != "" {
 		return nil
 	}
 	u, ok := a.GetObject().(*unstructured.Unstructured)

@@ -27,7 +27,7 @@ func SystemOf(resources []schema.GroupResource) System {
 	for _, r := range resources {
 		if systemGroups[r.Group] {
 			s[r] = r.Group
-		} else if r == corev1alpha1.SchemeGroupVersion.WithResource("shards").GroupResource() {
+		} else if r == corev1alpha1.Resource("shards") {
 			s[r] = r.String()
 		}
 	}

@@ -34,7 +34,7 @@ func WithRefusal(next http.Handler, clusters Lister, own func(*http.Request) boo
 			next.ServeHTTP(w, r)
 			return
 		}
-		refusal := apierrors.NewForbidden(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource(), string(cluster.Name),
+		refusal := apierrors.NewForbidden(corev1alpha1.Resource("logicalclusters"), string(cluster.Name),
 			errors.New("logical cluster is marked inactive"))
 		responsewriters.ErrorNegotiated(refusal, s, schema.GroupVersion{Version: "v1"}, w, r)
 	})

@@ -32,7 +32,7 @@ const pause = time.Second
 const ownerBinding = "workspace-admin"
 
 var (
-	logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource()
+	logicalClusters = corev1alpha1.Resource("logicalclusters")
 	bindings        = schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}
 )
 

@@ -24,7 +24,7 @@ import (
 
 var (
 	workspaces      = tenancyv1alpha1.Resource("workspaces")
-	logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource()
+	logicalClusters = corev1alpha1.Resource("logicalclusters")
 )
 
 // Options returns base for custom resources, with the logical cluster of a Workspace stored by the request that creates

@@ -16,8 +16,8 @@ import (
 
 // compressedResources are those of which every workspace has an object: a tenth of their JSON is what they do not have in common.
 var compressedResources = map[schema.GroupResource]bool{
-	tenancyv1alpha1.Resource("workspaces"):                                          true,
-	corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters").GroupResource(): true,
+	tenancyv1alpha1.Resource("workspaces"):   true,
+	corev1alpha1.Resource("logicalclusters"): true,
 }
 
 // dictionary is what compressed objects have in common. What is stored can be read with the dictionary of then only: another
