@@ -98,6 +98,9 @@ type attributesOf struct {
 
 func (a attributesOf) GetUser() user.Info { return a.user }
 
+// As returns the attributes of a request as if another user made it.
+func As(u user.Info, a authorizer.Attributes) authorizer.Attributes { return attributesOf{a, u} }
+
 // guarded are the groups that nobody may take on who is not a member.
 var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper, AdminGroup, user.AllAuthenticated)
 
@@ -106,9 +109,14 @@ func isImpersonation(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() && (a.GetVerb() == "impersonate" || strings.HasPrefix(a.GetVerb(), "impersonate:"))
 }
 
-// IsGuarded tells whether nobody may take on a group who is not a member. The name by which policies of exports speak of a group is
+// isGuarded tells whether nobody may take on a group who is not a member. The name by which policies of exports speak of a group is
 // as good as the group.
-func IsGuarded(group string) bool { return guarded.Has(withoutPrefix(group)) }
+func isGuarded(group string) bool { return guarded.Has(withoutPrefix(group)) }
+
+// Unguarded returns those of the groups of a user that let nobody do more than users do.
+func Unguarded(groups []string) []string {
+	return slices.DeleteFunc(slices.Clone(groups), func(group string) bool { return isGuarded(group) && group != user.AllAuthenticated })
+}
 
 func withoutPrefix(name string) string {
 	for strings.HasPrefix(name, BindingPrefix) {
@@ -143,7 +151,7 @@ func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (author
 		}
 	}
 	for _, group := range wanted {
-		if IsGuarded(group) && !slices.Contains(held, withoutPrefix(group)) {
+		if isGuarded(group) && !slices.Contains(held, withoutPrefix(group)) {
 			return deny, "impersonation is not allowed for the requestor", false, nil
 		}
 	}

@@ -40,11 +40,8 @@ const (
 	patience, interval = 5 * time.Second, 50 * time.Millisecond
 )
 
-// The extra information of users that says where they are somebody.
-const (
-	scopesExtra  = "authentication.kcp.io/scopes"
-	clusterExtra = "authentication.kcp.io/cluster-name"
-)
+// clusterExtra is the extra information of users that says where they are somebody.
+const clusterExtra = "authentication.kcp.io/cluster-name"
 
 // Issuers is an authenticator.Token. The cluster of a request must be in its context.
 type Issuers struct {
@@ -136,9 +133,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 	if reserved(u.GetName()) {
 		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
 	}
-	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{
-		scopesExtra: {"cluster:" + string(cluster)}, clusterExtra: {string(cluster)},
-	}}
+	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{clusterExtra: {string(cluster)}}}
 	for _, group := range u.GetGroups() {
 		if !reserved(group) {
 			confined.Groups = append(confined.Groups, group)
@@ -150,7 +145,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 			confined.Extra[key] = values
 		}
 	}
-	return &authenticator.Response{User: confined, Audiences: response.Audiences}, true, nil
+	return &authenticator.Response{User: authorization.InClusterOnly(confined, cluster), Audiences: response.Audiences}, true, nil
 }
 
 // reserved tells whether only the server gives a name.

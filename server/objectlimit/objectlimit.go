@@ -21,15 +21,13 @@ import (
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // pause is the least time between two counts of a full cluster.
 const pause = time.Second
-
-// The object by which the owner of a workspace may enter it.
-const ownerBinding = "workspace-admin"
 
 var (
 	logicalClusters = corev1alpha1.Resource("logicalclusters")
@@ -192,7 +190,7 @@ func (l *Limits) Deleted(cluster logicalcluster.Name, resource schema.GroupResou
 // isExempt tells whether an object is stored even in a full cluster: without it nobody could clear the cluster up.
 func isExempt(ctx context.Context, resource schema.GroupResource, name string) bool {
 	who, ok := request.UserFrom(ctx)
-	return !ok || who.GetName() == user.APIServerUser || resource == logicalClusters || (resource == bindings && name == ownerBinding)
+	return !ok || who.GetName() == user.APIServerUser || resource == logicalClusters || (resource == bindings && name == authorization.OwnersBindingName)
 }
 
 // tally returns that of a cluster, nil if there is none and none is to be made.

@@ -20,6 +20,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -140,7 +141,7 @@ func TestAFullClusterTakesNothing(t *testing.T) {
 	}
 	for what, err := range map[string]error{
 		"an event": s.store(alice, events, "x"), "the server": s.store(server, configMaps, "x"), "the LogicalCluster": s.store(alice, logicalClusters, "cluster"),
-		"the binding of the owner": s.store(alice, bindings, ownerBinding), "another cluster": s.store(as("alice", "free"), configMaps, "x"),
+		"the binding of the owner": s.store(alice, bindings, authorization.OwnersBindingName), "another cluster": s.store(as("alice", "free"), configMaps, "x"),
 		"no user": s.store(logicalcluster.WithName(t.Context(), "full"), configMaps, "x"),
 	} {
 		if err != nil {

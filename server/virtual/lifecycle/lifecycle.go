@@ -153,7 +153,7 @@ func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Re
 		selectors = append(selectors, given)
 	}
 	query.Set("labelSelector", strings.Join(selectors, ","))
-	ctx := request.WithUser(logicalcluster.WithWildcard(r.Context()), system(authorization.ExternalAdminGroup))
+	ctx := request.WithUser(logicalcluster.WithWildcard(r.Context()), system)
 	inner := r.WithContext(ctx)
 	u := *r.URL
 	u.RawQuery = query.Encode()
@@ -174,9 +174,9 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 	case !info.IsResourceRequest:
 		next.ServeHTTP(w, r.WithContext(ctx))
 	case isLogicalCluster && slices.Contains([]string{"get", "list", "watch"}, info.Verb):
-		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, system(authorization.ExternalAdminGroup))))
+		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, system)))
 	case isLogicalCluster && info.Subresource == "status" && (info.Verb == "update" || info.Verb == "patch"):
-		ctx = request.WithUser(v.stage.own(ctx, v.id), system(authorization.ExternalAdminGroup))
+		ctx = request.WithUser(v.stage.own(ctx, v.id), system)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	case isLogicalCluster:
 		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
@@ -219,7 +219,7 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 		refused("the workspace has no owner to act for")
 		return
 	}
-	decision, reason, err := v.Authorizer.Authorize(ctx, asUser{attributes, owner})
+	decision, reason, err := v.Authorizer.Authorize(ctx, authorization.As(owner, attributes))
 	if err != nil || decision != authorizer.DecisionAllow {
 		refused("the owner may not do this: " + reason)
 		return
@@ -233,12 +233,7 @@ func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 		return nil
 	}
 	by := lc.Spec.CreatedBy
-	owner := &user.DefaultInfo{Name: by.Username, UID: by.UID, Extra: map[string][]string{}}
-	for _, group := range by.Groups {
-		if !authorization.IsGuarded(group) || group == user.AllAuthenticated {
-			owner.Groups = append(owner.Groups, group)
-		}
-	}
+	owner := &user.DefaultInfo{Name: by.Username, UID: by.UID, Groups: authorization.Unguarded(by.Groups), Extra: map[string][]string{}}
 	for key, values := range by.Extra {
 		owner.Extra[key] = values
 	}
@@ -246,15 +241,5 @@ func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 	return authorization.InClusterOnly(owner, logicalcluster.Of(lc))
 }
 
-// asUser are attributes of a request by somebody else.
-type asUser struct {
-	authorizer.Attributes
-	user user.Info
-}
-
-func (a asUser) GetUser() user.Info { return a.user }
-
 // system is the server, as it acts for the controllers of types.
-func system(group string) user.Info {
-	return &user.DefaultInfo{Name: "system:kcp:virtual-workspace", Groups: []string{group, user.AllAuthenticated}}
-}
+var system = &user.DefaultInfo{Name: "system:kcp:virtual-workspace", Groups: []string{authorization.ExternalAdminGroup, user.AllAuthenticated}}

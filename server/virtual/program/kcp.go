@@ -121,15 +121,8 @@ func (t actor) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
-	for _, group := range u.GetGroups() {
-		if !authorization.IsGuarded(group) || group == user.AllAuthenticated {
-			as.Groups = append(as.Groups, group)
-		}
-	}
-	for key, values := range u.GetExtra() {
-		as.Extra[key] = values
-	}
+	as := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Groups: authorization.Unguarded(u.GetGroups()), Extra: map[string][]string{}}
+	maps.Copy(as.Extra, u.GetExtra())
 	as.Extra[authorization.WarrantKey] = append(slices.Clone(as.Extra[authorization.WarrantKey]), string(warrant))
 	return transport.NewImpersonatingRoundTripper(as, t.next).RoundTrip(r)
 }
