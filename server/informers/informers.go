@@ -102,7 +102,7 @@ func New(resource schema.GroupVersionResource, example runtime.Object, lw cache.
 		resource: resource,
 		store:    indexed{indexer},
 		indexer:  indexer,
-		lw:       pagedList{lw},
+		lw:       PagedList{lw},
 		example:  example,
 		synced:   make(chan struct{}),
 	}
@@ -118,7 +118,7 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	return &Informer{
 		resource:  resource,
 		store:     packed,
-		lw:        packedList{pagedList{lw}, packed, transform},
+		lw:        packedList{PagedList{lw}, packed, transform},
 		example:   example,
 		transform: transform,
 		synced:    make(chan struct{}),
@@ -304,8 +304,9 @@ func (s *deliveringStore) deliver(key string, old, obj runtime.Object) {
 	}
 }
 
-// pagedList makes the reflector fill the store by list. Its streaming alternative collects objects by namespace and
-// name, and would merge those of different clusters.
-type pagedList struct{ cache.ListerWatcher }
+// PagedList makes a reflector fill its store by list. The streaming alternative collects objects by namespace and name, and
+// would merge those of different clusters.
+type PagedList struct{ cache.ListerWatcher }
 
-func (pagedList) IsWatchListSemanticsUnSupported() bool { return true }
+// IsWatchListSemanticsUnSupported tells the reflector.
+func (PagedList) IsWatchListSemanticsUnSupported() bool { return true }

@@ -69,10 +69,15 @@ func newPacked(example runtime.Object) (*packed, error) {
 	return &packed{codec: codec, seed: maphash.MakeSeed(), objects: map[string]string{}}, err
 }
 
-func (s *packed) get(key string) (runtime.Object, bool) {
+func (s *packed) data(key string) (string, bool) {
 	s.mu.RLock()
+	defer s.mu.RUnlock()
 	data, ok := s.objects[key]
-	s.mu.RUnlock()
+	return data, ok
+}
+
+func (s *packed) get(key string) (runtime.Object, bool) {
+	data, ok := s.data(key)
 	if !ok {
 		return nil, false
 	}
@@ -86,9 +91,7 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) peek(key string) (runtime.Object, bool) {
-	s.mu.RLock()
-	data, ok := s.objects[key]
-	s.mu.RUnlock()
+	data, ok := s.data(key)
 	if !ok {
 		return nil, false
 	}
@@ -153,7 +156,7 @@ func (s *packed) unpacked(obj runtime.Object) runtime.Object {
 
 // packedList packs every page of a list when it arrives, so that not all objects are in memory as they are.
 type packedList struct {
-	pagedList
+	PagedList
 	store     *packed
 	transform func(runtime.Object)
 }

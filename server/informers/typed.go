@@ -17,7 +17,7 @@ import (
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 )
 
-// Listers are the resources that the server itself reads. Taking one from Set declares the input.
+// Set are the resources that the server itself reads. Taking one from Set declares the input.
 type Set struct {
 	Namespaces                        Lister[*corev1.Namespace]
 	ServiceAccounts                   Lister[*corev1.ServiceAccount]

@@ -154,14 +154,9 @@ func (c *Collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 			return client.Watch(logicalcluster.WithWildcard(ctx), options)
 		},
 	}
-	cache.NewReflectorWithOptions(pagedList{lw}, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
+	cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
 		RunWithContext(ctx)
 }
-
-// pagedList keeps the reflector from its streaming list, which merges objects of equal names of different clusters.
-type pagedList struct{ cache.ListerWatcher }
-
-func (pagedList) IsWatchListSemanticsUnSupported() bool { return true }
 
 // monitorStore feeds the graph with the events of one resource.
 type monitorStore struct {
