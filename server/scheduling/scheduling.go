@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -113,23 +112,12 @@ func ShardHash(shard string) string {
 // are not waited for, since the first request that enters it takes them.
 func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent := logicalcluster.Of(ws)
-	lc := &corev1alpha1.LogicalCluster{
-		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       corev1alpha1.LogicalClusterName,
-			Finalizers: []string{corev1alpha1.DeletionFinalizer},
-			Annotations: map[string]string{
-				corev1alpha1.PathAnnotation:     s.Tree.Path(parent) + ":" + ws.Name,
-				tenancyv1alpha1.ShardAnnotation: s.ShardName,
-			},
+	lc := s.fresh(name, s.Tree.Path(parent)+":"+ws.Name)
+	lc.Spec = corev1alpha1.LogicalClusterSpec{
+		Owner: &corev1alpha1.LogicalClusterOwner{
+			APIVersion: tenancyv1alpha1.SchemeGroupVersion.String(), Resource: "workspaces", Name: ws.Name, Cluster: string(parent), UID: ws.UID,
 		},
-		Spec: corev1alpha1.LogicalClusterSpec{
-			Owner: &corev1alpha1.LogicalClusterOwner{
-				APIVersion: tenancyv1alpha1.SchemeGroupVersion.String(), Resource: "workspaces", Name: ws.Name, Cluster: string(parent), UID: ws.UID,
-			},
-			CreatedBy: Owner(ws),
-		},
-		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: s.ExternalURL + "/clusters/" + string(name)},
+		CreatedBy: Owner(ws),
 	}
 	if groups := ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
 		lc.Annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
@@ -145,7 +133,17 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 
 // Unowned returns the LogicalCluster of a workspace that no Workspace stands for, in the state in which it is stored first.
 func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name, path string) (*corev1alpha1.LogicalCluster, error) {
-	lc := &corev1alpha1.LogicalCluster{
+	lc := s.fresh(name, path)
+	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
+		return nil, err
+	}
+	begin(lc)
+	return lc, nil
+}
+
+// fresh returns a LogicalCluster of which no more is known than where it is.
+func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
+	return &corev1alpha1.LogicalCluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: corev1alpha1.LogicalClusterName, Finalizers: []string{corev1alpha1.DeletionFinalizer},
@@ -153,11 +151,6 @@ func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logi
 		},
 		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: s.ExternalURL + "/clusters/" + string(name)},
 	}
-	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
-		return nil, err
-	}
-	begin(lc)
-	return lc, nil
 }
 
 // settleType writes into a LogicalCluster what its type, as seen from a cluster, asks for.
@@ -238,7 +231,7 @@ func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Na
 	ws.Spec.Cluster = string(name)
 	ws.Spec.URL = s.ExternalURL + "/clusters/" + lc.Annotations[corev1alpha1.PathAnnotation]
 	if shard, err := s.Shards.Get(logicalcluster.Root, "", s.ShardName); err == nil && shard.Labels["region"] != "" {
-		setLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
+		metav1.SetMetaDataLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
 	}
 	SetCondition(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
 	s.Mirror(ws, lc)
@@ -266,14 +259,7 @@ func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Logic
 		Shrink(ws)
 	}
 	SetCondition(&ws.Status.Conditions, initialized)
-	setLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
-}
-
-func setLabel(m *metav1.ObjectMeta, key, value string) {
-	if m.Labels == nil {
-		m.Labels = map[string]string{}
-	}
-	m.Labels[key] = value
+	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }
 
 // SetCondition puts a condition in its place; the time of its transition is now if its status has changed.
@@ -290,9 +276,6 @@ func SetCondition(conditions *[]corev1alpha1.Condition, wanted corev1alpha1.Cond
 	}
 	*conditions = append(*conditions, wanted)
 }
-
-// IsNotFound tells whether a type is missing, so that a later attempt may find it.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
 // MarkDeleted lets a LogicalCluster be deleted, as a request to delete it would. It is a change for storage.Typed.
 func MarkDeleted(obj runtime.Object) error {

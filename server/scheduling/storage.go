@@ -30,7 +30,7 @@ var (
 // Options returns base for custom resources, with the logical cluster of a Workspace stored by the request that creates
 // the Workspace. What cannot be decided by then is left to the controller of workspaces.
 func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	return kcpstorage.OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil || (resource != workspaces && resource != logicalClusters) {
 			return options, err
@@ -49,12 +49,6 @@ func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsG
 		}
 		return options, nil
 	})
-}
-
-type optionsGetter func(schema.GroupResource, runtime.Object) (generic.RESTOptions, error)
-
-func (g optionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	return g(resource, example)
 }
 
 // workspaceStorage stores the LogicalCluster of a new Workspace together with the Workspace: there is never one without

@@ -67,7 +67,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 
 // BuiltIn returns base for built-in types, with their objects stored below the cluster of each request's context.
 func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	return OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil {
 			return options, err
@@ -94,7 +94,7 @@ func (b *Backend) All(base generic.RESTOptionsGetter) generic.RESTOptionsGetter 
 }
 
 func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
-	return optionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	return OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
 		if err != nil {
 			return options, err
@@ -105,9 +105,11 @@ func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.
 	})
 }
 
-type optionsGetter func(schema.GroupResource, runtime.Object) (generic.RESTOptions, error)
+// OptionsGetter is a generic.RESTOptionsGetter.
+type OptionsGetter func(schema.GroupResource, runtime.Object) (generic.RESTOptions, error)
 
-func (g optionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (g OptionsGetter) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	return g(resource, example)
 }
 
