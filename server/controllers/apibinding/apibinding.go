@@ -3,6 +3,7 @@
 package apibinding
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -136,10 +137,7 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 		live.Status, live.Annotations = *status, r.annotated(live)
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 func condition(status *apisv1alpha2.APIBindingStatus, kind string, problem error, reason string) {
@@ -207,14 +205,14 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 	from := logicalcluster.Of(export)
 	if replaced(status, from) {
 		condition(status, apisv1alpha2.APIBindingExportValid,
-			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again", r.pathOf(reference, from)),
+			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again", cmp.Or(reference.Path, string(from))),
 			apisv1alpha2.ReasonAPIExportInvalidReference)
 		return nil
 	}
 	status.APIExportClusterName = string(from)
 	status.ExportPermissionClaims = export.Spec.PermissionClaims
 	if export.Status.IdentityHash == "" {
-		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", r.pathOf(reference, from), export.Name), apisv1alpha2.ReasonMissingIdentityHash)
+		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", cmp.Or(reference.Path, string(from)), export.Name), apisv1alpha2.ReasonMissingIdentityHash)
 		return nil
 	}
 	wanted, err := r.wanted(from, export)
@@ -245,13 +243,6 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 // is gone. What was granted was granted to that one.
 func replaced(status *apisv1alpha2.APIBindingStatus, from logicalcluster.Name) bool {
 	return isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) && status.APIExportClusterName != string(from)
-}
-
-func (r *reconciler) pathOf(reference *apisv1alpha2.ExportBindingReference, cluster logicalcluster.Name) string {
-	if reference.Path != "" {
-		return reference.Path
-	}
-	return string(cluster)
 }
 
 // offer is a resource of an export, and the definition that its schema stands for. The objects of a virtual one are the provider's.

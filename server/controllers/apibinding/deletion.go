@@ -84,13 +84,8 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
 	version := ""
 	for _, i := range r.Serves(key.Cluster) {
-		if i.Key() != customresources.ResourceName(resource.Resource, resource.Group) || i.Identity != resource.Schema.IdentityHash {
-			continue
-		}
-		for _, v := range i.CRD.Spec.Versions {
-			if v.Served && (version == "" || v.Storage) {
-				version = v.Name
-			}
+		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) && i.Identity == resource.Schema.IdentityHash {
+			version = instances.Version(i.CRD)
 		}
 	}
 	if version == "" {

@@ -11,6 +11,7 @@ import (
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -55,11 +56,8 @@ func (r *reconciler) keepAgain(ctx context.Context, name string) error {
 // keepConversion keeps the rules of a schema, as they are now. Those of a provider who is gone stay.
 func (r *reconciler) keepConversion(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
 	rules, err := r.Set.APIConversions.Get(logicalcluster.Of(s), "", s.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	name := string(s.UID)
 	kept, err := r.Set.APIConversions.Get(logicalcluster.SystemBoundCRDs, "", name)

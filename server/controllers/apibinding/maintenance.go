@@ -10,6 +10,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -41,10 +42,7 @@ func (r *reconciler) maintain(ctx context.Context, binding *apisv1alpha2.APIBind
 		}
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		err = nil
-	}
-	return true, err
+	return true, controller.IgnoreNotFound(err)
 }
 
 // remake makes a binding again that its workspace type maintains, and one that every cluster has.

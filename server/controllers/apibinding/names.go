@@ -10,6 +10,7 @@ import (
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -58,10 +59,7 @@ func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv
 		if err != nil {
 			return err
 		}
-		if live.Annotations == nil {
-			live.Annotations = map[string]string{}
-		}
-		live.Annotations[apisv1alpha2.ResourceBindingsAnnotation] = string(content)
+		metav1.SetMetaDataAnnotation(&live.ObjectMeta, apisv1alpha2.ResourceBindingsAnnotation, string(content))
 		return nil
 	})
 	return taken, err

@@ -66,11 +66,8 @@ func reference(export *apisv1alpha2.APIExport) corev1.SecretReference {
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	export, err := r.Set.APIExports.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil || export.DeletionTimestamp != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	ref := reference(export)
 	secret, err := identity.Secret(ctx, r.Kube, ref, export.Name, export.Status.IdentityHash)
@@ -91,10 +88,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return nil
 	})
 	if err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	return r.ensureSlice(ctx, export)
 }

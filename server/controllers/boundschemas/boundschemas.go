@@ -9,6 +9,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
 
@@ -170,10 +171,7 @@ func (r *reconciler) mark(ctx context.Context, key informers.Key, since string) 
 			delete(live.Annotations, apisv1alpha2.UnusedSinceAnnotation)
 			return nil
 		}
-		if live.Annotations == nil {
-			live.Annotations = map[string]string{}
-		}
-		live.Annotations[apisv1alpha2.UnusedSinceAnnotation] = since
+		metav1.SetMetaDataAnnotation(&live.ObjectMeta, apisv1alpha2.UnusedSinceAnnotation, since)
 		return nil
 	}))
 }

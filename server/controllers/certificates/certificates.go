@@ -69,11 +69,8 @@ func (c *Cleaner) enqueueDue() {
 
 func (c *Cleaner) reconcile(ctx context.Context, key informers.Key) error {
 	csr, err := c.set.CertificateSigningRequests.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	reason := reasonToRemove(csr, c.clock.Now())
 	if reason == "" {

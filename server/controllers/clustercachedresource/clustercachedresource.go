@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -117,11 +116,8 @@ func (c *Controller) Relisted(resource schema.GroupVersionResource) {
 
 func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	resource, err := c.in.Set.ClusterCachedResources.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	if resource.DeletionTimestamp != nil {
 		return c.release(ctx, resource)
@@ -152,10 +148,7 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 		describe(&live.Status, problem, condition.Status == metav1.ConditionTrue, count)
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 // problem is why nobody can be shown the objects.
@@ -235,11 +228,8 @@ func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.Cluste
 		})
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	return c.in.Stored.Release(ctx, resource.Name, resource.UID, cachev1alpha1.ClusterCachedResourceFinalizer,
 		func() runtime.Object { return &cachev1alpha1.ClusterCachedResource{} })

@@ -10,7 +10,6 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,11 +23,8 @@ import (
 func New(set *informers.Set, kube kubernetes.Interface) *controller.Controller {
 	c := controller.New("clusterroleaggregation", 2, func(ctx context.Context, key informers.Key) error {
 		role, err := set.ClusterRoles.Get(key.Cluster, "", key.Name)
-		if apierrors.IsNotFound(err) || (err == nil && role.AggregationRule == nil) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || role.AggregationRule == nil {
+			return controller.IgnoreNotFound(err)
 		}
 		all, err := set.ClusterRoles.List(key.Cluster)
 		if err != nil {

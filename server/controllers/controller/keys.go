@@ -1,8 +1,6 @@
 package controller
 
 import (
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +58,3 @@ func Every(i *informers.Informer) func(runtime.Object) []informers.Key {
 		return keys
 	}
 }
-
-// Seconds returns n seconds.
-func Seconds(n int64) time.Duration { return time.Duration(n) * time.Second }

@@ -173,12 +173,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 }
 
 func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (remaining bool, err error) {
-	version := ""
-	for _, v := range crd.Spec.Versions {
-		if v.Served && (version == "" || v.Storage) {
-			version = v.Name
-		}
-	}
+	version := instances.Version(crd)
 	if version == "" || !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		return false, nil // nothing could ever be stored, or nothing can be reached
 	}

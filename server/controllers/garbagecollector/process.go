@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+
+	"github.com/kcplane/kcp/server/controllers/controller"
 )
 
 // client returns what reaches an object in a version that its cluster serves: that in which all clusters are watched may be one
@@ -31,11 +33,8 @@ func (c *Collector) process(ctx context.Context, o object) error {
 		return err
 	}
 	live, err := client.Get(ctx, o.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	if live.DeletionTimestamp != nil {
 		switch {
@@ -197,10 +196,7 @@ func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObj
 		return err
 	}
 	_, err = client.Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 func (c *Collector) delete(ctx context.Context, o object, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
@@ -210,8 +206,5 @@ func (c *Collector) delete(ctx context.Context, o object, live *metav1.PartialOb
 		return err
 	}
 	err = client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,17 @@ import (
 
 // counted is how many objects are counted one by one.
 const counted = 500
+
+// Version returns the version of a definition in which objects are deleted: any that is served, and that of the storage if it is.
+func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
+	version := ""
+	for _, v := range crd.Spec.Versions {
+		if v.Served && (version == "" || v.Storage) {
+			version = v.Name
+		}
+	}
+	return version
+}
 
 // Delete deletes every object of a resource in the cluster of ctx, and returns how many wait for their finalizers.
 func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, options metav1.DeleteOptions) (left int, err error) {

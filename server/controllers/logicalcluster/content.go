@@ -12,12 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/discovery"
 )
-
-// contentDeleted is the condition that says what is left of a cluster that is being deleted.
-const contentDeleted = "WorkspaceContentDeleted"
 
 // parallelDeletions bounds the collections of one cluster that are deleted at a time.
 const parallelDeletions = 8
@@ -111,16 +109,16 @@ func ignoreGone(err error) error {
 
 // inProgress tells that it is too early to say what is left.
 var inProgress = corev1alpha1.Condition{
-	Type: contentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain", Message: "what it holds is being deleted",
+	Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain", Message: "what it holds is being deleted",
 }
 
 // contentCondition tells what is left.
 func contentCondition(remaining []string) corev1alpha1.Condition {
 	if len(remaining) == 0 {
-		return corev1alpha1.Condition{Type: contentDeleted, Status: metav1.ConditionTrue}
+		return corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionTrue}
 	}
 	return corev1alpha1.Condition{
-		Type: contentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
+		Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
 		Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 	}
 }

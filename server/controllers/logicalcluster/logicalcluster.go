@@ -82,11 +82,8 @@ func (r *reconciler) lostNamespace(cluster logicalcluster.Name) {
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	lc, err := r.Set.LogicalClusters.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil || r.settled(lc) {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	if orphan, err := r.orphan(ctx, key, lc); orphan || err != nil {
 		return err

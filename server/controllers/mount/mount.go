@@ -135,11 +135,8 @@ func (c *Controller) Relisted(resource schema.GroupVersionResource) {
 
 func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	ws, err := c.Set.Workspaces.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) || (err == nil && (ws.Spec.Mount == nil || ws.DeletionTimestamp != nil)) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || ws.Spec.Mount == nil || ws.DeletionTimestamp != nil {
+		return controller.IgnoreNotFound(err)
 	}
 	seen, err := c.look(ctx, ws.Spec.Mount.Reference)
 	if err != nil {
@@ -151,10 +148,7 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 		}
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 // look reads the object that a workspace is mounted from.

@@ -41,8 +41,5 @@ func (o observation) show(ws *tenancyv1alpha1.Workspace) {
 		scheduling.Shrink(ws)
 	}
 	scheduling.SetCondition(&ws.Status.Conditions, ready)
-	if ws.Labels == nil {
-		ws.Labels = map[string]string{}
-	}
-	ws.Labels[corev1alpha1.PhaseLabel] = string(ws.Status.Phase)
+	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }

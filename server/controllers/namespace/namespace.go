@@ -5,9 +5,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
@@ -30,11 +30,8 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 	var c *controller.Controller
 	c = controller.New("namespace", 8, func(ctx context.Context, key informers.Key) error {
 		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
-		if apierrors.IsNotFound(err) || (err == nil && namespace.DeletionTimestamp == nil) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || namespace.DeletionTimestamp == nil {
+			return controller.IgnoreNotFound(err)
 		}
 		asked := false
 		discover := func() ([]*metav1.APIResourceList, error) {
@@ -48,7 +45,7 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 		err = deleter.Delete(ctx, key.Name)
 		var remaining *deletion.ResourcesRemainingError
 		if errors.As(err, &remaining) {
-			c.EnqueueAfter(key, controller.Seconds(remaining.Estimate/2+1))
+			c.EnqueueAfter(key, time.Duration(remaining.Estimate/2+1)*time.Second)
 			return nil
 		}
 		return err

@@ -54,11 +54,8 @@ func New(in Inputs) *controller.Controller {
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	set, err := r.Set.PartitionSets.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil || set.DeletionTimestamp != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	shards, err := r.Set.Shards.List(logicalcluster.Root)
 	if err != nil {
@@ -130,8 +127,5 @@ func (r *reconciler) commit(ctx context.Context, set *topologyv1alpha1.Partition
 		}
 		return nil
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }

@@ -6,16 +6,17 @@ package resourcequota
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -83,29 +84,15 @@ func (c *Controller) countingInstances(obj runtime.Object) []informers.Key {
 
 // Run works until ctx ends.
 func (c *Controller) Run(ctx context.Context) {
-	ticker := time.NewTicker(recountInterval)
-	defer ticker.Stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-				c.enqueueAll()
-			}
-		}
-	}()
+	var recounting sync.WaitGroup
+	recounting.Go(func() { wait.UntilWithContext(ctx, c.enqueueAll, recountInterval) })
 	c.Controller.Run(ctx)
-	<-done
+	recounting.Wait()
 }
 
-func (c *Controller) enqueueAll() {
-	for _, obj := range c.set.ResourceQuotas.Indexer().List() {
-		if key, err := informers.KeyOf(obj); err == nil {
-			c.Enqueue(key)
-		}
+func (c *Controller) enqueueAll(context.Context) {
+	for _, key := range controller.Every(c.set.ResourceQuotas.Informer)(nil) {
+		c.Enqueue(key)
 	}
 }
 
@@ -137,11 +124,8 @@ func (c *Controller) Deleted(_ schema.GroupVersionResource, obj metav1.Object) {
 
 func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	quota, err := c.kube.CoreV1().ResourceQuotas(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || (err == nil && quota.DeletionTimestamp != nil) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || quota.DeletionTimestamp != nil {
+		return controller.IgnoreNotFound(err)
 	}
 	used, err := c.count(ctx, quota)
 	if err != nil {
@@ -169,10 +153,7 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	changed := quota.DeepCopy()
 	changed.Status = status
 	_, err = c.kube.CoreV1().ResourceQuotas(key.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 // lower tells whether an amount of a is less than in b.

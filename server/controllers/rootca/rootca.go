@@ -37,11 +37,8 @@ func ConfigMap(namespace string, ca []byte) *corev1.ConfigMap {
 func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.Controller {
 	c := controller.New("rootca", 4, func(ctx context.Context, k informers.Key) error {
 		namespace, err := set.Namespaces.Get(k.Cluster, "", k.Name)
-		if apierrors.IsNotFound(err) || (err == nil && namespace.Status.Phase != corev1.NamespaceActive) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
+			return controller.IgnoreNotFound(err)
 		}
 		configMaps := kube.CoreV1().ConfigMaps(k.Name)
 		current, err := set.ConfigMaps.Get(k.Cluster, k.Name, Name)
@@ -54,10 +51,7 @@ func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *controller.C
 		}
 		changed := current.DeepCopy()
 		changed.Data = map[string]string{key: string(ca)}
-		if changed.Annotations == nil {
-			changed.Annotations = map[string]string{}
-		}
-		changed.Annotations[descriptionAnnotation] = description
+		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, descriptionAnnotation, description)
 		_, err = configMaps.Update(ctx, changed, metav1.UpdateOptions{})
 		return controller.IgnoreGoing(err)
 	})

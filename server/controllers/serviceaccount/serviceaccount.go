@@ -19,11 +19,8 @@ const name = "default"
 func New(set *informers.Set, kube kubernetes.Interface) *controller.Controller {
 	c := controller.New("serviceaccount", 4, func(ctx context.Context, key informers.Key) error {
 		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
-		if apierrors.IsNotFound(err) || (err == nil && namespace.Status.Phase != corev1.NamespaceActive) {
-			return nil
-		}
-		if err != nil {
-			return err
+		if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
+			return controller.IgnoreNotFound(err)
 		}
 		if _, err := set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
 			return err

@@ -64,11 +64,8 @@ func (r *reconciler) secretsOf(account informers.Key) []informers.Key {
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	secret, err := r.set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
-	if apierrors.IsNotFound(err) || (err == nil && secret.DeletionTimestamp != nil) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || secret.DeletionTimestamp != nil {
+		return controller.IgnoreNotFound(err)
 	}
 	account, err := r.kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx, secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

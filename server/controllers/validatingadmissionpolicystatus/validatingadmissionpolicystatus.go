@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
@@ -44,11 +43,8 @@ func New(in Inputs) *controller.Controller {
 // reconcile checks each generation of a policy once, as in Kubernetes: a type that changes later changes no status.
 func (in Inputs) reconcile(ctx context.Context, key informers.Key) error {
 	policy, err := in.Set.ValidatingAdmissionPolicies.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) || (err == nil && (policy.DeletionTimestamp != nil || policy.Generation <= policy.Status.ObservedGeneration)) {
-		return nil
-	}
-	if err != nil {
-		return err
+	if err != nil || policy.DeletionTimestamp != nil || policy.Generation <= policy.Status.ObservedGeneration {
+		return controller.IgnoreNotFound(err)
 	}
 	mapper, err := in.RESTMapper(ctx)
 	if err != nil {
@@ -57,10 +53,7 @@ func (in Inputs) reconcile(ctx context.Context, key informers.Key) error {
 	checker := validating.TypeChecker{SchemaResolver: in.Schemas(key.Cluster), RestMapper: mapper}
 	_, err = in.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().
 		ApplyStatus(ctx, status(policy, checker.Check(policy)), metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+	return controller.IgnoreNotFound(err)
 }
 
 // status returns what the controller says about the current generation of a policy. It refers to that one object: a policy

@@ -34,9 +34,7 @@ type Inputs struct {
 // grace is how long the LogicalCluster of a scheduled workspace may be unknown before the workspace is unavailable.
 const grace = time.Minute
 
-var (
-	resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
-)
+var resource = tenancyv1alpha1.Resource("workspaces")
 
 type reconciler struct {
 	Inputs
@@ -79,18 +77,15 @@ func New(in Inputs) *controller.Controller {
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	ws, err := r.Set.Workspaces.Get(key.Cluster, "", key.Name)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return controller.IgnoreNotFound(err)
 	}
 	lc, err := r.logicalCluster(ws)
 	if err != nil || r.settled(ws, lc) {
 		return err
 	}
 	if ws.DeletionTimestamp != nil {
-		return ignoreGone(r.remove(ctx, ws, lc))
+		return controller.IgnoreNotFound(r.remove(ctx, ws, lc))
 	}
 	if expected(ws, lc) {
 		r.controller.EnqueueAfter(key, time.Second)
@@ -98,7 +93,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	live := &tenancyv1alpha1.Workspace{}
 	if err := r.Workspaces.Get(ctx, key.Name, live); err != nil {
-		return ignoreGone(err)
+		return controller.IgnoreNotFound(err)
 	}
 	wanted := live.DeepCopy()
 	switch {
@@ -116,7 +111,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil {
 		return err
 	}
-	return ignoreGone(r.commit(ctx, live, wanted))
+	return controller.IgnoreNotFound(r.commit(ctx, live, wanted))
 }
 
 func (r *reconciler) url(lc *corev1alpha1.LogicalCluster) string {
@@ -176,7 +171,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	switch {
 	case err == nil && shard != r.Scheduler.ShardName:
 		impossible.Reason = "shard " + shard + " cannot be reached from here"
-	case err != nil && !asUnschedulable(err, &impossible):
+	case err != nil && !errors.As(err, &impossible):
 		return err
 	case err == nil && name == "":
 		// The intention is stored first, so that after a crash the same logical cluster is made, and no second one.
@@ -211,12 +206,6 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	}
 	r.Scheduler.Settle(ws, name, lc)
 	return nil
-}
-
-func asUnschedulable(err error, into *scheduling.UnschedulableError) bool {
-	found, ok := err.(scheduling.UnschedulableError)
-	*into = found
-	return ok
 }
 
 // create stores the LogicalCluster of a workspace. If its name is taken, the workspace is left without one.
@@ -257,7 +246,7 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 	case lc == nil && !held:
 		return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
 			if live := obj.(*tenancyv1alpha1.Workspace); live.UID != ws.UID || !slices.Equal(live.Finalizers, ws.Finalizers) {
-				return apierrors.NewConflict(resource.GroupResource(), ws.Name, errChanged)
+				return apierrors.NewConflict(resource, ws.Name, errChanged)
 			}
 			return nil
 		})
@@ -285,10 +274,7 @@ func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster)
 			}
 		}
 	}
-	if ws.Labels == nil {
-		ws.Labels = map[string]string{}
-	}
-	ws.Labels[corev1alpha1.PhaseLabel] = string(ws.Status.Phase)
+	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }
 
 // commit writes wanted over live, unless that has changed meanwhile.
@@ -299,16 +285,9 @@ func (r *reconciler) commit(ctx context.Context, live, wanted *tenancyv1alpha1.W
 	return r.Workspaces.Update(ctx, live.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
 		now := obj.(*tenancyv1alpha1.Workspace)
 		if now.ResourceVersion != live.ResourceVersion {
-			return apierrors.NewConflict(resource.GroupResource(), live.Name, errChanged)
+			return apierrors.NewConflict(resource, live.Name, errChanged)
 		}
 		*now = *wanted.DeepCopy()
 		return nil
 	})
-}
-
-func ignoreGone(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,11 +29,8 @@ var resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes")
 func New(set *informers.Set, client dynamic.Interface) *controller.Controller {
 	c := controller.New("workspacetype", 2, func(ctx context.Context, key informers.Key) error {
 		wt, err := set.WorkspaceTypes.Get(key.Cluster, "", key.Name)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
 		if err != nil {
-			return err
+			return controller.IgnoreNotFound(err)
 		}
 		shards, err := set.Shards.List(logicalcluster.Root)
 		if err != nil {
@@ -55,21 +51,10 @@ func New(set *informers.Set, client dynamic.Interface) *controller.Controller {
 		u := &unstructured.Unstructured{Object: content}
 		u.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"))
 		_, err = client.Resource(resource).UpdateStatus(ctx, u, metav1.UpdateOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
+		return controller.IgnoreNotFound(err)
 	})
 	c.Watch(set.WorkspaceTypes.Informer)
-	c.WatchMapped(set.Shards.Informer, func(runtime.Object) []informers.Key {
-		var keys []informers.Key
-		for _, obj := range set.WorkspaceTypes.Indexer().List() {
-			if key, err := informers.KeyOf(obj); err == nil {
-				keys = append(keys, key)
-			}
-		}
-		return keys
-	})
+	c.WatchMapped(set.Shards.Informer, controller.Every(set.WorkspaceTypes.Informer))
 	return c
 }
 
