@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 const httpsPort = "443"
@@ -53,16 +54,9 @@ func address(u *url.URL) string {
 
 // Check returns the URL that a mount may lead to, and whether that is in this installation, or why it may not.
 func (h *Hosts) Check(text string) (target *url.URL, own bool, err error) {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil:
-		return nil, false, errors.New("it is no URL")
-	case u.Scheme != "https" || u.Hostname() == "":
-		return nil, false, errors.New("it does not begin with https:// and a host")
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, false, errors.New("it has more than a host and a path")
-	case strings.Contains(u.EscapedPath(), "%") || strings.Contains(u.Path, "//") || strings.Contains(u.Path+"/", "/../") || strings.Contains(u.Path+"/", "/./"):
-		return nil, false, errors.New("its path contains an escape, an empty or a relative segment")
+	u, err := outbound.Location(text)
+	if err != nil {
+		return nil, false, err
 	}
 	where := address(u)
 	if h.own.Has(where) {

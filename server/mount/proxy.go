@@ -6,13 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,12 +35,8 @@ const (
 // of its client certificate, and cookies, which are for this host.
 var withheld = []string{"X-Remote-", impersonation, "Cookie"}
 
-const (
-	dialTimeout      = 10 * time.Second
-	handshakeTimeout = 10 * time.Second
-	idleTimeout      = 90 * time.Second
-	idlePerHost      = 25
-)
+// idlePerHost is how many connections to a host are kept.
+const idlePerHost = 25
 
 // Config of a Proxy.
 type Config struct {
@@ -82,12 +76,8 @@ func NewProxy(config Config) (*Proxy, error) {
 }
 
 func newTransports(config *tls.Config) transports {
-	plain := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:     config,
-		TLSHandshakeTimeout: handshakeTimeout, IdleConnTimeout: idleTimeout, MaxIdleConnsPerHost: idlePerHost,
-		ForceAttemptHTTP2: true, DisableCompression: true,
-	}
+	plain := outbound.Transport(config)
+	plain.Proxy, plain.MaxIdleConnsPerHost = http.ProxyFromEnvironment, idlePerHost
 	upgrade := plain.Clone()
 	upgrade.ForceAttemptHTTP2, upgrade.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
 	return transports{plain, upgrade}

@@ -4,12 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"path"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/virtual"
 )
 
@@ -31,18 +31,12 @@ func ParseAllowed(text string) (Allowed, error) {
 	return Allowed{workspace, u}, nil
 }
 
-// parse returns the URL of a virtual workspace. It has no part that could make a request for one object a request for another.
+// parse returns the URL of a virtual workspace.
 func parse(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
+	u, err := outbound.Location(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("it is no URL")
-	case u.Scheme != "https" || u.Hostname() == "":
-		return nil, errors.New("it does not begin with https:// and a host")
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "":
-		return nil, errors.New("it has more than a host and a path")
-	case strings.Contains(u.EscapedPath(), "%") || path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/"):
-		return nil, errors.New("its path contains an escape, an empty or a relative segment")
+		return nil, err
 	case !strings.HasPrefix(u.Path, virtual.Prefix) || strings.Contains(u.Path+"/", "/clusters/"):
 		return nil, errors.New("its path is not that of a virtual workspace, /services/<name>, without a logical cluster")
 	}

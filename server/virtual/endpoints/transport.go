@@ -5,23 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // Limits of what a virtual workspace can make the server wait for, and read.
 const (
-	dialTimeout      = 10 * time.Second
-	handshakeTimeout = 10 * time.Second
-	headerTimeout    = time.Minute
-	idleTimeout      = 90 * time.Second
-	mostHeaderBytes  = 64 << 10
-	mostBytes        = 32 << 20 // of an answer that is not a watch
+	headerTimeout   = time.Minute
+	mostHeaderBytes = 64 << 10
+	mostBytes       = 32 << 20 // of an answer that is not a watch
 )
 
 var (
@@ -30,12 +27,9 @@ var (
 )
 
 func newTransport(config *tls.Config) http.RoundTripper {
-	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSClientConfig:     config,
-		TLSHandshakeTimeout: handshakeTimeout, ResponseHeaderTimeout: headerTimeout, IdleConnTimeout: idleTimeout,
-		MaxResponseHeaderBytes: mostHeaderBytes, ForceAttemptHTTP2: true, DisableCompression: true,
-	}
+	t := outbound.Transport(config)
+	t.ResponseHeaderTimeout, t.MaxResponseHeaderBytes = headerTimeout, mostHeaderBytes
+	return t
 }
 
 // leading sends requests to the logical cluster of their context, as a virtual workspace shows it.
