@@ -25,8 +25,6 @@ const (
 	SystemCRDs Name = "system:system-crds"
 	// SystemBoundCRDs is where the definitions of bound APIs live.
 	SystemBoundCRDs Name = "system:bound-crds"
-	// SystemShard belongs to the shard itself.
-	SystemShard Name = "system:shard"
 )
 
 // SystemPrefix starts the names that no workspace can have.
