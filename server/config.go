@@ -293,13 +293,15 @@ func (c *config) buildAuthorization() error {
 		}
 	}
 	c.generic.Authorization.Authorizer, err = authorization.New(config)
-	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer})
 	if err != nil {
 		return err
 	}
+	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer})
 	c.views[apiexport.Name] = apiexport.Config{
 		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules,
-		Offers:    func(view logicalcluster.Name) []customresources.Installed { return c.custom.List(view) },
+		Offers: func(view logicalcluster.Name, resource schema.GroupResource) bool {
+			return c.custom.Serves(view, resource)
+		},
 		Documents: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.documents.ServeHTTP(w, r) }),
 	}.Find
 	c.replicated = replication.Config{
@@ -311,12 +313,15 @@ func (c *config) buildAuthorization() error {
 	c.views[apiresourceschema.Name], err = apiresourceschema.Config{
 		Stored: c.stored["apibindings"], Schemas: c.set.APIResourceSchemas, Kept: c.stored["apiresourceschemas"], Authorizer: c.generic.Authorization.Authorizer,
 	}.Find()
+	if err != nil {
+		return err
+	}
 	c.generic.Authorization.Authorizer = mount.Authorizer(virtual.Authorizer(c.generic.Authorization.Authorizer))
 	if c.opts.Homes.Enabled {
 		c.generic.Authorization.Authorizer = home.Authorizer(c.generic.Authorization.Authorizer)
 	}
 	c.generic.RuleResolver = authorization.Resolver{Rules: c.rules}
-	return err
+	return nil
 }
 
 // chain is the way of a request, innermost first.

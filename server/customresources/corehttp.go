@@ -71,13 +71,13 @@ func bodyInward(contentType string, body []byte) []byte {
 	if json.Unmarshal(body, &object) != nil || object == nil {
 		return original
 	}
-	versionInward(object)
+	setInward(object, "apiVersion")
 	var metadata map[string]json.RawMessage
 	if json.Unmarshal(object["metadata"], &metadata) == nil && metadata != nil {
 		var fields []map[string]json.RawMessage
 		if json.Unmarshal(metadata["managedFields"], &fields) == nil && fields != nil {
 			for _, entry := range fields {
-				versionInward(entry)
+				setInward(entry, "apiVersion")
 			}
 			if metadata["managedFields"], err = json.Marshal(fields); err != nil {
 				return original
@@ -92,10 +92,6 @@ func bodyInward(contentType string, body []byte) []byte {
 		return original
 	}
 	return rewritten
-}
-
-func versionInward(object map[string]json.RawMessage) {
-	setInward(object, "apiVersion")
 }
 
 func setInward(object map[string]json.RawMessage, field string) {

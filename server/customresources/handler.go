@@ -144,6 +144,12 @@ func (h *Handler) authResolver(d *Definition) webhook.AuthenticationInfoResolver
 // List returns what a cluster serves, in the order of names. Without a cluster it is what every cluster serves.
 func (h *Handler) List(cluster logicalcluster.Name) []Installed { return h.registry.list(cluster) }
 
+// Serves tells whether a cluster serves a resource.
+func (h *Handler) Serves(cluster logicalcluster.Name, resource schema.GroupResource) bool {
+	_, ok := h.registry.get(cluster, ResourceName(resource.Resource, resource.Group))
+	return ok
+}
+
 // Distinct returns every definition that some cluster serves, once.
 func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 
@@ -248,20 +254,17 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 		return installed, nil
 	}
 	identity, identified := identityFrom(r.Context())
-	if d, ok := h.systemUnder(key, identity); ok && servedIn(key, cluster.Name) {
-		if cluster.Wildcard {
-			d, err := h.wildcard(r, key, info)
-			return Installed{Definition: d}, err
-		}
+	d, system := h.systemUnder(key, identity)
+	system = system && servedIn(key, cluster.Name)
+	switch {
+	case cluster.Wildcard && identified && !system:
+		d, _ = h.registry.identified(key, identity, info.APIVersion)
 		return Installed{Definition: d}, nil
-	}
-	if cluster.Wildcard && identified {
-		d, _ := h.registry.identified(key, identity, info.APIVersion)
-		return Installed{Definition: d}, nil
-	}
-	if cluster.Wildcard {
+	case cluster.Wildcard:
 		d, err := h.wildcard(r, key, info)
 		return Installed{Definition: d}, err
+	case system:
+		return Installed{Definition: d}, nil
 	}
 	installed, ok := h.registry.get(cluster.Name, key)
 	if !ok {

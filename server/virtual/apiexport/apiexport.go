@@ -36,9 +36,9 @@ type Config struct {
 	Exports    *exports.Exports
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      *authorization.Rules
-	// Offers returns what an export offers, with the APIBindings that are part of every view.
-	Offers func(view logicalcluster.Name) []customresources.Installed
-	// Documents serves discovery and OpenAPI of what Offers returns, for the view that is the cluster of a context.
+	// Offers tells whether a view has a resource because its export offers it, or the APIBindings that are part of every view.
+	Offers func(view logicalcluster.Name, resource schema.GroupResource) bool
+	// Documents serves discovery and OpenAPI of a view, which is the cluster of a context.
 	Documents http.Handler
 }
 
@@ -139,26 +139,21 @@ func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export 
 		}
 		return authorizer.DecisionDeny, notBound, nil
 	}
-	claim := claimed(export, resource)
 	if resource == apisv1alpha2.Resource("apibindings") {
 		if isRead(a.GetVerb()) {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionDeny, bindingWrite, nil
 	}
-	if claim == nil {
-		return authorizer.DecisionDeny, notClaimed, nil
+	if claim := claimed(export, resource); claim != nil {
+		return v.authorizeClaimed(ctx, a, claim, binding)
 	}
-	return v.authorizeClaimed(ctx, a, claim, binding)
+	return authorizer.DecisionDeny, notClaimed, nil
 }
 
 // offers tells whether a resource is one of the export's.
 func (v *view) offers(resource schema.GroupResource) bool {
-	if resource == apisv1alpha2.Resource("apibindings") {
-		return false
-	}
-	key := customresources.ResourceName(resource.Resource, resource.Group)
-	return slices.ContainsFunc(v.Offers(customresources.ViewOf(v.cluster, v.export)), func(i customresources.Installed) bool { return i.Key() == key })
+	return resource != apisv1alpha2.Resource("apibindings") && v.Offers(customresources.ViewOf(v.cluster, v.export), resource)
 }
 
 // isBound tells whether a binding has a resource, under an identity.
