@@ -1,9 +1,10 @@
 package exports
 
 import (
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -41,7 +42,7 @@ var everywhere = []tenancyv1alpha1.APIExportReference{
 
 // Everywhere tells whether every cluster has bound an export of root, and keeps it bound.
 func Everywhere(cluster logicalcluster.Name, export string) bool {
-	return cluster == logicalcluster.Root && (export == everywhere[0].Export || export == everywhere[1].Export)
+	return slices.Contains(everywhere, tenancyv1alpha1.APIExportReference{Path: string(cluster), Export: export})
 }
 
 // Stands tells whether the server itself serves what an export offers as a resource.
