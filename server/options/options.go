@@ -211,26 +211,34 @@ type Completed struct {
 	Batteries sets.Set[string]
 }
 
+// validate tells what is wrong with an option whatever the others are.
+func (o *Options) validate() error {
+	if err := o.LeaderElection.validate(); err != nil {
+		return err
+	}
+	if err := o.MountProxy.Files.Validate(); err != nil {
+		return err
+	}
+	if err := o.VirtualStorage.Files.Validate(); err != nil {
+		return err
+	}
+	if o.TotalObjectLimit < 0 {
+		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
+	}
+	if o.ObjectCountInterval <= 0 {
+		return fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
+	}
+	return nil
+}
+
 // Complete resolves what depends on other options, and makes the root directory and the signing key.
 func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	included, err := parseBatteries(o.BatteriesIncluded)
+	if err == nil {
+		err = o.validate()
+	}
 	if err != nil {
 		return Completed{}, err
-	}
-	if err := o.LeaderElection.validate(); err != nil {
-		return Completed{}, err
-	}
-	if err := o.MountProxy.Files.Validate(); err != nil {
-		return Completed{}, err
-	}
-	if err := o.VirtualStorage.Files.Validate(); err != nil {
-		return Completed{}, err
-	}
-	if o.TotalObjectLimit < 0 {
-		return Completed{}, fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
-	}
-	if o.ObjectCountInterval <= 0 {
-		return Completed{}, fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
 	}
 	root, err := filepath.Abs(o.RootDirectory)
 	if err != nil {
