@@ -193,10 +193,8 @@ func (c chain) wildcard(ctx context.Context, a authorizer.Attributes) (authorize
 	return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
 }
 
-type logicalCluster = corev1alpha1.LogicalCluster
-
 // get returns the LogicalCluster of a cluster, or nil if there is none.
-func (c chain) get(cluster logicalcluster.Name) (*logicalCluster, error) {
+func (c chain) get(cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	lc, err := c.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -193,7 +193,7 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 	return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
 }
 
-// kcpRoles are the roles of spec section 4.5.
+// kcpRoles are the roles that Kubernetes does not have.
 func kcpRoles() []rbacv1.ClusterRole {
 	tenancy, core := []string{"tenancy.kcp.io"}, []string{"core.kcp.io"}
 	return []rbacv1.ClusterRole{

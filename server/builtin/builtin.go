@@ -32,7 +32,7 @@ import (
 	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
 )
 
-// Resources returns the API resource configuration: one stable version of each group (../spec section 2.1).
+// Resources returns the API resource configuration: one stable version of each group.
 func Resources() *serverstorage.ResourceConfig {
 	config := serverstorage.NewResourceConfig()
 	config.EnableVersions(

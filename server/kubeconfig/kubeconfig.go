@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -31,8 +32,6 @@ const (
 	ShardAdmin = "shard-admin"
 	// Plain has no right but what it is given. Its token is new at every start.
 	Plain = "user"
-	// AdminGroup is bound to cluster-admin in every logical cluster.
-	AdminGroup = "system:kcp:admin"
 )
 
 // Users are those that a server makes.
@@ -74,7 +73,7 @@ func Load(users Users, kubeconfigFile, hashFile string) (*Tokens, error) {
 	if t.admin, err = newToken(); err != nil {
 		return nil, err
 	}
-	t.know(Admin, AdminGroup, sha256.Sum256([]byte(t.admin)))
+	t.know(Admin, authorization.AdminGroup, sha256.Sum256([]byte(t.admin)))
 	return t, t.loadShardAdmin(kubeconfigFile, hashFile)
 }
 

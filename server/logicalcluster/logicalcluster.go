@@ -27,14 +27,14 @@ const (
 	SystemBoundCRDs Name = "system:bound-crds"
 )
 
-// SystemPrefix starts the names that no workspace can have.
-const SystemPrefix = "system:"
+// systemPrefix starts the names that no workspace can have.
+const systemPrefix = "system:"
 
 // MaxPathLength bounds a path or name in a URL, in bytes.
 const MaxPathLength = 512
 
 // IsSystem tells whether n is one of the server's own clusters.
-func (n Name) IsSystem() bool { return strings.HasPrefix(string(n), SystemPrefix) }
+func (n Name) IsSystem() bool { return strings.HasPrefix(string(n), systemPrefix) }
 
 func (n Name) String() string { return string(n) }
 
@@ -97,9 +97,7 @@ func NameFrom(ctx context.Context) (Name, error) {
 // Of returns the cluster that obj was read from, empty if it did not come out of storage.
 func Of(obj metav1.Object) Name { return Name(obj.GetAnnotations()[AnnotationKey]) }
 
-var (
-	namePattern = regexp.MustCompile(`^(system:)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-)
+var namePattern = regexp.MustCompile(`^(system:)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // ValidPath tells whether s may stand behind /clusters/ in a URL: lower case DNS labels joined by colons.
 func ValidPath(s string) bool { return len(s) <= MaxPathLength && namePattern.MatchString(s) }
