@@ -21,6 +21,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/tree"
@@ -233,7 +234,7 @@ func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Na
 	if shard, err := s.Shards.Get(logicalcluster.Root, "", s.ShardName); err == nil && shard.Labels["region"] != "" {
 		metav1.SetMetaDataLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
 	}
-	SetCondition(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
+	conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
 	s.Mirror(ws, lc)
 }
 
@@ -258,23 +259,8 @@ func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Logic
 		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
 		Shrink(ws)
 	}
-	SetCondition(&ws.Status.Conditions, initialized)
+	conditions.Set(&ws.Status.Conditions, initialized)
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
-}
-
-// SetCondition puts a condition in its place; the time of its transition is now if its status has changed.
-func SetCondition(conditions *[]corev1alpha1.Condition, wanted corev1alpha1.Condition) {
-	wanted.LastTransitionTime = metav1.Now()
-	for i, c := range *conditions {
-		if c.Type == wanted.Type {
-			if c.Status == wanted.Status {
-				wanted.LastTransitionTime = c.LastTransitionTime
-			}
-			(*conditions)[i] = wanted
-			return
-		}
-	}
-	*conditions = append(*conditions, wanted)
 }
 
 // MarkDeleted lets a LogicalCluster be deleted, as a request to delete it would. It is a change for storage.Typed.

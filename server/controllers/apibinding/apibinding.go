@@ -21,13 +21,13 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 )
 
@@ -141,11 +141,7 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 }
 
 func condition(status *apisv1alpha2.APIBindingStatus, kind string, problem error, reason string) {
-	c := corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}
-	if problem != nil {
-		c = corev1alpha1.Condition{Type: kind, Status: metav1.ConditionFalse, Severity: "Error", Reason: reason, Message: problem.Error()}
-	}
-	scheduling.SetCondition(&status.Conditions, c)
+	conditions.Set(&status.Conditions, conditions.Judge(kind, reason, problem))
 }
 
 // isTrue tells whether a condition holds.
@@ -163,7 +159,7 @@ func summarize(status *apisv1alpha2.APIBindingStatus) {
 			ready.Type = apisv1alpha2.APIBindingReady
 		}
 	}
-	scheduling.SetCondition(&status.Conditions, ready)
+	conditions.Set(&status.Conditions, ready)
 	if isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
 		status.Phase = apisv1alpha2.APIBindingPhaseBound
 	}

@@ -5,19 +5,18 @@ import (
 	"fmt"
 	"maps"
 
-	"k8s.io/klog/v2"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/informers"
-	"github.com/kcplane/kcp/server/scheduling"
 )
 
 const (
@@ -63,7 +62,7 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Error", apisv1alpha2.ReasonInvalidPermissionClaims
 		valid.Message = "claims are accepted that the export does not have: " + claims.List(unexpected, mostInvalid)
 	}
-	scheduling.SetCondition(&status.Conditions, valid)
+	conditions.Set(&status.Conditions, valid)
 }
 
 // relabel makes the labels of the objects of what is claimed right. Admission writes them: it is enough to ask for a change of

@@ -13,11 +13,11 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/instances"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 )
 
 // finalize deletes the objects of what was bound, and lets the binding go when there are none.
@@ -40,7 +40,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	}
 	if len(remaining) > 0 {
 		status := binding.Status.DeepCopy()
-		scheduling.SetCondition(&status.Conditions, corev1alpha1.Condition{
+		conditions.Set(&status.Conditions, corev1alpha1.Condition{
 			Type: apisv1alpha2.APIBindingResourceDeleteSuccess, Status: metav1.ConditionFalse, Severity: "Error",
 			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 		})

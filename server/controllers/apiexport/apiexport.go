@@ -16,10 +16,10 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/identity"
 	"github.com/kcplane/kcp/server/informers"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 )
 
@@ -83,7 +83,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		if reference(live) == ref {
 			hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
 			live.Status.IdentityHash = hash
-			scheduling.SetCondition(&live.Status.Conditions, condition)
+			conditions.Set(&live.Status.Conditions, condition)
 		}
 		return nil
 	})

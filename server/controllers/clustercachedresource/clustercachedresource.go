@@ -18,12 +18,12 @@ import (
 	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/cachedresources"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/identity"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 )
 
@@ -144,7 +144,7 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 		}
 		hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
 		live.Status.IdentityHash = hash
-		scheduling.SetCondition(&live.Status.Conditions, condition)
+		conditions.Set(&live.Status.Conditions, condition)
 		describe(&live.Status, problem, condition.Status == metav1.ConditionTrue, count)
 		return nil
 	})
@@ -182,7 +182,7 @@ func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, ide
 	if p != nil {
 		valid = corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: p.reason, Message: p.message}
 	}
-	scheduling.SetCondition(&status.Conditions, valid)
+	conditions.Set(&status.Conditions, valid)
 	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count} // what is read elsewhere is not copied
 	status.Phase = cachev1alpha1.PhaseInitializing
 	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonNoResources}
@@ -190,7 +190,7 @@ func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, ide
 		status.Phase = cachev1alpha1.PhaseReady
 		started = corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionTrue, Reason: cachev1alpha1.ReasonStarted}
 	}
-	scheduling.SetCondition(&status.Conditions, started)
+	conditions.Set(&status.Conditions, started)
 }
 
 // count returns how many objects are selected.
@@ -223,7 +223,7 @@ func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.Cluste
 			return nil
 		}
 		live.Status.Phase = cachev1alpha1.PhaseDeleting
-		scheduling.SetCondition(&live.Status.Conditions, corev1alpha1.Condition{
+		conditions.Set(&live.Status.Conditions, corev1alpha1.Condition{
 			Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonDeleting, Message: "it is being deleted",
 		})
 		return nil

@@ -16,11 +16,11 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 )
 
@@ -178,10 +178,6 @@ func (r *reconciler[T]) describe(slice T, status *status) error {
 }
 
 // note sets a condition: it is true if there is no problem.
-func note(conditions *[]corev1alpha1.Condition, kind, reason string, problem error) {
-	c := corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}
-	if problem != nil {
-		c = corev1alpha1.Condition{Type: kind, Status: metav1.ConditionFalse, Severity: "Error", Reason: reason, Message: problem.Error()}
-	}
-	scheduling.SetCondition(conditions, c)
+func note(all *[]corev1alpha1.Condition, kind, reason string, problem error) {
+	conditions.Set(all, conditions.Judge(kind, reason, problem))
 }

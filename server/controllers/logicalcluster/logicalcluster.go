@@ -15,6 +15,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/namespace"
 	"github.com/kcplane/kcp/server/informers"
@@ -122,7 +123,7 @@ func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev
 		live := obj.(*corev1alpha1.LogicalCluster)
 		advance(live, r.ExternalURL)
 		if content != nil {
-			scheduling.SetCondition(&live.Status.Conditions, *content)
+			conditions.Set(&live.Status.Conditions, *content)
 			if content.Status == metav1.ConditionTrue {
 				live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == corev1alpha1.DeletionFinalizer })
 			}

@@ -7,6 +7,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/scheduling"
 )
 
@@ -37,9 +38,9 @@ func (o observation) show(ws *tenancyv1alpha1.Workspace) {
 			ws.Generation++
 		}
 		// There is nothing to initialize; clients wait for this condition all the same.
-		scheduling.SetCondition(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue})
+		conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue})
 		scheduling.Shrink(ws)
 	}
-	scheduling.SetCondition(&ws.Status.Conditions, ready)
+	conditions.Set(&ws.Status.Conditions, ready)
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }

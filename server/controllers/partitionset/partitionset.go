@@ -14,10 +14,10 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
 )
 
@@ -61,16 +61,13 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil {
 		return err
 	}
-	valid := corev1alpha1.Condition{Type: topologyv1alpha1.PartitionSetValid, Status: metav1.ConditionTrue}
 	wanted, problem := divide(&set.Spec, shards)
+	valid := conditions.Judge(topologyv1alpha1.PartitionSetValid, topologyv1alpha1.ReasonInvalidSelector, problem)
 	if problem != nil {
-		valid.Status, valid.Severity, valid.Reason, valid.Message = metav1.ConditionFalse, "Error", topologyv1alpha1.ReasonInvalidSelector, problem.Error()
 		return r.commit(ctx, set, set.Status.Count, valid)
 	}
-	ready := corev1alpha1.Condition{Type: topologyv1alpha1.PartitionsReady, Status: metav1.ConditionTrue}
-	if err = r.settle(ctx, set, wanted); err != nil {
-		ready.Status, ready.Severity, ready.Reason, ready.Message = metav1.ConditionFalse, "Error", topologyv1alpha1.ReasonErrorGeneratingPartitions, err.Error()
-	}
+	err = r.settle(ctx, set, wanted)
+	ready := conditions.Judge(topologyv1alpha1.PartitionsReady, topologyv1alpha1.ReasonErrorGeneratingPartitions, err)
 	if commitErr := r.commit(ctx, set, len(wanted), valid, ready); err == nil {
 		err = commitErr
 	}
@@ -118,12 +115,12 @@ func (r *reconciler) settle(ctx context.Context, set *topologyv1alpha1.Partition
 }
 
 // commit writes the status of a set, if it has changed.
-func (r *reconciler) commit(ctx context.Context, set *topologyv1alpha1.PartitionSet, count int, conditions ...corev1alpha1.Condition) error {
+func (r *reconciler) commit(ctx context.Context, set *topologyv1alpha1.PartitionSet, count int, judged ...corev1alpha1.Condition) error {
 	err := r.Sets.Update(ctx, set.Name, &topologyv1alpha1.PartitionSet{}, func(obj runtime.Object) error {
 		live := obj.(*topologyv1alpha1.PartitionSet)
 		live.Status.Count = count
-		for _, c := range conditions {
-			scheduling.SetCondition(&live.Status.Conditions, c)
+		for _, c := range judged {
+			conditions.Set(&live.Status.Conditions, c)
 		}
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -192,10 +193,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	}
 	if impossible.Reason != "" {
 		r.waiting.Add(key)
-		scheduling.SetCondition(&ws.Status.Conditions, corev1alpha1.Condition{
-			Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionFalse, Severity: "Error",
-			Reason: tenancyv1alpha1.ReasonUnschedulable, Message: impossible.Reason,
-		})
+		conditions.Set(&ws.Status.Conditions, conditions.Judge(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
 		return nil
 	}
 	if err := r.create(logicalcluster.WithName(ctx, name), ws, lc); err != nil {
@@ -270,7 +268,7 @@ func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster)
 		}
 		for _, condition := range lc.Status.Conditions {
 			if condition.Type == tenancyv1alpha1.WorkspaceContentDeleted {
-				scheduling.SetCondition(&ws.Status.Conditions, condition)
+				conditions.Set(&ws.Status.Conditions, condition)
 			}
 		}
 	}

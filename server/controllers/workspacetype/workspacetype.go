@@ -16,10 +16,10 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/virtual/lifecycle"
 )
 
@@ -39,7 +39,7 @@ func New(set *informers.Set, client dynamic.Interface) *controller.Controller {
 		wanted := wt.DeepCopy()
 		wanted.Status.VirtualWorkspaces = virtualWorkspaces(shards, key)
 		for _, condition := range []string{tenancyv1alpha1.VirtualWorkspaceURLsReady, tenancyv1alpha1.Ready} {
-			scheduling.SetCondition(&wanted.Status.Conditions, corev1alpha1.Condition{Type: condition, Status: metav1.ConditionTrue})
+			conditions.Set(&wanted.Status.Conditions, corev1alpha1.Condition{Type: condition, Status: metav1.ConditionTrue})
 		}
 		if reflect.DeepEqual(wt.Status, wanted.Status) {
 			return nil

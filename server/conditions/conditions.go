@@ -1,0 +1,31 @@
+// Package conditions makes the conditions in the status of the server's own objects alike, whoever writes them.
+package conditions
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+)
+
+// Set puts a condition in its place; the time of its transition is now if its status has changed.
+func Set(all *[]corev1alpha1.Condition, wanted corev1alpha1.Condition) {
+	wanted.LastTransitionTime = metav1.Now()
+	for i, c := range *all {
+		if c.Type == wanted.Type {
+			if c.Status == wanted.Status {
+				wanted.LastTransitionTime = c.LastTransitionTime
+			}
+			(*all)[i] = wanted
+			return
+		}
+	}
+	*all = append(*all, wanted)
+}
+
+// Judge returns a condition, which is true if there is no problem.
+func Judge(kind, reason string, problem error) corev1alpha1.Condition {
+	if problem == nil {
+		return corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}
+	}
+	return corev1alpha1.Condition{Type: kind, Status: metav1.ConditionFalse, Severity: "Error", Reason: reason, Message: problem.Error()}
+}
