@@ -1,6 +1,7 @@
 package pull
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,14 +20,9 @@ type resource struct {
 }
 
 // String is the name of the resource with its group; that of the empty group is core.
-func (r *resource) String() string { return r.Name + "." + groupName(r.version.Group) }
+func (r *resource) String() string { return r.Name + "." + r.group() }
 
-func groupName(group string) string {
-	if group == "" {
-		return "core"
-	}
-	return group
-}
+func (r *resource) group() string { return cmp.Or(r.version.Group, "core") }
 
 // servedByKcp are resources that every workspace has: whole groups, or resources of the core group.
 var servedByKcp = map[string][]string{
@@ -149,6 +145,6 @@ func texts(resources []*resource) []string {
 
 // isCalled tells whether name means the resource that is spelled so: alone, with its group, or with its version and group.
 func (r *resource) isCalled(spelled, name string) bool {
-	group := groupName(r.version.Group)
+	group := r.group()
 	return (r.preferred && (name == spelled || name == spelled+"."+group)) || name == spelled+"."+r.version.Version+"."+group
 }

@@ -2,6 +2,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,10 +28,7 @@ func ValidatePrefix(prefix string) error {
 
 // Name is that of the schema of a resource. The empty group is spelled core.
 func Name(prefix, plural, group string) string {
-	if group == "" {
-		group = "core"
-	}
-	return prefix + "." + plural + "." + group
+	return prefix + "." + plural + "." + cmp.Or(group, "core")
 }
 
 // Take returns the schema that a definition has now. It fails if a schema cannot say the same as the definition.
