@@ -179,6 +179,11 @@ func exportOf(obj any) string {
 	return Key(logicalcluster.Name(b.Status.APIExportClusterName), b.Spec.Reference.Export.Name)
 }
 
+// BoundTo tells whether a binding has found an export.
+func BoundTo(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name, export string) bool {
+	return exportOf(b) == Key(cluster, export)
+}
+
 // SlicesNaming returns the endpoint slices of all clusters whose export has a name, in whichever cluster.
 func (e *Exports) SlicesNaming(export string) []*apisv1alpha1.APIExportEndpointSlice {
 	found, _ := e.slices.ByIndex(byName, export) // the index exists

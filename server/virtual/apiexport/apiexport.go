@@ -96,7 +96,7 @@ func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer
 // bindingAmong returns the APIBinding to the export.
 func (v *view) bindingAmong(all []*apisv1alpha2.APIBinding) *apisv1alpha2.APIBinding {
 	for _, b := range all {
-		if b.Status.APIExportClusterName == string(v.cluster) && b.Spec.Reference.Export != nil && b.Spec.Reference.Export.Name == v.export {
+		if exports.BoundTo(b, v.cluster, v.export) {
 			return b
 		}
 	}

@@ -116,8 +116,8 @@ func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, 
 		return false
 	}
 	binding, bound := v.Exports.Bound(v.target, resource)
-	return binding != nil && binding.Status.APIExportClusterName == string(v.cluster) && binding.Spec.Reference.Export != nil &&
-		binding.Spec.Reference.Export.Name == export.Name && bound.Schema.IdentityHash == export.Status.IdentityHash && len(bound.StorageVersions) == 0
+	return binding != nil && exports.BoundTo(binding, v.cluster, export.Name) &&
+		bound.Schema.IdentityHash == export.Status.IdentityHash && len(bound.StorageVersions) == 0
 }
 
 // Serve shows what the slice shows, in the target.
