@@ -3,6 +3,7 @@ package customresources
 import (
 	"embed"
 	"fmt"
+	"sync"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,8 +15,9 @@ import (
 //go:embed system/*.yaml
 var systemFiles embed.FS
 
-// SystemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/.
-func SystemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+// SystemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/. They
+// are read once, and must not be changed.
+var SystemDefinitions = sync.OnceValues(func() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	files, err := systemFiles.ReadDir("system")
 	if err != nil {
 		return nil, err
@@ -34,7 +36,7 @@ func SystemDefinitions() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		definitions = append(definitions, Establish(crd))
 	}
 	return definitions, nil
-}
+})
 
 // System returns the definition of one of the server's own resources, given as <resource>.<group>.
 func System(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
