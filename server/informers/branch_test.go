@@ -76,8 +76,9 @@ func TestABranchHearsOfTheSameObjectsUntilItEnds(t *testing.T) {
 	expect(t, ofInformer, "first", "second")
 	expect(t, ofBranch, "first", "second")
 	expect(t, ofOther, "first", "second")
+	<-branch.Synced()
 	lister := Lister[*corev1.Namespace]{branch}
-	if _, err := lister.Get("a", "", "second"); err != nil || !branch.HasSynced() {
+	if _, err := lister.Get("a", "", "second"); err != nil {
 		t.Errorf("the branch does not show what the informer holds: %v", err)
 	}
 	end()

@@ -138,16 +138,6 @@ func (i *Informer) SetTransform(f func(runtime.Object)) { i.transform = f }
 // Synced is closed when the first full list is in the store and was delivered to the handlers.
 func (i *Informer) Synced() <-chan struct{} { return i.synced }
 
-// HasSynced tells whether Synced is closed.
-func (i *Informer) HasSynced() bool {
-	select {
-	case <-i.synced:
-		return true
-	default:
-		return false
-	}
-}
-
 // AddHandler registers h, and delivers what is in the store as additions. Changes meanwhile are delivered as they come, so
 // that nobody waits for a handler that is new to very many objects.
 func (i *Informer) AddHandler(h Handler) {

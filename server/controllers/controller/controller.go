@@ -38,9 +38,6 @@ func New(name string, workers int, reconcile Reconcile) *Controller {
 	}
 }
 
-// Name of the controller, as in logs and metrics.
-func (c *Controller) Name() string { return c.name }
-
 // Enqueue asks for a reconciliation of key.
 func (c *Controller) Enqueue(key informers.Key) { c.queue.Add(key) }
 
