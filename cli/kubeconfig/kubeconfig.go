@@ -103,19 +103,10 @@ func leave(config *clientcmdapi.Config, to entry) *clientcmdapi.Config {
 	return changed
 }
 
-// PreviousServer is the URL that Return leads to.
-func PreviousServer(config *clientcmdapi.Config) (string, error) {
-	if config.Contexts[Previous] == nil {
-		return "", fmt.Errorf("there is no previous workspace: the kubeconfig has no context %q yet", Previous)
-	}
-	to, err := read(config, Previous, Overrides{})
-	return to.cluster.Server, err
-}
-
 // Return returns config with the current place and the previous one exchanged, each with its user and namespace.
 func Return(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
-	if _, err := PreviousServer(config); err != nil {
-		return nil, err
+	if config.Contexts[Previous] == nil {
+		return nil, fmt.Errorf("there is no previous workspace: the kubeconfig has no context %q yet", Previous)
 	}
 	to, err := read(config, Previous, Overrides{})
 	if err != nil {
