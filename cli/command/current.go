@@ -13,9 +13,6 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// clusterAnnotation is what storage adds to every object: the name of its logical cluster.
-const clusterAnnotation = "kcp.io/cluster"
-
 // about is what there is to know about a workspace, as it is printed in JSON and YAML.
 type about struct {
 	Path    string                           `json:"path,omitempty"`
@@ -41,7 +38,7 @@ func (p *place) about(ctx context.Context, l location.Location) (about, error) {
 	if path := lc.Annotations[corev1alpha1.PathAnnotation]; path != "" {
 		a.Path = path
 	}
-	a.Type, a.Cluster, a.Phase = lc.Annotations[tenancyv1alpha1.TypeAnnotation], lc.Annotations[clusterAnnotation], lc.Status.Phase
+	a.Type, a.Cluster, a.Phase = lc.Annotations[tenancyv1alpha1.TypeAnnotation], lc.Annotations[corev1alpha1.ClusterAnnotation], lc.Status.Phase
 	return a, nil
 }
 

@@ -95,7 +95,7 @@ func (s *session) goTo(ctx context.Context, name string, output format) error {
 	return s.enter(ctx, p, to, output)
 }
 
-// enter makes to the current workspace, if the user may be there.
+// enter makes a place the current workspace, if the user may be there.
 func (s *session) enter(ctx context.Context, p *place, to location.Location, output format) error {
 	if err := p.client.Verify(ctx, to); err != nil {
 		return err

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
 // Kind is that of definitions.
@@ -90,7 +92,7 @@ func Clean(definition *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 		Spec:       *definition.Spec.DeepCopy(),
 	}
 	for key, value := range definition.Annotations {
-		if key != "kubectl.kubernetes.io/last-applied-configuration" && key != "kcp.io/cluster" {
+		if key != "kubectl.kubernetes.io/last-applied-configuration" && key != corev1alpha1.ClusterAnnotation {
 			metav1.SetMetaDataAnnotation(&clean.ObjectMeta, key, value)
 		}
 	}

@@ -175,7 +175,7 @@ func (s *Server) find(address string) *cluster {
 
 func (c *cluster) object() *corev1alpha1.LogicalCluster {
 	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster", Annotations: map[string]string{
-		corev1alpha1.PathAnnotation: c.path, tenancyv1alpha1.TypeAnnotation: c.typeName, "kcp.io/cluster": c.name,
+		corev1alpha1.PathAnnotation: c.path, tenancyv1alpha1.TypeAnnotation: c.typeName, corev1alpha1.ClusterAnnotation: c.name,
 	}}}
 	lc.APIVersion, lc.Kind = corev1alpha1.SchemeGroupVersion.String(), "LogicalCluster"
 	lc.Status.Phase = corev1alpha1.LogicalClusterPhaseReady

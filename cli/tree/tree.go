@@ -86,7 +86,7 @@ func (n *Node) read(ctx context.Context, r Reader, wide, must bool) error {
 		if lc, err := r.LogicalCluster(ctx, n.at); err == nil {
 			n.LogicalClusterPhase = lc.Status.Phase
 			if must {
-				n.Type, n.Cluster = lc.Annotations[tenancyv1alpha1.TypeAnnotation], lc.Annotations["kcp.io/cluster"]
+				n.Type, n.Cluster = lc.Annotations[tenancyv1alpha1.TypeAnnotation], lc.Annotations[corev1alpha1.ClusterAnnotation]
 			}
 		}
 	}

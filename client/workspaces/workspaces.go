@@ -20,10 +20,12 @@ import (
 	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
 // ClusterAnnotation tells the logical cluster of every object. The server sets it.
-const ClusterAnnotation = "kcp.io/cluster"
+const ClusterAnnotation = corev1alpha1.ClusterAnnotation
 
 // ClusterOf returns the name of the logical cluster that an object is in.
 func ClusterOf(object metav1.Object) string { return object.GetAnnotations()[ClusterAnnotation] }

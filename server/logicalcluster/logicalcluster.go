@@ -7,10 +7,12 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// AnnotationKey holds the logical cluster of every object. Storage sets it; clients can neither forge nor remove it.
-const AnnotationKey = "kcp.io/cluster"
+// AnnotationKey holds the logical cluster of every object.
+const AnnotationKey = corev1alpha1.ClusterAnnotation
 
 // Name identifies one logical cluster: 16 characters of base36 for a workspace, or one of the names below.
 type Name string

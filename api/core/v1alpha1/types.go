@@ -8,6 +8,9 @@ import (
 // LogicalClusterName is the name of the one LogicalCluster object that every logical cluster has.
 const LogicalClusterName = "cluster"
 
+// ClusterAnnotation holds the logical cluster of every object. Storage sets it; clients can neither forge nor remove it.
+const ClusterAnnotation = "kcp.io/cluster"
+
 // Annotations and labels of a LogicalCluster.
 const (
 	// PathAnnotation is the canonical path of the workspace, for example root:org:team.
