@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/operator/shard"
 )
 
-// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/finalizers,verbs=update
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch;create;patch
@@ -50,6 +50,8 @@ type Reconciler struct {
 	DefaultImage string
 	// Namespace is the operator's own. Empty: nobody knows.
 	Namespace string
+	// Shards that may refer to RootShards. Nil: there are none.
+	Shards *Shards
 }
 
 // scope is one RootShard that is reconciled.
@@ -69,9 +71,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
-	if !rs.DeletionTimestamp.IsZero() { // the garbage collector removes what belongs to it
-		rs.Status.Phase = v1alpha1.PhaseDeleting
-		return ctrl.Result{}, conditions.Save(ctx, r.Client, r.Recorder, before, rs, nil, nil)
+	result, err := r.hold(ctx, rs)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before.ObjectMeta = rs.ObjectMeta // which has changed if it is kept, or no more
+	if !rs.DeletionTimestamp.IsZero() {
+		r.deleting(rs)
+		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
 	}
 	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...)}
 	s.reconcile(ctx)
@@ -79,7 +86,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: s.report.After()}, s.report.Err()
+	if after := s.report.After(); result.RequeueAfter == 0 || after > 0 && after < result.RequeueAfter {
+		result.RequeueAfter = after
+	}
+	return result, s.report.Err()
 }
 
 // reconcile takes the steps. Pods are left as they are until all that they need is there.

@@ -32,6 +32,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := index.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
 		return err
 	}
+	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
 		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
@@ -41,6 +42,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
+		WatchesRawSource(r.Shards).
 		Complete(r)
 }
 
