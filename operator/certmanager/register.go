@@ -1,6 +1,8 @@
 package certmanager
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,4 +39,18 @@ func (c *Certificate) Unready() string {
 		}
 	}
 	return "cert-manager has not looked at it yet"
+}
+
+// Overdue is when people should know that a certificate is not renewed: at the latest when a third of its lifetime is left, or, if
+// it is to be renewed later, then; and a tenth of the rest later, since that takes a while. Zero: it is not known.
+func (c *Certificate) Overdue() time.Time {
+	from, to := c.Status.NotBefore, c.Status.NotAfter
+	if from == nil || to == nil {
+		return time.Time{}
+	}
+	due := to.Add(-to.Sub(from.Time) / 3)
+	if at := c.Status.RenewalTime; at != nil && at.After(due) {
+		due = at.Time
+	}
+	return due.Add(to.Sub(due) / 10)
 }

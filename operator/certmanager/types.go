@@ -106,7 +106,10 @@ type Status struct {
 // CertificateStatus is what is known of a certificate.
 type CertificateStatus struct {
 	Conditions []Condition  `json:"conditions,omitempty"`
+	NotBefore  *metav1.Time `json:"notBefore,omitempty"`
 	NotAfter   *metav1.Time `json:"notAfter,omitempty"`
+	// RenewalTime is when it will be issued again.
+	RenewalTime *metav1.Time `json:"renewalTime,omitempty"`
 	// Revision counts how often the certificate was issued.
 	Revision *int `json:"revision,omitempty"`
 }

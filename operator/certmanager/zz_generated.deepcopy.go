@@ -147,8 +147,16 @@ func (in *CertificateStatus) DeepCopyInto(out *CertificateStatus) {
 		*out = make([]Condition, len(*in))
 		copy(*out, *in)
 	}
+	if in.NotBefore != nil {
+		in, out := &in.NotBefore, &out.NotBefore
+		*out = (*in).DeepCopy()
+	}
 	if in.NotAfter != nil {
 		in, out := &in.NotAfter, &out.NotAfter
+		*out = (*in).DeepCopy()
+	}
+	if in.RenewalTime != nil {
+		in, out := &in.RenewalTime, &out.RenewalTime
 		*out = (*in).DeepCopy()
 	}
 	if in.Revision != nil {

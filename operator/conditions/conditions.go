@@ -3,9 +3,11 @@
 package conditions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -82,12 +84,18 @@ func (r *Report) Err() error { return errors.Join(r.failed...) }
 func (r *Report) After() time.Duration {
 	after := time.Duration(0)
 	for _, err := range r.found {
-		blocked := (*Blocked)(nil)
-		if errors.As(err, &blocked) && blocked.After > 0 && (after == 0 || blocked.After < after) {
-			after = blocked.After
+		if blocked := (*Blocked)(nil); errors.As(err, &blocked) {
+			after = Earliest(after, blocked.After)
 		}
 	}
 	return after
+}
+
+// Earliest returns the shortest of times that are not zero, or zero.
+func Earliest(times ...time.Duration) time.Duration {
+	return slices.MinFunc(times, func(a, b time.Duration) int {
+		return cmp.Compare(uint64(a-1), uint64(b-1)) // zero comes last
+	})
 }
 
 // Met tells whether dependencies are met.
@@ -169,7 +177,7 @@ func cause(err error) *Blocked {
 	if isTaken(err) {
 		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true}
 	}
-	if apierrors.IsInvalid(err) { // most likely because of what the spec adds to the object
+	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) { // the latter is what cert-manager says; most likely because of what the spec adds to the object
 		return &Blocked{Reason: "Refused", Message: err.Error(), Stalled: true}
 	}
 	return &Blocked{Reason: "Retrying", Message: err.Error()}
@@ -180,13 +188,16 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken)
 }
 
-// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is.
+// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns.
 func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was, is []metav1.Condition) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil
 	}
 	if err := c.Status().Patch(ctx, after, client.MergeFrom(before)); err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if warning := warned(was, is); warning != nil {
+		recorder.Eventf(after, nil, "Warning", warning.Reason, "Reconcile", "%.1000s", warning.Message)
 	}
 	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
 	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {

@@ -22,6 +22,8 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=kubeconfigs/finalizers,verbs=update
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=cert-manager.io,resources=issuers,verbs=get;list;watch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
@@ -56,6 +58,8 @@ type scope struct {
 	rs     *v1alpha1.RootShard
 	root   *shard.Shard
 	report *conditions.Report
+	// after is when the certificate should have been renewed.
+	after time.Duration
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.
@@ -81,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, k, before.Status.Conditions, k.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: s.report.After()}, s.report.Err()
+	return ctrl.Result{RequeueAfter: conditions.Earliest(s.report.After(), s.after)}, s.report.Err()
 }
 
 // reconcile takes the steps, each of which needs the one before; roles are bound whether or not a certificate is there yet.

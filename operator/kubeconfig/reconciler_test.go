@@ -367,3 +367,64 @@ func TestASecretBelongsToOneKubeconfig(t *testing.T) {
 	w.Reconcile(t, w.reconciler, "second")
 	expect(t, operatortest.Read(t, w.Cluster, "second", second), "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and belongs to Kubeconfig admin")
 }
+
+// A key is where the spec says, and nowhere else.
+func TestTheFormerSecretIsRemoved(t *testing.T) {
+	w := newWorld(t, admin())
+	k := w.settle(t)
+	copied := operatortest.Read(t, w.Cluster, "admin-kubeconfig", &corev1.Secret{})
+	copied.ObjectMeta = metav1.ObjectMeta{Namespace: copied.Namespace, Name: "copied", Labels: copied.Labels}
+	if err := w.Create(t.Context(), copied); err != nil {
+		t.Fatal(err)
+	}
+	k.Spec.SecretRef.Name = "renamed"
+	if err := w.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "")
+	if err := w.Get(t.Context(), operatortest.Key("admin-kubeconfig"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the former one: %v", err)
+	}
+	for _, name := range []string{"renamed", "copied", "kubeconfig-cert-admin"} {
+		operatortest.Read(t, w.Cluster, name, &corev1.Secret{})
+	}
+}
+
+func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
+	w := newWorld(t, admin())
+	if k := w.reconcile(t); k.Status.TargetName != "RootShard/kcp" || k.Status.Authorization == nil {
+		t.Errorf("at first it is %+v", k.Status)
+	}
+	w.Issue(t)
+	k := w.reconcile(t)
+	if c := k.Status.Certificates; len(c) != 1 || c[0].Name != "kubeconfig-cert-admin" || c[0].Revision != 1 || c[0].NotAfter == nil {
+		t.Errorf("certificates %+v", c)
+	}
+	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "")
+	certificate := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", &certmanager.Certificate{})
+	certificate.Status.NotBefore, certificate.Status.NotAfter = new(metav1.NewTime(time.Now().Add(-23*time.Hour))), new(metav1.NewTime(time.Now().Add(time.Hour)))
+	if err := w.Status().Update(t.Context(), certificate); err != nil {
+		t.Fatal(err)
+	}
+	k = w.reconcile(t)
+	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "kubeconfig-cert-admin ends")
+	expect(t, k, "Ready", metav1.ConditionTrue, "")
+	k.Annotations = map[string]string{v1alpha1.RenewAnnotation: "now"}
+	if err := w.Update(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	if k = w.reconcile(t); k.Status.Renewed != "now" {
+		t.Errorf("renewed: %q", k.Status.Renewed)
+	}
+	conditions := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", certificate).Status.Conditions
+	if len(conditions) != 2 || conditions[1].Type != "Issuing" || conditions[1].Status != metav1.ConditionTrue {
+		t.Errorf("conditions %+v", conditions)
+	}
+}
+
+func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
+	k := admin()
+	k.Spec.CertificateTemplate = &v1alpha1.CertificateTemplate{Spec: &v1alpha1.CertificateSpecTemplate{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}}
+	w := newWorld(t, k)
+	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "spec.certificateTemplate.spec.issuerRef: there is no Issuer company: create it")
+}

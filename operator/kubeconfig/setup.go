@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/index"
+	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
 )
 
@@ -22,18 +23,20 @@ import (
 const (
 	secretsIndex = "secrets"
 	targetIndex  = "target"
+	issuersIndex = "issuers"
 )
 
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf}
+	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf, issuersIndex: issuersOf}
 	if err := index.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
-		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Certificate{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAt)).
+		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.issuedBy)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofSecret)).
 		Complete(r)
 }
@@ -78,6 +81,14 @@ func targetOf(object client.Object) []string {
 
 func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconcile.Request {
 	return r.find(ctx, rs.GetNamespace(), targetIndex, rs.GetName())
+}
+
+func issuersOf(object client.Object) []string {
+	return pki.IssuerNames(pki.IssuerOf(object.(*v1alpha1.Kubeconfig).Spec.CertificateTemplate))
+}
+
+func (r *Reconciler) issuedBy(ctx context.Context, issuer client.Object) []reconcile.Request {
+	return r.find(ctx, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 }
 
 // ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.

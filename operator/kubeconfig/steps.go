@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -54,6 +55,18 @@ func (s *scope) certificate(ctx context.Context) error {
 	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 		return err
 	}
+	if template := s.kubeconfig.Spec.CertificateTemplate; pki.IssuerOf(template) != nil {
+		err := pki.CheckIssuer(ctx, s.Client, s.kubeconfig.Namespace, "spec.certificateTemplate.spec.issuerRef", wanted.Spec.IssuerRef)
+		if err != nil {
+			return err
+		}
+	}
+	all, status, err := []*certmanager.Certificate{live}, &s.kubeconfig.Status, error(nil)
+	status.Certificates = pki.Statuses(all)
+	s.after = conditions.Expiring(&status.Conditions, s.kubeconfig.Generation, all)
+	if status.Renewed, err = pki.Renew(ctx, s.Client, s.kubeconfig, status.ObservedGeneration, status.Renewed, all); err != nil {
+		return err
+	}
 	return pki.Issued(wanted.Name, live)
 }
 
@@ -71,7 +84,29 @@ func (s *scope) secret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return apply.All(ctx, s.Client, s.kubeconfig, wanted)
+	if err := apply.All(ctx, s.Client, s.kubeconfig, wanted); err != nil {
+		return err
+	}
+	return s.removeFormer(ctx)
+}
+
+// removeFormer deletes what was written under a name that the spec gave before: a key that nobody looks after any more.
+func (s *scope) removeFormer(ctx context.Context) error {
+	secrets := &metav1.PartialObjectMetadataList{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := s.List(ctx, secrets, client.InNamespace(s.kubeconfig.Namespace), client.MatchingLabels(labels(s.kubeconfig))); err != nil {
+		return err
+	}
+	for i := range secrets.Items {
+		secret := &secrets.Items[i]
+		if secret.Name == s.kubeconfig.Spec.SecretRef.Name || !metav1.IsControlledBy(secret, s.kubeconfig) {
+			continue
+		}
+		if err := client.IgnoreNotFound(s.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // roles binds what the spec asks for, and unbinds what it asks for no more. Where roles are bound is written down before, so
@@ -112,7 +147,7 @@ func (s *scope) provision(ctx context.Context, workspace string) error {
 			return err
 		}
 	}
-	return conditions.Save(ctx, s.Client, s.Recorder, before, s.kubeconfig, nil, nil)
+	return conditions.Save(ctx, s.Client, s.Recorder, before, s.kubeconfig.DeepCopy(), nil, nil) // the rest of the status comes later
 }
 
 // bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.

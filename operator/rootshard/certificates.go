@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/conditions"
@@ -33,28 +32,37 @@ func (s *scope) certificates(ctx context.Context) error {
 	if err := s.authority(ctx); err != nil {
 		return err
 	}
-	s.rs.Status.Certificates = nil
 	var unready error
+	var all []*certmanager.Certificate
 	for _, object := range wanted {
 		live := &certmanager.Certificate{}
 		if err := s.Get(ctx, client.ObjectKeyFromObject(object), live); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 		if ref := object.(*certmanager.Certificate).Spec.IssuerRef; !own[ref] {
-			if err := s.issuer(ctx, object.GetName(), ref); err != nil {
+			if err := pki.CheckIssuer(ctx, s.Client, s.rs.Namespace, s.issuerField(object.GetName()), ref); err != nil {
 				return err
 			}
 		}
 		unready = cmp.Or(unready, pki.Issued(object.GetName(), live))
-		if live.Status.NotAfter != nil {
-			status := v1alpha1.CertificateStatus{Name: live.Name, NotAfter: live.Status.NotAfter}
-			if live.Status.Revision != nil {
-				status.Revision = *live.Status.Revision
-			}
-			s.rs.Status.Certificates = append(s.rs.Status.Certificates, status)
+		all = append(all, live)
+	}
+	status, err := &s.rs.Status, error(nil)
+	status.Certificates = pki.Statuses(all)
+	s.after = conditions.Expiring(&status.Conditions, s.rs.Generation, all)
+	status.Renewed, err = pki.Renew(ctx, s.Client, s.rs, status.ObservedGeneration, status.Renewed, all)
+	return cmp.Or(err, unready)
+}
+
+// issuerField is the field that names the issuer of a certificate.
+func (s *scope) issuerField(certificate string) string {
+	for name, template := range s.rs.Spec.CertificateTemplates {
+		names := s.shard.Leaf(name) == certificate || name == "root-ca" && certificate == s.rs.Name+"-ca"
+		if names && pki.IssuerOf(&template) != nil {
+			return "spec.certificateTemplates[" + name + "].spec.issuerRef"
 		}
 	}
-	return unready
+	return "spec.certificates.issuerRef"
 }
 
 // removeUnwanted removes what the spec asked for before, and does not now; of leaves, the key as well.
@@ -71,32 +79,6 @@ func (s *scope) removeUnwanted(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// issuer returns an error if an issuer that the spec names does not exist. Kinds that are not cert-manager's own are not
-// looked for, nor those that the operator may not see because it is installed for single namespaces.
-func (s *scope) issuer(ctx context.Context, certificate string, ref certmanager.ObjectReference) error {
-	var issuer client.Object
-	key := client.ObjectKey{Name: ref.Name}
-	switch {
-	case ref.Group != certmanager.SchemeGroupVersion.Group:
-		return nil
-	case ref.Kind == certmanager.ClusterIssuerKind:
-		issuer = &certmanager.ClusterIssuer{}
-	case ref.Kind == certmanager.IssuerKind:
-		issuer, key.Namespace = &certmanager.Issuer{}, s.rs.Namespace
-	default:
-		return conditions.Stall("IssuerUnknown", "Certificate %s: cert-manager has no kind of issuers %q: use Issuer or ClusterIssuer", certificate, ref.Kind)
-	}
-	err := s.Get(ctx, key, issuer)
-	switch {
-	case apierrors.IsNotFound(err):
-		return conditions.Unwatched(again, conditions.Stall("IssuerNotFound",
-			"Certificate %s: there is no %s %s: create it, or name another in the spec", certificate, ref.Kind, ref.Name))
-	case apierrors.IsForbidden(err):
-		return nil
-	}
-	return err
 }
 
 // authority checks the Secret of an authority that exists.

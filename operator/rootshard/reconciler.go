@@ -2,9 +2,7 @@
 package rootshard
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -62,6 +60,8 @@ type scope struct {
 	report *conditions.Report
 	// set is the StatefulSet as it was applied, if it was.
 	set *appsv1.StatefulSet
+	// after is when a certificate should have been renewed.
+	after time.Duration
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.
@@ -86,10 +86,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	if after := s.report.After(); result.RequeueAfter == 0 || after > 0 && after < result.RequeueAfter {
-		result.RequeueAfter = after
-	}
-	return result, s.report.Err()
+	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
 }
 
 // reconcile takes the steps. Pods are left as they are until all that they need is there.
@@ -112,7 +109,6 @@ func (s *scope) summarize() {
 	s.report.Write(&status.Conditions, s.rs.Generation)
 	status.ObservedGeneration = s.rs.Generation
 	status.URL = s.shard.ExternalURL()
-	slices.SortFunc(status.Certificates, func(a, b v1alpha1.CertificateStatus) int { return cmp.Compare(a.Name, b.Name) })
 	switch {
 	case s.report.Met(v1alpha1.ConditionAvailable):
 		status.Phase = v1alpha1.PhaseRunning

@@ -117,7 +117,11 @@ func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 			"NoCertificate", "tls.crt of Secret more holds no certificate"},
 		{"no Issuer", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
-		}, nil, "IssuerNotFound", "there is no Issuer company"},
+		}, nil, "IssuerNotFound", "spec.certificates.issuerRef: there is no Issuer company: create it"},
+		{"no Issuer of a single certificate", func(rs *v1alpha1.RootShard) {
+			rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
+				IssuerRef: &v1alpha1.ObjectReference{Name: "public"}}}}
+		}, nil, "IssuerNotFound", "spec.certificateTemplates[server].spec.issuerRef: there is no Issuer public"},
 		{"no kind of issuers", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "Isuer"}}
 		}, nil, "IssuerUnknown", `no kind of issuers "Isuer": use Issuer or ClusterIssuer`},

@@ -17,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/index"
+	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
 )
 
@@ -24,21 +25,23 @@ import (
 const (
 	secretsIndex    = "secrets"
 	configMapsIndex = "configMaps"
+	issuersIndex    = "issuers"
 )
 
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf}
+	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf, issuersIndex: issuersOf}
 	if err := index.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
 		return err
 	}
 	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
-		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&v1alpha1.EtcdCluster{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).
 		Owns(&policyv1.PodDisruptionBudget{}).Owns(&networkingv1.NetworkPolicy{}).
+		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.referring(issuersIndex))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
@@ -69,6 +72,18 @@ func configMapsOf(object client.Object) []string {
 		}
 	}
 	return names
+}
+
+func issuersOf(object client.Object) []string {
+	rs := object.(*v1alpha1.RootShard)
+	var refs []*v1alpha1.ObjectReference
+	if c := rs.Spec.Certificates; c != nil {
+		refs = append(refs, c.IssuerRef)
+	}
+	for _, template := range rs.Spec.CertificateTemplates {
+		refs = append(refs, pki.IssuerOf(&template))
+	}
+	return pki.IssuerNames(refs...)
 }
 
 // referring finds the RootShards that refer to an object, and the one that a Secret was made for.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,19 +23,24 @@ const defaultReplicas = 2
 
 // workload makes what runs the shard.
 func (s *scope) workload(ctx context.Context) error {
-	s.shard.Image = image(s.rs.Spec.Image, s.rs.Status.Image, s.DefaultImage)
+	live := &appsv1.StatefulSet{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, live)
+	if client.IgnoreNotFound(err) != nil {
+		return err
+	}
 	if s.shard.Replicas == nil {
-		live := &appsv1.StatefulSet{}
-		err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, live)
-		if client.IgnoreNotFound(err) != nil {
-			return err
-		}
 		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
 		if apierrors.IsNotFound(err) {
 			s.shard.Replicas = new(int32(defaultReplicas))
 		}
 	}
 	component := shard.Component(s.shard)
+	// The status is lost where objects are copied.
+	chosen := cmp.Or(s.rs.Status.Image, imageOf(live.Spec.Template.Spec, shard.Container))
+	component.Image = image(s.rs.Spec.Image, chosen, s.DefaultImage)
+	if err := checkVersion(s.rs, component.Image); err != nil {
+		return err
+	}
 	set, err := workload.StatefulSet(component)
 	if err != nil {
 		return conditions.Stall("TemplateInvalid", "%v", err)
@@ -44,7 +48,7 @@ func (s *scope) workload(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component), set); err != nil {
 		return err
 	}
-	s.rs.Status.Image, s.set = s.shard.Image, set
+	s.rs.Status.Image, s.set = component.Image, set
 	return s.optional(ctx, component)
 }
 
@@ -66,37 +70,6 @@ func (s *scope) optional(ctx context.Context, component *workload.Component) err
 	return err
 }
 
-// image is the one that the spec names; or the one that was chosen when the pods were first made, if the spec does not name
-// another repository; or else the default.
-func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
-	repository, version := cutVersion(standard)
-	if spec == nil {
-		spec = &v1alpha1.ImageSpec{}
-	}
-	repository = cmp.Or(spec.Repository, repository)
-	switch before, _ := cutVersion(chosen); {
-	case spec.Digest != "":
-		return repository + "@" + spec.Digest
-	case spec.Tag != "":
-		return repository + ":" + spec.Tag
-	case chosen != "" && (spec.Repository == "" || before == spec.Repository):
-		return chosen
-	default:
-		return repository + version
-	}
-}
-
-// cutVersion splits an image into its repository, and :tag or @digest. A colon before the last slash is that of a port.
-func cutVersion(image string) (repository, version string) {
-	if i := strings.IndexByte(image, '@'); i >= 0 {
-		return image[:i], image[i:]
-	}
-	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
-		return image[:i], image[i:]
-	}
-	return image, ""
-}
-
 // available reports whether kcp can be used, and whether all pods are as they are to be.
 func (s *scope) available(ctx context.Context) {
 	set := &appsv1.StatefulSet{}
@@ -109,6 +82,7 @@ func (s *scope) available(ctx context.Context) {
 		s.report.Set(v1alpha1.ConditionAvailable, err)
 		return
 	}
+	s.version(ctx, set)
 	wanted := int32(1)
 	if set.Spec.Replicas != nil {
 		wanted = *set.Spec.Replicas

@@ -5,7 +5,9 @@ package shard
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,6 +54,9 @@ type Etcd struct {
 	Prefix    string
 }
 
+// Container is the name of that of the server, in every pod.
+const Container = "kcp"
+
 // Root describes a root shard.
 func Root(rs *v1alpha1.RootShard) *Shard {
 	s := &Shard{
@@ -82,7 +87,7 @@ func (s *Shard) BaseURL() string {
 
 // ExternalURL is how clients outside of the cluster reach the installation.
 func (s *Shard) ExternalURL() string {
-	return fmt.Sprintf("https://%s:%d", s.External.Hostname, s.External.Port)
+	return address(s.External.Hostname, s.External.Port)
 }
 
 // PrivateURL is how components reach the installation from inside of its network.
@@ -91,7 +96,11 @@ func (s *Shard) PrivateURL() string {
 	if e.PrivateHostname == "" {
 		return s.ExternalURL()
 	}
-	return fmt.Sprintf("https://%s:%d", e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
+	return address(e.PrivateHostname, cmp.Or(e.PrivatePort, e.Port))
+}
+
+func address(host string, port uint32) string {
+	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 
 // Labels of the shard's certificates and Secrets.
@@ -113,7 +122,7 @@ func (s *Shard) Scraped() bool {
 // Component is what runs.
 func Component(s *Shard) *workload.Component {
 	c := s.component()
-	c.Image, c.Container = s.Image, "kcp"
+	c.Image, c.Container = s.Image, Container
 	if s.Spec.Image != nil {
 		c.PullSecrets = s.Spec.Image.ImagePullSecrets
 	}

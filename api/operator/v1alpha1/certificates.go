@@ -35,6 +35,8 @@ type CertificateTemplate struct {
 }
 
 // CertificateSpecTemplate is what can be said of a certificate.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.duration) || !has(self.renewBefore) || duration(self.renewBefore) < duration(self.duration)",message="a certificate is renewed after it is issued: renewBefore must be less than duration",fieldPath=".renewBefore"
 type CertificateSpecTemplate struct {
 	// Subject to extend that of the certificate with.
 	//

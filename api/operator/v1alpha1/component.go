@@ -91,7 +91,7 @@ type ExternalConfig struct {
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="a hostname has no scheme and no path: write kcp.example.com, not https://kcp.example.com/"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || isIP(self) || self.matches('^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?$')",message="a hostname has no scheme, no port and no path: write kcp.example.com, not https://kcp.example.com:443/"
 	Hostname string `json:"hostname"`
 	// Port that clients use.
 	//
@@ -102,7 +102,7 @@ type ExternalConfig struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!self.contains('/')",message="a hostname has no scheme and no path: write kcp.example.com, not https://kcp.example.com/"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || isIP(self) || self.matches('^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?$')",message="a hostname has no scheme, no port and no path: write kcp.example.com, not https://kcp.example.com:443/"
 	PrivateHostname string `json:"privateHostname,omitempty"`
 	// PrivatePort belongs to PrivateHostname. Unset: Port.
 	//

@@ -16,6 +16,8 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionCertificatesReady is True when every certificate is issued and valid.
 	ConditionCertificatesReady = "CertificatesReady"
+	// ConditionCertificatesExpiring is True when a certificate is not renewed, although it is high time.
+	ConditionCertificatesExpiring = "CertificatesExpiring"
 	// ConditionEtcdReady is True when the managed etcd has quorum; True for an external one.
 	ConditionEtcdReady = "EtcdReady"
 	// ConditionReferenceValid is True when everything that the spec names exists.
@@ -36,6 +38,14 @@ const (
 	ConditionVersionSkew = "VersionSkew"
 	// ConditionAlarm is True while etcd reports that it is out of space or corrupt.
 	ConditionAlarm = "Alarm"
+)
+
+// Annotations that people set on a RootShard or a Kubeconfig.
+const (
+	// RenewAnnotation has leaf certificates renewed, once for each value that it is given.
+	RenewAnnotation = "operator.kcp.io/renew"
+	// AllowVersionAnnotation has a version of kcp that a RootShard may change to, however far it is from the one that runs.
+	AllowVersionAnnotation = "operator.kcp.io/allow-version"
 )
 
 // Phase sums up the conditions in a word, for people.

@@ -92,6 +92,7 @@ type KubeconfigClusterRoleBindings struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-a-z0-9]*(:[-a-z0-9]+)*$')",message="a workspace is a path of names with colons between them, such as root:team:project, or the name of its logical cluster"
 	Cluster string `json:"cluster,omitempty"`
 	// ClusterRoles to bind.
 	//
@@ -117,12 +118,22 @@ type KubeconfigStatus struct {
 	//
 	// +optional
 	Authorization *KubeconfigAuthorizationStatus `json:"authorization,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady and ReferenceValid.
+	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring and ReferenceValid.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Certificates of the user, and until when they are valid.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	// Renewed is the value of the annotation operator.kcp.io/renew for which the certificate was last renewed.
+	//
+	// +optional
+	Renewed string `json:"renewed,omitempty"`
 }
 
 // KubeconfigAuthorizationStatus is what exists in kcp.

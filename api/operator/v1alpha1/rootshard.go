@@ -43,7 +43,7 @@ type RootShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Proxy is the front proxy that the operator itself goes through.
+	// Proxy is the front proxy that the operator itself goes through, which it needs for none but sharded installations.
 	//
 	// +optional
 	Proxy *RootShardProxySpec `json:"proxy,omitempty"`
@@ -216,7 +216,7 @@ type RootShardStatus struct {
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, EtcdReady and ReferenceValid.
+	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady and ReferenceValid.
 	//
 	// +optional
 	// +listType=map
@@ -232,6 +232,11 @@ type RootShardStatus struct {
 	//
 	// +optional
 	Image string `json:"image,omitempty"`
+	// Version that pods have run, if the tag of their image tells it. From it kcp goes to the next minor version, not further and not
+	// back, unless the annotation operator.kcp.io/allow-version names the version that is asked for.
+	//
+	// +optional
+	Version string `json:"version,omitempty"`
 	// URL at which clients outside of the cluster reach kcp.
 	//
 	// +optional
@@ -242,6 +247,10 @@ type RootShardStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	// Renewed is the value of the annotation operator.kcp.io/renew for which certificates were last renewed.
+	//
+	// +optional
+	Renewed string `json:"renewed,omitempty"`
 }
 
 // ShardReference names a shard of the installation.

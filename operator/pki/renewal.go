@@ -1,0 +1,76 @@
+package pki
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+)
+
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/status,verbs=patch
+
+// Statuses are what a status tells of certificates: of those that are issued.
+func Statuses(certificates []*certmanager.Certificate) []v1alpha1.CertificateStatus {
+	var all []v1alpha1.CertificateStatus
+	for _, c := range certificates {
+		if c.Status.NotAfter == nil {
+			continue
+		}
+		status := v1alpha1.CertificateStatus{Name: c.Name, NotAfter: c.Status.NotAfter}
+		if c.Status.Revision != nil {
+			status.Revision = *c.Status.Revision
+		}
+		all = append(all, status)
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.CertificateStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Renew has certificates issued again that do not sign others, if the annotation of their owner asks for it with another value than
+// the last time. It returns the value that it has heeded. What is new, and was never looked at, needs no renewal.
+func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64, last string, certificates []*certmanager.Certificate) (string, error) {
+	asked := owner.GetAnnotations()[v1alpha1.RenewAnnotation]
+	if asked == "" || asked == last || seen == 0 {
+		return asked, nil
+	}
+	for _, certificate := range certificates {
+		if certificate.Spec.IsCA {
+			continue
+		}
+		if err := issue(ctx, c, certificate); err != nil {
+			return last, err
+		}
+	}
+	return asked, nil
+}
+
+// issue does what cmctl does to renew a certificate.
+func issue(ctx context.Context, c client.Client, certificate *certmanager.Certificate) error {
+	live := &unstructured.Unstructured{} // all of the status, as cert-manager has written it
+	live.SetGroupVersionKind(certmanager.SchemeGroupVersion.WithKind("Certificate"))
+	if err := c.Get(ctx, client.ObjectKeyFromObject(certificate), live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := live.DeepCopy()
+	all, _, err := unstructured.NestedSlice(live.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(condition any) bool {
+		fields, _ := condition.(map[string]any)
+		return fields["type"] == "Issuing"
+	})
+	all = append(all, map[string]any{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+		"message": "asked for by the annotation " + v1alpha1.RenewAnnotation, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"observedGeneration": live.GetGeneration()})
+	if err := unstructured.SetNestedSlice(live.Object, all, "status", "conditions"); err != nil {
+		return err
+	}
+	return c.Status().Patch(ctx, live, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}

@@ -1,0 +1,66 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/operatortest"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// An annotation is all that it takes, and the operator's role is enough to heed it.
+func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T) {
+	start(t, asOperator())
+	admin := cluster(t, host)
+	rs, k := shard("renewed"), accessTo("renewed", "renewed")
+	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "renewed-company"}}
+	if err := admin.Create(t.Context(), rs); err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.Create(t.Context(), k); err != nil {
+		t.Fatal(err)
+	}
+	shardSays := func(reason string) {
+		t.Helper()
+		kcptest.Eventually(t, reason, func(context.Context) error {
+			return says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionFalse, reason)
+		})
+	}
+	shardSays("IssuerNotFound")
+	issuer := &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "renewed-company"}}
+	issuer.Spec.SelfSigned = &certmanager.SelfSigned{}
+	if err := admin.Create(t.Context(), issuer); err != nil {
+		t.Fatal(err)
+	}
+	shardSays("CertificateNotReady")
+	kcptest.Eventually(t, "certificates are issued", func(context.Context) error {
+		admin.Issue(t)
+		if n := len(operatortest.Read(t, admin, "renewed", k).Status.Certificates); n != 1 {
+			return fmt.Errorf("the Kubeconfig has %d", n)
+		}
+		return says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "Met")
+	})
+	annotated := map[string]string{v1alpha1.RenewAnnotation: "today"}
+	change(t, admin, "renewed", rs, func(rs *v1alpha1.RootShard) { rs.Annotations = annotated })
+	change(t, admin, "renewed", k, func(k *v1alpha1.Kubeconfig) { k.Annotations = annotated })
+	for name, want := range map[string]string{"renewed-server": "[Ready Issuing]", "kubeconfig-cert-renewed": "[Ready Issuing]", "renewed-server-ca": "[Ready]"} {
+		kcptest.Eventually(t, "renewal of "+name, func(context.Context) error {
+			if got := operatortest.Read(t, admin, "renewed", rs).Status.Renewed + operatortest.Read(t, admin, "renewed", k).Status.Renewed; got != "todaytoday" {
+				return fmt.Errorf("heeded: %s", got)
+			}
+			var types []string
+			for _, condition := range operatortest.Read(t, admin, name, &certmanager.Certificate{}).Status.Conditions {
+				types = append(types, condition.Type)
+			}
+			if got := fmt.Sprint(types); got != want {
+				return fmt.Errorf("conditions %s", got)
+			}
+			return nil
+		})
+	}
+}
