@@ -9,6 +9,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -47,6 +48,67 @@ func TestANewOperatorLeavesTheImageAsItIs(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Nor does it replace pods because it makes them otherwise, until somebody changes something.
+func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
+	w := newWorld(external())
+	rs := w.settle(t)
+	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionFalse, "UpToDate", "")
+	memory := func() string {
+		t.Helper()
+		rs = w.reconcile(t)
+		return operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
+	}
+	// An older operator has made another template of the same.
+	older := func() {
+		t.Helper()
+		set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+		set.Annotations["operator.kcp.io/applied"] = "older"
+		set.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("1Gi")
+		if err := w.Update(t.Context(), set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	older()
+	if got := memory(); got != "1Gi" {
+		t.Errorf("pods are replaced: %s", got)
+	}
+	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "OperatorChanged", "the annotation operator.kcp.io/rollout")
+	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
+	w.Writes()
+	if memory(); w.Writes() != 0 {
+		t.Error("it is said again")
+	}
+	for name, change := range map[string]func(){
+		"the spec":           func() { rs.Generation++ },
+		"the annotation":     func() { rs.Annotations = map[string]string{v1alpha1.RolloutAnnotation: "now"} },
+		"the number of pods": func() { rs.Spec.Replicas = new(int32(3)) },
+		"the image":          func() { rs.Spec.Image = &v1alpha1.ImageSpec{Tag: "v2"} },
+	} {
+		older()
+		memory()
+		expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "", "")
+		change()
+		if err := w.Update(t.Context(), rs); err != nil {
+			t.Fatal(err)
+		}
+		if got := memory(); got != "2Gi" {
+			t.Errorf("after a change of %s pods are as before: %s", name, got)
+		}
+		expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionFalse, "", "")
+		w.Roll(t, "kcp-kcp")
+		memory()
+	}
+	older()
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	set.Status.ReadyReplicas = 0
+	if err := w.Status().Update(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	if got := memory(); got != "2Gi" {
+		t.Errorf("what does not run is left as it is: %s", got)
 	}
 }
 

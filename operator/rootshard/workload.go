@@ -45,10 +45,20 @@ func (s *scope) workload(ctx context.Context) error {
 	if err != nil {
 		return conditions.Stall("TemplateInvalid", "%v", err)
 	}
-	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component), set); err != nil {
+	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component)); err != nil {
 		return err
 	}
-	s.rs.Status.Image, s.set = component.Image, set
+	held, err := s.held(live, set, component.Image)
+	if err != nil {
+		return err
+	}
+	if !held {
+		if err := apply.All(ctx, s.Client, s.rs, set); err != nil {
+			return err
+		}
+		s.set = set
+	}
+	s.rs.Status.Image = component.Image
 	return s.optional(ctx, component)
 }
 

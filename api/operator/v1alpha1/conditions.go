@@ -18,6 +18,8 @@ const (
 	ConditionCertificatesReady = "CertificatesReady"
 	// ConditionCertificatesExpiring is True when a certificate is not renewed, although it is high time.
 	ConditionCertificatesExpiring = "CertificatesExpiring"
+	// ConditionRolloutHeld is True when a new operator would make pods otherwise, and nobody has asked for them to be replaced.
+	ConditionRolloutHeld = "RolloutHeld"
 	// ConditionEtcdReady is True when the managed etcd has quorum; True for an external one.
 	ConditionEtcdReady = "EtcdReady"
 	// ConditionReferenceValid is True when everything that the spec names exists.
@@ -44,6 +46,8 @@ const (
 const (
 	// RenewAnnotation has leaf certificates renewed, once for each value that it is given.
 	RenewAnnotation = "operator.kcp.io/renew"
+	// RolloutAnnotation has the pods of a RootShard made as the operator makes them now, whenever its value changes.
+	RolloutAnnotation = "operator.kcp.io/rollout"
 	// AllowVersionAnnotation has a version of kcp that a RootShard may change to, however far it is from the one that runs.
 	AllowVersionAnnotation = "operator.kcp.io/allow-version"
 )

@@ -216,7 +216,8 @@ type RootShardStatus struct {
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady and ReferenceValid.
+	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady, ReferenceValid and
+	// RolloutHeld.
 	//
 	// +optional
 	// +listType=map
