@@ -242,12 +242,18 @@ func (w *world) left(t *testing.T, k *v1alpha1.Kubeconfig) []string {
 	return names
 }
 
-func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
-	w := newWorld(t, admin())
-	k := w.settle(t)
+// copySecret does what somebody may do with a kubeconfig, labels and all.
+func (w *world) copySecret(t *testing.T) {
+	t.Helper()
 	copied := operatortest.Read(t, w.Cluster, "admin-kubeconfig", &corev1.Secret{})
 	copied.ObjectMeta = metav1.ObjectMeta{Namespace: copied.Namespace, Name: "copied", Labels: copied.Labels}
 	w.MustCreate(t, copied)
+}
+
+func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
+	w := newWorld(t, admin())
+	k := w.settle(t)
+	w.copySecret(t)
 	w.Writes()
 	if !w.revoke(t, k) || w.Writes() != 0 || len(w.bound["root"].ClusterRoles) != 1 {
 		t.Error("it ends before")
@@ -372,15 +378,9 @@ func TestASecretBelongsToOneKubeconfig(t *testing.T) {
 func TestTheFormerSecretIsRemoved(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
-	copied := operatortest.Read(t, w.Cluster, "admin-kubeconfig", &corev1.Secret{})
-	copied.ObjectMeta = metav1.ObjectMeta{Namespace: copied.Namespace, Name: "copied", Labels: copied.Labels}
-	if err := w.Create(t.Context(), copied); err != nil {
-		t.Fatal(err)
-	}
+	w.copySecret(t)
 	k.Spec.SecretRef.Name = "renamed"
-	if err := w.Update(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, k)
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "")
 	if err := w.Get(t.Context(), operatortest.Key("admin-kubeconfig"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the former one: %v", err)
@@ -403,16 +403,12 @@ func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
 	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "")
 	certificate := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", &certmanager.Certificate{})
 	certificate.Status.NotBefore, certificate.Status.NotAfter = new(metav1.NewTime(time.Now().Add(-23*time.Hour))), new(metav1.NewTime(time.Now().Add(time.Hour)))
-	if err := w.Status().Update(t.Context(), certificate); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, certificate)
 	k = w.reconcile(t)
 	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "kubeconfig-cert-admin ends")
 	expect(t, k, "Ready", metav1.ConditionTrue, "")
 	k.Annotations = map[string]string{v1alpha1.RenewAnnotation: "now"}
-	if err := w.Update(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, k)
 	if k = w.reconcile(t); k.Status.Renewed != "now" {
 		t.Errorf("renewed: %q", k.Status.Renewed)
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,8 +58,18 @@ func (s *Shards) Start(ctx context.Context, queue workqueue.TypedRateLimitingInt
 		shard := &unstructured.Unstructured{}
 		shard.SetGroupVersionKind(kind)
 		watch := source.Kind[client.Object](s.cache, shard, handler.EnqueueRequestsFromMapFunc(ofShard))
-		if watch.Start(ctx, queue) == nil && watch.WaitForSync(ctx) == nil {
-			s.state.Store(known)
+		if watch.Start(ctx, queue) != nil || watch.WaitForSync(ctx) != nil {
+			return
+		}
+		s.state.Store(known)
+		list, err := s.list(ctx) // those that were woken before this could do nothing
+		if err != nil {
+			return
+		}
+		for i := range list.Items {
+			for _, request := range ofShard(ctx, &list.Items[i]) {
+				queue.Add(request)
+			}
 		}
 	}()
 	return nil
@@ -96,9 +105,8 @@ func (s *Shards) of(ctx context.Context, rs *v1alpha1.RootShard) (names []string
 		_, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		return nil, meta.IsNoMatchError(err), nil
 	}
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
-	if err := s.cache.List(ctx, list, client.InNamespace(rs.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	list, err := s.list(ctx, client.InNamespace(rs.Namespace))
+	if err != nil {
 		return nil, false, err
 	}
 	for i := range list.Items {
@@ -110,11 +118,17 @@ func (s *Shards) of(ctx context.Context, rs *v1alpha1.RootShard) (names []string
 	return names, true, nil
 }
 
+func (s *Shards) list(ctx context.Context, options ...client.ListOption) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	return list, s.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...)
+}
+
 // hold writes down which Shards refer to a RootShard, and keeps it as long as there are any. It returns when to look again.
 func (r *Reconciler) hold(ctx context.Context, rs *v1alpha1.RootShard) (ctrl.Result, error) {
 	names, sure, err := r.Shards.of(ctx, rs)
 	if err != nil || !sure {
-		return ctrl.Result{RequeueAfter: time.Second}, err
+		return ctrl.Result{RequeueAfter: again}, err
 	}
 	before, held := rs.DeepCopy(), len(names) > 0
 	switch {

@@ -43,9 +43,7 @@ func TestANewOperatorLeavesTheImageAsItIs(t *testing.T) {
 					t.Errorf("status lost %t: it runs %s, and tells of %s", lost, runs, rs.Status.Image)
 				}
 				rs.Status = v1alpha1.RootShardStatus{} // as by a backup, which has none
-				if err := w.Status().Update(t.Context(), rs); err != nil {
-					t.Fatal(err)
-				}
+				w.MustUpdateStatus(t, rs)
 			}
 		})
 	}
@@ -67,9 +65,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 		set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 		set.Annotations["operator.kcp.io/applied"] = "older"
 		set.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("1Gi")
-		if err := w.Update(t.Context(), set); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdate(t, set)
 	}
 	older()
 	if got := memory(); got != "1Gi" {
@@ -77,10 +73,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	}
 	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "OperatorChanged", "the annotation operator.kcp.io/rollout")
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
-	w.Writes()
-	if memory(); w.Writes() != 0 {
-		t.Error("it is said again")
-	}
+	w.WritesNothing(t, func() { memory() })
 	for name, change := range map[string]func(){
 		"the spec":           func() { rs.Generation++ },
 		"the annotation":     func() { rs.Annotations = map[string]string{v1alpha1.RolloutAnnotation: "now"} },
@@ -91,9 +84,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 		memory()
 		expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "", "")
 		change()
-		if err := w.Update(t.Context(), rs); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdate(t, rs)
 		if got := memory(); got != "2Gi" {
 			t.Errorf("after a change of %s pods are as before: %s", name, got)
 		}
@@ -104,9 +95,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	older()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	set.Status.ReadyReplicas = 0
-	if err := w.Status().Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, set)
 	if got := memory(); got != "2Gi" {
 		t.Errorf("what does not run is left as it is: %s", got)
 	}
@@ -118,9 +107,7 @@ func (w *world) pod(t *testing.T, name string) {
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name, Labels: set.Spec.Template.Labels}, Spec: set.Spec.Template.Spec}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	if err := w.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	w.MustCreate(t, pod)
 }
 
 func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
@@ -152,9 +139,7 @@ func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
 	} {
 		rs.Spec.Image.Tag = test.tag
 		rs.Annotations = map[string]string{v1alpha1.AllowVersionAnnotation: test.allowed}
-		if err := w.Update(t.Context(), rs); err != nil {
-			t.Fatal(err)
-		}
+		w.MustUpdate(t, rs)
 		before := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Image
 		rs = w.reconcile(t)
 		runs := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Image
@@ -183,9 +168,7 @@ func (w *world) issued(t *testing.T, name string, from, to time.Duration) {
 	t.Helper()
 	c := operatortest.Read(t, w.Cluster, name, &certmanager.Certificate{})
 	c.Status.NotBefore, c.Status.NotAfter = new(metav1.NewTime(time.Now().Add(from))), new(metav1.NewTime(time.Now().Add(to)))
-	if err := w.Status().Update(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, c)
 }
 
 func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
@@ -211,16 +194,11 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 	if event := <-w.Events.Events; !strings.HasPrefix(event, "Warning NotRenewed") {
 		t.Errorf("the event says %s", event)
 	}
-	w.Writes()
-	if w.reconcile(t); w.Writes() != 0 {
-		t.Error("it is said again")
-	}
+	w.WritesNothing(t, func() { w.reconcile(t) })
 	// It is to be renewed a week before it ends.
 	c := operatortest.Read(t, w.Cluster, "kcp-server", &certmanager.Certificate{})
 	c.Status.RenewalTime = new(metav1.NewTime(c.Status.NotAfter.Add(-7 * day)))
-	if err := w.Status().Update(t.Context(), c); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdateStatus(t, c)
 	expect(t, w.reconcile(t), v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "InTime", "")
 }
 
@@ -247,17 +225,15 @@ func TestCertificatesAreRenewedOnDemandOnce(t *testing.T) {
 		t.Errorf("what was just issued is renewed: %v", got)
 	}
 	rs.Annotations[v1alpha1.RenewAnnotation] = "2026-11-21"
-	if err := w.Update(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, rs)
 	rs = w.reconcile(t)
 	if got := strings.Join(issuing(), " "); got != "kcp-external-logical-cluster-admin kcp-kcp-operator kcp-logical-cluster-admin kcp-server kcp-service-account" {
 		t.Errorf("renewed are %s", got)
 	}
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
-	w.Writes()
-	if rs = w.reconcile(t); w.Writes() != 0 || rs.Status.Renewed != "2026-11-21" {
-		t.Errorf("it is renewed again: %q", rs.Status.Renewed)
+	w.WritesNothing(t, func() { rs = w.reconcile(t) })
+	if rs.Status.Renewed != "2026-11-21" {
+		t.Errorf("renewed for %q", rs.Status.Renewed)
 	}
 	if c := meta.FindStatusCondition(rs.Status.Conditions, "CertificatesReady"); c.Status != metav1.ConditionTrue {
 		t.Errorf("while they are renewed, %+v", c)

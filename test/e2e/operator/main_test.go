@@ -142,7 +142,7 @@ func start(t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := operator.Setup(ctx, mgr, operator.Config{Image: image}); err != nil {
+	if err := operator.Setup(ctx, mgr, operator.Config{Image: image, Namespace: "kcp-operator"}); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

@@ -19,12 +19,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	admin := cluster(t, host)
 	rs, k := shard("renewed"), accessTo("renewed", "renewed")
 	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "renewed-company"}}
-	if err := admin.Create(t.Context(), rs); err != nil {
-		t.Fatal(err)
-	}
-	if err := admin.Create(t.Context(), k); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, rs, k)
 	shardSays := func(reason string) {
 		t.Helper()
 		kcptest.Eventually(t, reason, func(context.Context) error {
@@ -34,9 +29,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	shardSays("IssuerNotFound")
 	issuer := &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "renewed-company"}}
 	issuer.Spec.SelfSigned = &certmanager.SelfSigned{}
-	if err := admin.Create(t.Context(), issuer); err != nil {
-		t.Fatal(err)
-	}
+	admin.MustCreate(t, issuer)
 	shardSays("CertificateNotReady")
 	kcptest.Eventually(t, "certificates are issued", func(context.Context) error {
 		admin.Issue(t)

@@ -64,15 +64,25 @@ func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
 	rs, alone := shard("held"), shard("alone")
 	first, second := shardOf("first", to("held")), shardOf("second", to("held"))
 	second.SetFinalizers([]string{"example.com/nobody-answers"})
-	for _, object := range []client.Object{rs, alone, first, second, shardOf("nowhere", map[string]any{"rootShard": map[string]any{}}),
-		shardOf("broken", map[string]any{"rootShard": "held"}), shardOf("elsewhere", to("other"))} {
-		if err := admin.Create(t.Context(), object); err != nil {
-			t.Fatal(err)
-		}
-	}
+	admin.MustCreate(t, rs, alone, first, second, shardOf("nowhere", map[string]any{"rootShard": map[string]any{}}),
+		shardOf("broken", map[string]any{"rootShard": "held"}), shardOf("elsewhere", to("other")))
 	kcptest.Eventually(t, "its Shards are known", func(context.Context) error {
 		operatortest.Read(t, admin, "held", rs)
 		if got := fmt.Sprint(rs.Status.Shards, len(rs.Finalizers)); got != "[{first} {second}] 1" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	// The operator's own namespace takes the operator with it.
+	own, ofOwn := shard("own"), shardOf("of-own", to("own"))
+	own.Namespace = "kcp-operator"
+	ofOwn.SetNamespace(own.Namespace)
+	admin.MustCreate(t, own, ofOwn)
+	kcptest.Eventually(t, "its Shard is known, and does not keep it", func(ctx context.Context) error {
+		if err := admin.Get(ctx, client.ObjectKeyFromObject(own), own); err != nil {
+			return err
+		}
+		if got := fmt.Sprint(own.Status.Shards, own.Finalizers); got != "[{of-own}] []" {
 			return errors.New(got)
 		}
 		return nil
