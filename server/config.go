@@ -77,6 +77,7 @@ import (
 	"github.com/kcplane/kcp/server/objectlimit"
 	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
+	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/path"
 	"github.com/kcplane/kcp/server/scheduling"
 	"github.com/kcplane/kcp/server/storage"
@@ -93,6 +94,8 @@ import (
 type config struct {
 	opts    options.Completed
 	backend *storage.Backend
+	// networks are where the server calls whom tenants name.
+	networks *outbound.Networks
 
 	generic      *genericapiserver.Config
 	controlPlane *controlplaneapiserver.Config
@@ -153,7 +156,11 @@ type config struct {
 }
 
 func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*config, error) {
-	c := &config{opts: opts, backend: backend}
+	networks, err := outbound.NewNetworks(opts.TenantWebhookNetworks)
+	if err != nil {
+		return nil, err
+	}
+	c := &config{opts: opts, backend: backend, networks: networks}
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	getter := &authentication.Getter{}
@@ -178,7 +185,6 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err := c.buildAuthorization(); err != nil {
 		return nil, err
 	}
-	var err error
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
 		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports, Limits: c.limits,
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
@@ -275,7 +281,7 @@ func (c *config) buildClients() error {
 func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 	authn := &c.generic.Authentication
 	upstream := authentication.Wrap(authn.Authenticator)
-	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers)
+	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.networks.DialContext)
 	upstream = union.New(upstream, bearertoken.New(virtual.AtHome(ofTypes)))
 	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
 	c.reviews = authentication.Reviews(all)
@@ -368,10 +374,27 @@ func (c *config) inService(r *http.Request) bool {
 	return err == nil && lc.DeletionTimestamp != nil
 }
 
-// toWebhooks tells how the server authenticates to webhooks: not at all. Upstream would show kubernetes.default.svc, which it takes
-// for itself, the credentials of the server, and tenants say where their webhooks are.
+// toWebhooks tells how the server calls webhooks: in networks that tenants may lead it to, and without any credentials. Upstream
+// would show kubernetes.default.svc, which it takes for itself, those of the server.
 func (c *config) toWebhooks() webhook.AuthenticationInfoResolverWrapper {
-	return webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, c.generic.TracerProvider)
+	wrap := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, c.generic.TracerProvider)
+	guarded := func(config *rest.Config, err error) (*rest.Config, error) {
+		if err != nil {
+			return nil, err
+		}
+		config = rest.CopyConfig(config)
+		config.Dial = c.networks.DialContext
+		return config, nil
+	}
+	return func(next webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
+		next = wrap(next)
+		return &webhook.AuthenticationInfoResolverDelegator{
+			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return guarded(next.ClientConfigFor(hostPort)) },
+			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
+				return guarded(next.ClientConfigForService(name, namespace, port))
+			},
+		}
+	}
 }
 
 // countObjects returns how many objects the cluster of ctx stores.
@@ -476,7 +499,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 			return c.backend.Bound(c.definitionOptions, identity)
 		},
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
-		ServiceResolver:   webhook.NewDefaultServiceResolver(),
+		ServiceResolver:   outbound.NoServices{},
 		AuthResolver:      c.toWebhooks(),
 		StaticModels:      info.StaticOpenAPISpec,
 		RequestTimeout:    c.generic.RequestTimeout,

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -12,11 +13,16 @@ import (
 	"k8s.io/component-base/tracing"
 
 	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
-func TestNoWebhookGetsTheCredentialsOfTheServer(t *testing.T) {
+func TestNoWebhookGetsCredentialsOrLeadsTheServerToItself(t *testing.T) {
 	loopback := &rest.Config{Host: "https://localhost", BearerToken: "secret"}
-	c := &config{loopback: loopback, generic: &genericapiserver.Config{TracerProvider: tracing.NewNoopTracerProvider()}}
+	networks, err := outbound.NewNetworks([]string{outbound.Public})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &config{loopback: loopback, networks: networks, generic: &genericapiserver.Config{TracerProvider: tracing.NewNoopTracerProvider()}}
 	none, err := webhook.NewDefaultAuthenticationInfoResolver("")
 	if err != nil {
 		t.Fatal(err)
@@ -27,8 +33,12 @@ func TestNoWebhookGetsTheCredentialsOfTheServer(t *testing.T) {
 		func() (*rest.Config, error) { return resolver.ClientConfigFor("hooks.example.org:443") },
 		func() (*rest.Config, error) { return resolver.ClientConfigForService("kubernetes", "default", 443) },
 	} {
-		if got, err := get(); err != nil || got.BearerToken != "" || got.Host == loopback.Host {
-			t.Errorf("a webhook gets %v, %v", got, err)
+		got, err := get()
+		if err != nil || got.BearerToken != "" || got.Host == loopback.Host {
+			t.Fatalf("a webhook gets %v, %v", got, err)
+		}
+		if _, err := got.Dial(t.Context(), "tcp", "127.0.0.1:443"); err == nil || !strings.Contains(err.Error(), "does not call") {
+			t.Errorf("it leads the server to itself: %v", err)
 		}
 	}
 }

@@ -3,10 +3,8 @@ package admission
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -16,12 +14,12 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/utils/lru"
 
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/informers/scoped"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
@@ -66,7 +64,7 @@ func (w *webhooks[P]) plugin(from source) (plugin P, ok bool, err error) {
 	hook.SetExternalKubeClientSet(client)
 	hook.SetExternalKubeInformerFactory(scoped.New(w.config.Set, from.object, from.rules))
 	hook.SetUnconditionalAuthorizer(w.config.Authorizer)
-	hook.SetServiceResolver(noServices{})
+	hook.SetServiceResolver(outbound.NoServices{})
 	hook.SetAuthenticationInfoResolverWrapper(w.config.WebhookAuthentication)
 	if err := hook.ValidateInitialization(); err != nil {
 		return plugin, false, fmt.Errorf("webhooks: %w", err)
@@ -95,15 +93,6 @@ func (w *webhooks[P]) each(ctx context.Context, a admission.Attributes, ask func
 	}
 	return nil
 }
-
-// noServices tells that webhooks cannot be behind a Service: a logical cluster has none.
-type noServices struct{}
-
-var errNoServices = errors.New("a logical cluster has no Services: use clientConfig.url instead of clientConfig.service")
-
-func (noServices) ResolveEndpoint(string, string, int32) (*url.URL, error) { return nil, errNoServices }
-
-var _ webhook.ServiceResolver = noServices{}
 
 // fingerprintOf returns a function that tells which configurations a cluster has, in which version.
 func fingerprintOf[T object](lister informers.Lister[T]) func(logicalcluster.Name) ([sha256.Size]byte, bool, error) {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // Static is a definition that every cluster has and that never changes.
@@ -31,7 +33,7 @@ type Static struct {
 func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Handler, error) {
 	h := &Handler{config: Config{
 		Authorizer: az, Admission: admission.NewChainHandler(),
-		ServiceResolver: webhook.NewDefaultServiceResolver(),
+		ServiceResolver: outbound.NoServices{},
 		AuthResolver:    webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, noop.NewTracerProvider()),
 		RequestTimeout:  staticRequestTimeout, MinRequestTimeout: staticWatchTimeout, MaxRequestBodyBytes: staticMaxBody,
 		Live: func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {

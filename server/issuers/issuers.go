@@ -11,6 +11,7 @@ import (
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -51,6 +53,7 @@ type Issuers struct {
 	audiences  authenticator.Audiences
 	disallowed []string
 	compiler   func() authenticationcel.Compiler
+	dial       utilnet.DialFunc
 
 	mu    sync.Mutex
 	ready map[informers.Key]*ready
@@ -67,11 +70,11 @@ type ready struct {
 }
 
 // New returns the issuers of all types. Whose tokens they accept is good for audiences, those of the server. Nobody may
-// name one of disallowed, which are the issuers of the server itself.
-func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string) *Issuers {
+// name one of disallowed, which are the issuers of the server itself. They are called by dial.
+func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string, dial utilnet.DialFunc) *Issuers {
 	i := &Issuers{
 		clusters: set.LogicalClusters, configs: set.WorkspaceAuthenticationConfigurations, types: types,
-		audiences: audiences, disallowed: disallowed,
+		audiences: audiences, disallowed: disallowed, dial: dial,
 		compiler: sync.OnceValue(func() authenticationcel.Compiler {
 			return authenticationcel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 		}),
@@ -214,7 +217,9 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 	if err := apiserverv1.Convert_v1_JWTAuthenticator_To_apiserver_JWTAuthenticator(versioned, &internal, nil); err != nil {
 		return nil, err
 	}
+	internal.Issuer.EgressSelectorType = apiserver.EgressSelectorCluster // which dial is, for upstream
 	options := oidc.Options{
+		EgressLookup:     func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return i.dial, nil },
 		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: i.disallowed,
 	}
 	if ca := internal.Issuer.CertificateAuthority; ca != "" {

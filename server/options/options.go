@@ -21,6 +21,7 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
 	"github.com/kcplane/kcp/server/etcd"
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 // DefaultIssuer is in the iss claim of service account tokens.
@@ -53,6 +54,8 @@ type Options struct {
 	MountProxy MountProxy
 	// VirtualStorage tells where endpoint slices of providers may lead.
 	VirtualStorage VirtualStorage
+	// TenantWebhookNetworks are where the server calls the webhooks and issuers of tenants, for outbound.NewNetworks.
+	TenantWebhookNetworks []string
 	// TotalObjectLimit is how many objects a logical cluster may hold unless it says otherwise; zero is any number.
 	TotalObjectLimit int64
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
@@ -163,6 +166,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL, "URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
+	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)
 	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
@@ -288,6 +292,9 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	served := net.JoinHostPort(generic.GenericServerRunOptions.ExternalHost, fmt.Sprint(g.SecureServing.BindPort))
 	if err := o.completeURLs("https://" + served); err != nil {
 		return Completed{}, err
+	}
+	if len(o.TenantWebhookNetworks) == 0 {
+		o.TenantWebhookNetworks = outbound.StandardNetworks(o.ShardBaseURL, o.ShardExternalURL)
 	}
 	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included}, nil
 }

@@ -1,4 +1,4 @@
-// Package outbound has what the server needs to call hosts of others over TLS: whom it believes, and as whom it calls.
+// Package outbound has what the server needs to call hosts of others: whom it believes, as whom it calls, and where tenants may lead it.
 package outbound
 
 import (
