@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -160,7 +161,7 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	if err != nil {
 		return nil, err
 	}
-	lc, err := h.Scheduler.Unowned(homeType, name, "user:"+who.GetName())
+	lc, err := h.Scheduler.Unowned(homeType, name, pathOf(who.GetName(), name))
 	if err != nil {
 		return nil, err
 	}
@@ -173,6 +174,15 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	}
 	wait(ctx, err == nil)
 	return lc, err
+}
+
+// pathOf returns the path of a user's home: user:<name>, or its logical cluster where that would be no path, or that of a workspace in
+// the home of somebody else.
+func pathOf(name string, home logicalcluster.Name) string {
+	if path := "user:" + name; logicalcluster.ValidPath(path) && !strings.Contains(name, ":") {
+		return path
+	}
+	return string(home)
 }
 
 // show returns the Workspace of a home, which is not stored.

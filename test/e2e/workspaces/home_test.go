@@ -8,6 +8,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -49,6 +52,28 @@ func TestEveryUserHasAHomeOfTheirOwn(t *testing.T) {
 	}
 	_, err := own.Kube(t, kcptest.Bob).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
+// The names of users have colons in them as well, by the prefix of their issuer for one.
+func TestNobodyMakesTheHomeOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	name := "toys-" + kcptest.Suffix()
+	config := server.Named("root").Config(kcptest.Masters)
+	config.Impersonate = rest.ImpersonationConfig{UserName: kcptest.Victor.Name + ":" + name, Groups: []string{user.AllAuthenticated}}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws, err := client.Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, own := home(t, kcptest.Victor)
+	toys := own.CreateWorkspace(t, kcptest.Victor, kcptest.Workspace(name, "", ""))
+	cluster, _, _ := unstructured.NestedString(ws.Object, "spec", "cluster")
+	if path := ws.GetAnnotations()["kcp.io/path"]; path != cluster {
+		t.Errorf("the path of the home in %s is %s, as that of %s is", cluster, path, toys.Name)
+	}
 }
 
 func TestWhoIsNobodyHasNoHome(t *testing.T) {
