@@ -87,10 +87,11 @@ func Counted(resource schema.GroupResource) bool {
 	return resource.Resource != "events" || (resource.Group != "" && resource.Group != "events.k8s.io")
 }
 
-// of returns the limit of a cluster, zero if it has none. A cluster that is being set up has none yet.
+// of returns the limit of a cluster, zero if it has none. One that is being set up has its limit already: who sets it up may be
+// another tenant, and decides how long that takes.
 func (l *Limits) of(cluster logicalcluster.Name) int64 {
 	lc, err := l.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
-	if err != nil || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInitializing {
+	if err != nil {
 		return 0
 	}
 	if own, err := strconv.ParseInt(lc.Annotations[corev1alpha1.MaxTotalObjectsAnnotation], 10, 64); err == nil {

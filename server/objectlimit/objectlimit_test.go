@@ -107,8 +107,8 @@ func TestALimitIsThatOfTheClusterOrOfTheShard(t *testing.T) {
 		want  int64
 	}{
 		"plain": {"", ready, 100}, "own": {"5", ready, 5}, "zero": {"0", ready, 0}, "negative": {"-1", ready, 0}, "unreadable": {"many", ready, 100},
-		"root": {"", ready, 0}, "system:admin": {"", ready, 0}, "initializing": {"5", corev1alpha1.LogicalClusterPhaseInitializing, 0},
-		"scheduling": {"5", corev1alpha1.LogicalClusterPhaseScheduling, 0}, "inactive": {"5", corev1alpha1.LogicalClusterPhaseInactive, 5},
+		"root": {"", ready, 0}, "system:admin": {"", ready, 0}, "initializing": {"5", corev1alpha1.LogicalClusterPhaseInitializing, 5},
+		"scheduling": {"5", corev1alpha1.LogicalClusterPhaseScheduling, 5}, "inactive": {"5", corev1alpha1.LogicalClusterPhaseInactive, 5},
 	} {
 		s.cluster(t, name, test.own, test.phase)
 		if got := s.of(name); got != test.want {
