@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -130,6 +131,9 @@ func mayAdminister(a admission.Attributes) bool {
 	return isExempt(a) || slices.Contains(a.GetUserInfo().GetGroups(), authorization.AdminGroup)
 }
 
+// placed are the annotations that say where a logical cluster is in the tree, and of which type.
+var placed = []string{corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation}
+
 // changeProblem returns what is wrong with an update by an ordinary user, empty if nothing.
 func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 	switch {
@@ -139,9 +143,8 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 		return "spec.createdBy is immutable"
 	case !reflect.DeepEqual(old.Spec.Owner, obj.Spec.Owner):
 		return "spec.owner is immutable"
-	case annotations(old)[corev1alpha1.PathAnnotation] != annotations(obj)[corev1alpha1.PathAnnotation],
-		annotations(old)[tenancyv1alpha1.TypeAnnotation] != annotations(obj)[tenancyv1alpha1.TypeAnnotation]:
-		return fmt.Sprintf("annotations %s and %s are immutable", corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation)
+	case slices.ContainsFunc(placed, func(key string) bool { return annotations(old)[key] != annotations(obj)[key] }):
+		return fmt.Sprintf("annotations %s are immutable", strings.Join(placed, ", "))
 	case !slices.Equal(old.Status.Initializers, obj.Status.Initializers), !slices.Equal(old.Status.Terminators, obj.Status.Terminators):
 		return "status.initializers and status.terminators are changed by the controllers that they name, each its own, at the virtual workspaces of their types"
 	case old.Status.Phase != obj.Status.Phase, old.Status.URL != obj.Status.URL:

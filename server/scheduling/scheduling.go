@@ -165,6 +165,9 @@ func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalclus
 		return err
 	}
 	lc.Annotations[tenancyv1alpha1.TypeAnnotation] = of.String()
+	if of.Cluster != logicalcluster.Root {
+		lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation] = string(of.Cluster)
+	}
 	lc.Spec.Initializers = workspacetypes.Initializers(aliases)
 	lc.Spec.Terminators = workspacetypes.Terminators(aliases)
 	return nil

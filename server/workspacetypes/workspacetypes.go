@@ -94,7 +94,8 @@ func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
 	return err
 }
 
-// Of returns the type of the workspace of a logical cluster, false if it has none or the type is gone.
+// Of returns the type of the workspace of a logical cluster, false if it has none or the type is gone. A type of that name that
+// somebody has put into another workspace at the path of the first one is not it: types say whom a workspace trusts.
 func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
 	id := lc.Annotations[tenancyv1alpha1.TypeAnnotation]
 	i := strings.LastIndexByte(id, ':')
@@ -102,7 +103,8 @@ func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
 		return Type{}, false
 	}
 	found, err := t.Find(logicalcluster.Of(lc), tenancyv1alpha1.WorkspaceTypeReference{Path: id[:i], Name: id[i+1:]})
-	return found, err == nil
+	was := lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation]
+	return found, err == nil && (was == "" || was == string(found.Cluster))
 }
 
 func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {

@@ -21,6 +21,9 @@ const (
 	ClusterAnnotation = "internal.tenancy.kcp.io/cluster"
 	// TypeAnnotation of a LogicalCluster is the type of its workspace, as <path>:<name>.
 	TypeAnnotation = "internal.tenancy.kcp.io/type"
+	// TypeClusterAnnotation of a LogicalCluster is the logical cluster that the type was in when the workspace was made. There is
+	// none for types in root, which is always the same.
+	TypeClusterAnnotation = "internal.tenancy.kcp.io/type-cluster"
 	// LogicalClusterFinalizer holds a Workspace until its logical cluster is gone.
 	LogicalClusterFinalizer = "core.kcp.io/logicalcluster"
 )

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -87,4 +88,41 @@ func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// The type of a workspace says whom it trusts, and is named by a path, which somebody else may have by now.
+func TestWhoTakesThePathOfATypeVouchesForNobody(t *testing.T) {
+	e := &environment
+	ca, err := os.ReadFile(e.ca.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	org := e.server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("types-"+kcptest.Suffix(), "", ""))
+	tokens := map[string]string{}
+	for _, name := range []string{"first", "second"} {
+		issuer, err := newIssuer(e.dir, "issuer-"+name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(issuer.Close)
+		if tokens[name], err = issuer.Token(issuer.Claims(nil)); err != nil {
+			t.Fatal(err)
+		}
+		types := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("types", "", ""))
+		types.Apply(t, issuer.TrustedBy("tenanted", ca))
+		team := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, types.Name, "tenanted"))
+		kcptest.Eventually(t, "the issuer is trusted in workspaces that were made of its type", func(contextType) error {
+			if _, err := whoIs(t, team, tokens[name]); apierrors.IsUnauthorized(err) {
+				return err // others are known
+			}
+			return nil
+		})
+		if name == "first" {
+			org.Kubectl(t, "delete", "workspace", "types")
+		}
+	}
+	for _, token := range tokens {
+		_, err = whoIs(t, e.server.Named(org.Name+":first"), token)
+		kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
+	}
 }
