@@ -49,7 +49,7 @@ func (p *mutatingPolicies) Admit(ctx context.Context, a admission.Attributes, o 
 		return nil
 	}
 	return p.policies.each(ctx, a, func(found *clusterPolicies[*mutating.Policy, *mutating.PolicyBinding, mutating.PolicyEvaluator]) error {
-		return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+		return untampered(a, func() error { return found.dispatcher.Dispatch(ctx, a, o, found.hooks) })
 	})
 }
 

@@ -138,7 +138,9 @@ func (w *mutatingWebhooks) Admit(ctx context.Context, a admission.Attributes, o 
 	if isReview(a) {
 		return nil
 	}
-	return w.webhooks.each(ctx, a, func(plugin *mutating.Plugin) error { return plugin.Admit(ctx, a, o) })
+	return w.webhooks.each(ctx, a, func(plugin *mutating.Plugin) error {
+		return untampered(a, func() error { return plugin.Admit(ctx, a, o) })
+	})
 }
 
 type validatingWebhooks struct {

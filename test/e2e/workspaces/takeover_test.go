@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -55,8 +59,8 @@ func TestNobodyChoosesTheLogicalClusterOfAWorkspace(t *testing.T) {
 	}
 }
 
-// Policies come after the system has written what it says of a new workspace.
-func TestNoPolicyChangesWhatTheSystemSaysOfAWorkspace(t *testing.T) {
+// Policies come after the system has written what it says of an object, and change objects of those who could say that themselves.
+func TestNoPolicyChangesWhatTheSystemSays(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	org.Apply(t, `
@@ -67,28 +71,36 @@ spec:
   failurePolicy: Fail
   reinvocationPolicy: IfNeeded
   matchConstraints:
-    resourceRules: [{apiGroups: [tenancy.kcp.io], apiVersions: ["*"], operations: [CREATE], resources: [workspaces]}]
+    resourceRules: [{apiGroups: [tenancy.kcp.io, apis.kcp.io], apiVersions: ["*"], operations: [CREATE], resources: [workspaces, apiexports]}]
   mutations:
   - patchType: JSONPatch
     jsonPatch:
       expression: >
-        [JSONPatch{op: "add", path: "/metadata/annotations/" + jsonpatch.escapeKey(object.metadata.labels["forge"].replace("__", "/")), value: '{"username":"bob"}'}]
+        [JSONPatch{op: "add", value: '{"username":"bob"}', path: object.metadata.labels["forge"] == "cluster" ? "/spec/cluster" :
+          "/metadata/annotations/" + jsonpatch.escapeKey(object.metadata.labels["forge"].replace("__", "/"))}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: MutatingAdmissionPolicyBinding
 metadata: {name: forge}
 spec: {policyName: forge}
 `)
-	for _, key := range []string{"experimental.tenancy.kcp.io__owner", "internal.tenancy.kcp.io__cluster"} {
-		kcptest.Eventually(t, key+" cannot be forged", func(ctx context.Context) error {
-			ws := kcptest.Workspace("w-"+kcptest.Suffix(), "", "")
-			ws.SetLabels(map[string]string{"forge": key})
-			_, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(ctx, ws, metav1.CreateOptions{})
-			if err == nil {
-				return fmt.Errorf("it was created")
-			}
-			kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-			return nil
-		})
+	forged := func(obj *unstructured.Unstructured, in schema.GroupVersionResource, key string) {
+		t.Helper()
+		obj.SetLabels(map[string]string{"forge": key})
+		for _, user := range []kcptest.User{kcptest.Alice, kcptest.Masters} {
+			kcptest.Eventually(t, key+" cannot be forged when "+user.Name+" writes", func(ctx context.Context) error {
+				obj.SetName("x-" + kcptest.Suffix())
+				_, err := org.Dynamic(t, user).Resource(in).Create(ctx, obj, metav1.CreateOptions{})
+				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no mutating webhook or policy changes it") {
+					return fmt.Errorf("got %v", err)
+				}
+				return nil
+			})
+		}
 	}
+	for _, key := range []string{"experimental.tenancy.kcp.io__owner", "internal.tenancy.kcp.io__cluster", "cluster"} {
+		forged(kcptest.Workspace("", "", ""), kcptest.Workspaces, key)
+	}
+	forged(&unstructured.Unstructured{Object: map[string]any{"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport"}},
+		apisv1alpha2.SchemeGroupVersion.WithResource("apiexports"), "kcp.io__path")
 }
