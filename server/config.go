@@ -68,6 +68,7 @@ import (
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
+	"github.com/kcplane/kcp/server/inflight"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/issuers"
 	"github.com/kcplane/kcp/server/kubeconfig"
@@ -130,6 +131,7 @@ type config struct {
 	stored     map[string]*storage.Typed // by resource: what the server writes without requests
 	scheduler  *scheduling.Scheduler
 	limits     *objectlimit.Limits
+	inflight   *inflight.Limits
 	entry      *entry.Entry
 	views      virtual.Views
 	// mounts passes requests on to mountHosts.
@@ -172,6 +174,12 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	})
 	backend.SetLimit(c.limits)
 	if err := c.buildGeneric(); err != nil {
+		return nil, err
+	}
+	c.inflight = inflight.New(inflight.Config{
+		Requests: opts.MaxRequests, Watches: opts.MaxWatches, LongRunning: c.generic.LongRunningFunc, Serializer: c.generic.Serializer,
+	})
+	if err := c.inflight.Register(legacyregistry.Register); err != nil {
 		return nil, err
 	}
 	if err := c.buildClients(); err != nil {
@@ -346,6 +354,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	}
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
+	h = c.inflight.WithLimits(h)
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
 	if g.AuditBackend != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 const impersonation = "Impersonate-"
@@ -43,6 +44,12 @@ func Enter(r *http.Request, path string, workspace informers.Key, url string) (c
 func PathFrom(ctx context.Context) (string, bool) {
 	t, ok := ctx.Value(contextKey{}).(target)
 	return t.path, ok
+}
+
+// ClusterFrom returns the logical cluster that the mounted workspace is in that a request is for, false if it is for something else.
+func ClusterFrom(ctx context.Context) (logicalcluster.Name, bool) {
+	t, ok := ctx.Value(contextKey{}).(target)
+	return t.workspace.Cluster, ok
 }
 
 // Authorizer lets everybody who has authenticated into mounted workspaces, where the server behind them decides, and asks

@@ -58,6 +58,8 @@ type Options struct {
 	TenantWebhookNetworks []string
 	// TotalObjectLimit is how many objects a logical cluster may hold unless it says otherwise; zero is any number.
 	TotalObjectLimit int64
+	// MaxRequests and MaxWatches are how many a logical cluster may have open at a time; zero is any number.
+	MaxRequests, MaxWatches int
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
 	ObjectCountInterval time.Duration
 	// RunControllers tells whether this process runs the controllers.
@@ -118,6 +120,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
+		MaxRequests:    400, MaxWatches: 2000,
 		RunControllers: true, ObjectCountInterval: time.Minute,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -168,6 +171,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
 	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)
 	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
+	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests, "Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
+	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
 		"; or +name and -name, for more or less than the default.")
@@ -228,6 +233,9 @@ func (o *Options) validate() error {
 	}
 	if o.TotalObjectLimit < 0 {
 		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
+	}
+	if o.MaxRequests < 0 || o.MaxWatches < 0 {
+		return fmt.Errorf("--logical-cluster-max-requests-inflight and --logical-cluster-max-watches: %d and %d: neither may be less than 0", o.MaxRequests, o.MaxWatches)
 	}
 	if o.ObjectCountInterval <= 0 {
 		return fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
