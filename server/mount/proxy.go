@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -125,6 +126,10 @@ func hopsOf(header http.Header) (int, error) {
 	return hops, nil
 }
 
+// upgrades are the protocols that Kubernetes upgrades connections to. In HTTP of another version, for one, a client could send
+// requests that nobody takes anything out of, on a connection that was opened with the certificate of this server.
+var upgrades = []string{"websocket", "spdy/3.1"}
+
 // errRedirect keeps clients from being sent, with their credentials, to where a mount may not lead.
 var errRedirect = errors.New("it answers with a redirect, which mounts do not follow")
 
@@ -135,6 +140,10 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 	}
 	transport := choice.plain
 	if httpstream.IsUpgradeRequest(r) {
+		if protocol := r.Header.Get("Upgrade"); !slices.Contains(upgrades, strings.ToLower(protocol)) {
+			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, and not to %q", strings.Join(upgrades, " and "), protocol)))
+			return
+		}
 		transport = choice.upgrade
 	}
 	proxy := httputil.ReverseProxy{

@@ -148,39 +148,6 @@ func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
 	}
 }
 
-func TestAConnectionCanBeUpgraded(t *testing.T) {
-	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connection, buffer, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer connection.Close()
-		fmt.Fprintf(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
-		line, _ := buffer.ReadString('\n')
-		fmt.Fprintf(connection, "you said %s", line)
-	}))
-	t.Cleanup(behind.Close)
-	proxy := newProxy(t, behind)
-	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { serveAs(t, proxy, w, r, behind.URL) }))
-	t.Cleanup(front.Close)
-	r, err := http.NewRequest(http.MethodGet, front.URL+"/exec", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"SPDY/3.1"}}
-	response, err := http.DefaultClient.Do(r)
-	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("got %v, %v", response, err)
-	}
-	stream := response.Body.(io.ReadWriteCloser)
-	defer stream.Close()
-	fmt.Fprintln(stream, "hello")
-	if line, err := bufio.NewReader(stream).ReadString('\n'); line != "you said hello\n" {
-		t.Errorf("got %q, %v", line, err)
-	}
-}
-
 func TestAWatchEndsWell(t *testing.T) {
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "an event")

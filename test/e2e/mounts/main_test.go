@@ -4,6 +4,7 @@ package mounts
 import (
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -32,6 +33,10 @@ func run(m *testing.M) int {
 		if strings.HasPrefix(r.URL.Path, remembered) {
 			last.Store(r)
 		}
+		if r.Header.Get("Upgrade") != "" {
+			echo(w, r)
+			return
+		}
 		fmt.Fprint(w, `{"kind":"Elsewhere"}`)
 	}))
 	defer elsewhere.Close()
@@ -46,6 +51,17 @@ func run(m *testing.M) int {
 	}
 	defer server.Kill()
 	return m.Run()
+}
+
+// echo upgrades a connection, and repeats what comes.
+func echo(w http.ResponseWriter, r *http.Request) {
+	connection, buffer, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer connection.Close()
+	fmt.Fprintf(connection, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	_, _ = io.Copy(connection, buffer)
 }
 
 // start starts a server that trusts elsewhere.
