@@ -174,14 +174,19 @@ func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthentication
 	return r.tokens
 }
 
-// makeRoom drops the configuration that was not used for longest, if there are too many.
+// makeRoom drops a configuration if there are too many: of the workspace that has the most, the one that was not used for longest.
 func (i *Issuers) makeRoom() {
 	if len(i.ready) <= most {
 		return
 	}
+	of := map[logicalcluster.Name]int{}
+	for key := range i.ready {
+		of[key.Cluster]++
+	}
 	var oldest informers.Key
 	for key, r := range i.ready {
-		if o := i.ready[oldest]; o == nil || r.used.Before(o.used) {
+		more, o := of[key.Cluster]-of[oldest.Cluster], i.ready[oldest]
+		if more > 0 || (more == 0 && r.used.Before(o.used)) {
 			oldest = key
 		}
 	}

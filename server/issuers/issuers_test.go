@@ -46,9 +46,11 @@ func TestWhatWasNotUsedForLongestMakesRoom(t *testing.T) {
 	i := &Issuers{ready: map[informers.Key]*ready{}}
 	stopped := 0
 	began := time.Now()
-	for n := range most + 1 {
+	for n := range most {
 		i.ready[informers.Key{Cluster: "c", Name: fmt.Sprint(n)}] = &ready{used: began.Add(time.Duration(n)), stop: func() { stopped++ }}
 	}
+	modest := informers.Key{Cluster: "modest", Name: "0"}
+	i.ready[modest] = &ready{used: began.Add(-time.Hour), stop: func() { t.Error("it makes room for those who have many") }}
 	i.makeRoom()
 	if _, left := i.ready[informers.Key{Cluster: "c", Name: "0"}]; left || len(i.ready) != most || stopped != 1 {
 		t.Errorf("%d are ready, %d were stopped, the oldest is left: %t", len(i.ready), stopped, left)
