@@ -42,6 +42,7 @@ require (
 	github.com/klauspost/compress v1.19.0
 	github.com/minio/minio-go/v7 v7.0.98
 	go.etcd.io/etcd/etcdutl/v3 v3.7.3
+	golang.org/x/crypto/x509roots/fallback v0.0.0-20261030153154-30a33513ff6d
 )
 
 require (

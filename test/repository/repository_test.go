@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -92,6 +93,23 @@ func TestPackagesImportDownwardOnly(t *testing.T) {
 	}
 	if packages < 10 {
 		t.Errorf("only %d packages were looked at", packages)
+	}
+}
+
+// Images have nothing but programs, and none of the files that other systems have.
+func TestProgramsBringAlongWhatImagesLack(t *testing.T) {
+	const timeZones, authorities = "time/tzdata", "golang.org/x/crypto/x509roots/fallback"
+	for program, needed := range map[string][]string{
+		"./server/cmd/kcp":             {timeZones, authorities},
+		"./operator/cmd/kcp-operator":  {timeZones},
+		"./operator/cmd/etcd-snapshot": {authorities},
+	} {
+		packages := strings.Fields(string(output(t, root, "go", "list", "-deps", program)))
+		for _, n := range needed {
+			if !slices.Contains(packages, n) {
+				t.Errorf("%s lacks %s", program, n)
+			}
+		}
 	}
 }
 

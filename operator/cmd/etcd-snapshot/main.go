@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	_ "golang.org/x/crypto/x509roots/fallback" // images have nobody whom everybody trusts, such as the authorities of S3
 
 	"github.com/kcplane/kcp/operator/snapshot"
 )

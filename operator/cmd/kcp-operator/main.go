@@ -3,6 +3,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // time zones of schedules: images have none
 
 	"github.com/kcplane/kcp/operator/cmd"
 )
