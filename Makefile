@@ -116,6 +116,11 @@ bundle-image: ## Pack the bundle of a release, which names the images of bin/ima
 		$$(sed -n 's/^  \(.*\): \(.*\)$$/-label \1=\2/p' bundle/metadata/annotations.yaml) \
 		-image $(REPOSITORY)/kcp-operator-bundle:$(VERSION)= $(BIN)/bundle-$(VERSION)/manifests=/manifests $(BIN)/bundle-$(VERSION)/metadata=/metadata
 
+.PHONY: manifests
+manifests: clients ## Write what a release has besides images into bin: install.yaml, and the package of the chart.
+	$(BIN)/kubectl kustomize config/default > $(BIN)/install.yaml
+	$(BIN)/helm package charts/kcp-operator --destination $(BIN)
+
 .PHONY: push-images
 push-images: ## Push the images of bin/images to REGISTRY (registry.example.com/path), or to where releases are.
 	$(BIN)/image -push $(IMAGES) $(if $(REGISTRY),-registry $(REGISTRY))
@@ -140,6 +145,7 @@ unit: ## Run the tests that need no server process.
 	$(GO) test ./api/... ./cli/... ./client/... ./operator/... ./server/... ./test/host/...
 	cd tools && $(GO) test ./...
 	cd test/argocd && $(GO) test ./...
+	cd test/prometheus && $(GO) test ./...
 
 .PHONY: e2e-server
 e2e-server: build test-tools ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
@@ -215,6 +221,7 @@ generate: tools ## Generate deep copies, definitions and the reference from the 
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
 	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
+	cp config/prometheus/rules.yaml charts/kcp-operator/files/prometheus/
 	$(BIN)/chartvalues charts/kcp-operator
 	$(BIN)/bundle -o bundle config
 	$(BIN)/apidocs -o docs/reference -kubernetes v1.$(KUBE_MINOR) -examples 'config/samples/*.yaml' -examples 'docs/*.md' ./api/...
@@ -226,6 +233,7 @@ lint: tools ## Check formatting, vet and staticcheck.
 	$(BIN)/staticcheck $(PKGS)
 	cd tools && $(GO) vet ./... && $(BIN)/staticcheck ./...
 	cd test/argocd && $(GO) vet ./...
+	cd test/prometheus && $(GO) vet ./...
 
 .PHONY: verify
 verify: generate lint ## Fail on stale generated files, lint findings and forbidden dependencies.

@@ -26,7 +26,10 @@ var (
 		[]string{"resource_type", "namespace", "resource_name", "condition_type"}, nil)
 	certificateExpiry = prometheus.NewDesc("kcp_operator_certificate_expiry_timestamp_seconds",
 		"When a certificate ends, in seconds since 1970. The object is the one that it was made for.",
-		[]string{"resource_type", "namespace", "resource_name", "certificate"}, nil)
+		ofCertificates, nil)
+	certificateRenewal = prometheus.NewDesc("kcp_operator_certificate_renewal_timestamp_seconds",
+		"When a certificate is to be renewed, in seconds since 1970.", ofCertificates, nil)
+	ofCertificates = []string{"resource_type", "namespace", "resource_name", "certificate"}
 )
 
 // Collector reads the objects.
@@ -41,6 +44,7 @@ type Collector struct {
 func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- conditionStatus
 	descriptions <- certificateExpiry
+	descriptions <- certificateRenewal
 }
 
 // Collect tells their values. What cannot be read is left out.
@@ -78,11 +82,11 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 		tellConditions("EtcdBackupSchedule", o, o.Status.Conditions, metrics)
 	case *certmanager.Certificate:
 		owner := metav1.GetControllerOf(o)
-		if owner == nil || o.Status.NotAfter == nil {
-			return
+		for metric, at := range map[*prometheus.Desc]*metav1.Time{certificateExpiry: o.Status.NotAfter, certificateRenewal: o.Status.RenewalTime} {
+			if owner != nil && at != nil {
+				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(at.Unix()), owner.Kind, o.Namespace, owner.Name, o.Name)
+			}
 		}
-		metrics <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(o.Status.NotAfter.Unix()),
-			owner.Kind, o.Namespace, owner.Name, o.Name)
 	}
 }
 

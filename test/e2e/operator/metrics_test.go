@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -102,6 +106,25 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 		}
 		return nil
 	})
+	certificate := operatortest.Read(t, i.Cluster, "metrics-server", &certmanager.Certificate{})
+	certificate.Status.RenewalTime = new(metav1.NewTime(time.Unix(1892851200, 0)))
+	i.MustUpdateStatus(t, certificate)
+	kcptest.Eventually(t, "it is told when a certificate is renewed", func(context.Context) error {
+		renewals := p.series(t, "kcp_operator_certificate_renewal_timestamp_seconds")
+		if at := renewals[`certificate="metrics-server",namespace="team",resource_name="metrics",resource_type="RootShard"`]; at != 1892851200 {
+			return fmt.Errorf("that is %v", renewals)
+		}
+		return nil
+	})
+	rules, err := os.ReadFile(filepath.Join(root, "config/prometheus/rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, metric := range regexp.MustCompile(`(kcp_operator|controller_runtime)_[a-z_]+`).FindAllString(string(rules), -1) {
+		if len(p.series(t, metric)) == 0 {
+			t.Errorf("alerts are on %s, which there is not", metric)
+		}
+	}
 	if err := i.Delete(t.Context(), rs); err != nil {
 		t.Fatal(err)
 	}
