@@ -156,6 +156,9 @@ func checkPod(pod *corev1.PodSpec) error {
 		c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		found = append(found, errors.New("the pod may run as root, or without a seccomp profile"))
 	}
+	if c := pod.SecurityContext; c != nil && (c.RunAsUser != nil || c.FSGroup != nil) {
+		found = append(found, errors.New("the pod names its user: OpenShift lets each namespace have others, and the image has one"))
+	}
 	for _, volume := range pod.Volumes {
 		if volume.HostPath != nil {
 			found = append(found, fmt.Errorf("the volume %s is a directory of the node", volume.Name))

@@ -150,6 +150,7 @@ func TestABundleThatCatalogsRefuseIsRefused(t *testing.T) {
 		{"an image without a tag", func(s *source) { s.base.Spec.RelatedImages[0].Image = "ghcr.io/kcplane/etcd" }, "is called"},
 		{"a privileged container", func(s *source) { s.operator().SecurityContext.Privileged = new(true) }, "privileges"},
 		{"a pod that may be root", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext = nil }, "root"},
+		{"a pod of one user", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext.RunAsUser = new(int64(65532)) }, "OpenShift"},
 		{"a pod in the network of its node", func(s *source) { s.deployment.Spec.Template.Spec.HostNetwork = true }, "shares"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
