@@ -171,6 +171,25 @@ func TestProgramsThatCouldNotRunAreRefused(t *testing.T) {
 	}
 }
 
+func TestTheSameFilesMakeTheSameImages(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("content"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var digests [2]bytes.Buffer
+	for i := range digests {
+		err := run([]string{"-layout", filepath.Join(dir, "layout", string(rune('a'+i))), "-arch=amd64,arm64", "-user=65532", "-label=b=1", "-label=a=2",
+			"-image=example.com/one:v1=/file", "-image=example.com/two:v1=/file", file + "=/file"}, &digests[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if first, second := digests[0].String(), digests[1].String(); first != second || strings.Count(first, "@sha256:") != 2 {
+		t.Errorf("they are\n%s\nand\n%s", first, second)
+	}
+}
+
 func TestTheSameFilesMakeTheSameLayer(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "below", "file")
