@@ -203,6 +203,9 @@ func TestTheSameFilesMakeTheSameLayer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if end := make([]byte, 1024); len(first)%512 != 0 || !bytes.HasSuffix(first, end) {
+		t.Error("the archive has no end, without which tar does not read it")
+	}
 	if !bytes.Contains(first, []byte("all/below/file")) {
 		t.Error("files below a directory are missing")
 	}

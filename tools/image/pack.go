@@ -105,7 +105,10 @@ func pack(files []string, arch string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return content.Bytes(), l.Close()
+	if err := l.Close(); err != nil { // which writes the end of the archive
+		return nil, err
+	}
+	return content.Bytes(), nil
 }
 
 // layer is the files of an image.
