@@ -150,10 +150,15 @@ func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
 	if m, ok := seen.at(ordinal); ok && m.started {
 		return errors.New("its volume is in use")
 	}
-	claim := &corev1.PersistentVolumeClaim{}
-	claim.Namespace, claim.Name = s.cluster.Namespace, volumeName(s.cluster, ordinal)
-	if err := client.IgnoreNotFound(s.Delete(ctx, claim)); err != nil {
-		return err
+	for i := range seen.claims {
+		claim := &seen.claims[i]
+		if claim.Name != volumeName(s.cluster, ordinal) {
+			continue
+		}
+		// Not the one that took its place, of which the cache may not know yet.
+		if err := client.IgnoreNotFound(s.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})); err != nil {
+			return err
+		}
 	}
 	return s.deletePod(ctx, seen, ordinal)
 }

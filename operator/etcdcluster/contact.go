@@ -69,8 +69,9 @@ func (c contact) client(ctx context.Context) (*clientv3.Client, error) {
 func (c contact) ask(ctx context.Context) answer {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	if c.waits(ctx) {
-		return answer{empty: true}
+	waits, nobody := c.find(ctx)
+	if waits || nobody {
+		return answer{empty: waits}
 	}
 	var a answer
 	client, err := c.client(ctx)
@@ -85,20 +86,21 @@ func (c contact) ask(ctx context.Context) answer {
 	return a
 }
 
-// waits asks whether there is a process that waits to be told what to start as.
-func (c contact) waits(ctx context.Context) bool {
+// find asks whether there is a process that waits to be told what to start as, and whether there is nobody: a client of etcd
+// would ask a pod whose process does not run until the time is over.
+func (c contact) find(ctx context.Context) (waits, nobody bool) {
 	url := "http://" + net.JoinHostPort(c.address, strconv.Itoa(MetricsPort)) + etcdmember.WaitingPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return false
+		return false, false
 	}
 	transport := &http.Transport{DisableKeepAlives: true}
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return false
+		return false, ctx.Err() == nil
 	}
 	_ = response.Body.Close()
-	return response.StatusCode == http.StatusOK
+	return response.StatusCode == http.StatusOK, false
 }
 
 // alarmed reports whether a member knows of an alarm, of whichever member.

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"flag"
 	"fmt"
 	"hash/fnv"
 	"math/big"
@@ -17,6 +18,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -39,9 +42,9 @@ import (
 type host struct {
 	*operatortest.Cluster
 	t       *testing.T
-	program string
 	dir     string
 	network string // the first three numbers of the addresses
+	first   int    // the last number of the first member's
 	running map[types.UID]*process
 	issuers map[string]*authority
 }
@@ -68,15 +71,43 @@ func (p *process) kill(signal os.Signal) {
 	_ = p.log.Close()
 }
 
+// TestMain lets more tests run at a time than there are processors: those of members wait, most of the time, for each other and
+// for the five seconds after which etcd calls a member healthy.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	err := flag.Set("test.parallel", "8")
+	if err == nil {
+		programs, err = os.MkdirTemp("", "etcd-member-")
+	}
+	if err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// programs is the directory of what members run.
+var programs string
+
+var build = sync.OnceValue(func() error {
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", programs, "../cmd/etcd-member").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
+
+// hosts is how many there are. Each has addresses of its own.
+var hosts atomic.Int32
+
 func newHost(t *testing.T, cluster *operatortest.Cluster) *host {
 	t.Helper()
-	h := &host{Cluster: cluster, t: t, dir: t.TempDir(), running: map[types.UID]*process{}, issuers: map[string]*authority{},
-		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250)}
-	h.program = filepath.Join(h.dir, "etcd")
-	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-o", h.program, "../cmd/etcd-member")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	if err := build(); err != nil {
+		t.Fatal(err)
 	}
+	h := &host{Cluster: cluster, t: t, dir: t.TempDir(), running: map[types.UID]*process{}, issuers: map[string]*authority{},
+		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250), first: int(hosts.Add(1)) * most}
 	t.Cleanup(func() {
 		for _, p := range h.running {
 			p.kill(syscall.SIGKILL)
@@ -97,7 +128,7 @@ func (h *host) showLogs() {
 	}
 }
 
-func (h *host) address(ordinal int) string { return fmt.Sprintf("%s.%d", h.network, ordinal+1) }
+func (h *host) address(ordinal int) string { return fmt.Sprintf("%s.%d", h.network, h.first+ordinal) }
 
 // turn lets everything that is not the operator do its part once.
 func (h *host) turn(name string) {
@@ -200,7 +231,7 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 	for _, arg := range p.Spec.Containers[0].Args {
 		args = append(args, replace.Replace(arg))
 	}
-	cmd := exec.CommandContext(context.WithoutCancel(h.t.Context()), h.program, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(h.t.Context()), filepath.Join(programs, "etcd-member"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	h.must(cmd.Start())
 	started := &process{cmd: cmd, ended: make(chan struct{}), log: log}

@@ -53,6 +53,7 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 	}
 	seen.answers = askAll(ctx, seen.contacts)
 	s.hear(seen)
+	seen.confirmLosses(ctx)
 	if err := seen.lookAtAlarms(ctx); err != nil {
 		return nil, err
 	}
@@ -204,6 +205,18 @@ func (s *scope) hear(seen *sight) {
 		seen.members = append(seen.members, m)
 	}
 	slices.SortFunc(seen.members, func(a, b member) int { return a.ordinal - b.ordinal })
+}
+
+// confirmLosses asks again who waited with an empty volume, and has started as the others say: it may have done so in between.
+// Whoever waits after it has started has lost its volume.
+func (seen *sight) confirmLosses(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	for _, m := range seen.members {
+		if m.started && seen.pod(m.ordinal).empty {
+			seen.pods[m.ordinal].empty, _ = seen.contacts[m.ordinal].find(ctx)
+		}
+	}
 }
 
 // lookAtAlarms asks for alarms if a member knows of one: the question costs a write.

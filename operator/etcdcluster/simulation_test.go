@@ -215,6 +215,7 @@ func (w *world) harm() {
 }
 
 func TestWhateverHappensTheClusterBecomesWhatIsAskedForAndNeverASecondOne(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(2000) {
 		w := &world{random: rand.New(rand.NewPCG(seed, 0)), want: []int{1, 3, 5}[seed%3]}
 		const rounds = 300

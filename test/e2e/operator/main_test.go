@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,10 +122,14 @@ func as(user string) *rest.Config {
 	return config
 }
 
-// cluster is the API server as an administrator.
+// cluster is the API server as an administrator, who also asks for tokens.
 func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	t.Helper()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: kinds.Scheme()})
+	scheme := kinds.Scheme()
+	if err := authenticationv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		t.Fatal(err)
 	}
