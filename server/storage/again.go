@@ -11,6 +11,9 @@ import (
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 const (
@@ -26,14 +29,19 @@ const (
 // again asks etcd until it answers. An etcd of several members gives no answer, and does not tell whether a write was done, while
 // it elects a leader, and when the member that was asked goes away. A write must be one that is done once at most, since it names
 // the revision that it replaces. If lost is not nil, it may have been done by a try before the one that was answered, which
-// failed with that error. The first try takes as long as answer at most; zero stands for no limit.
+// failed with that error. The first try takes as long as answer at most, and all of them as long as patience; zero, which is for
+// reads, stands for no limit.
 func again[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (response R, lost, err error) {
-	for end := time.Now().Add(patience); ; answer *= 2 {
-		response, err = try(ctx, answer, ask)
-		if err == nil || ctx.Err() != nil || !unanswered(err) || time.Now().After(end) {
+	reads := answer == 0
+	for end := time.Now().Add(patience); ; answer = min(2*answer, patience) {
+		response, err = try(ctx, answer, end, ask)
+		if err == nil || ctx.Err() != nil || !unanswered(err) {
 			return response, lost, err
 		}
-		lost = err
+		lost = unavailable(err, reads)
+		if time.Until(end) <= tryPause {
+			return response, lost, lost
+		}
 		select {
 		case <-time.After(tryPause):
 		case <-ctx.Done():
@@ -42,13 +50,34 @@ func again[R any](ctx context.Context, answer time.Duration, ask func(context.Co
 	}
 }
 
-func try[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (R, error) {
+func try[R any](ctx context.Context, answer time.Duration, end time.Time, ask func(context.Context) (R, error)) (R, error) {
 	if answer == 0 {
 		return ask(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answer)
+	ctx, cancel := context.WithTimeout(ctx, min(answer, time.Until(end)))
 	defer cancel()
 	return ask(ctx)
+}
+
+// outage is what clients are told of an etcd that does not answer.
+type outage struct {
+	*apierrors.StatusError
+	cause error
+}
+
+func (o *outage) Unwrap() error { return o.cause }
+
+// unavailable returns what clients are told instead of an error of etcd's. Those that are told when to ask again do so by
+// themselves. Nobody must for a write, which may have been done: it would be done twice, were it the creation of an object that
+// the server names.
+func unavailable(err error, reads bool) error {
+	if !reads {
+		return &outage{cause: err, StatusError: apierrors.NewTimeoutError(
+			"the storage of the server gave no answer: look whether the change was made, for it may have been", 0)}
+	}
+	told := apierrors.NewServiceUnavailable("the storage of the server gives no answer: try again")
+	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return &outage{cause: err, StatusError: told}
 }
 
 // unanswered reports whether an error leaves open if etcd did what it was asked to, and it will do it if asked again. Words

@@ -1,0 +1,49 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestWhoWritesWhileEtcdIsDownIsToldSoonAndTruly(t *testing.T) {
+	refused := status.Error(codes.Unavailable, "connection refused")
+	refuse := func(context.Context) (int, error) { return 0, refused }
+	silent := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
+	for name, c := range map[string]struct {
+		answer  time.Duration
+		ask     func(context.Context) (int, error)
+		code    int32
+		reason  error
+		retries bool
+	}{
+		"nobody listens":              {firstAnswer, refuse, http.StatusGatewayTimeout, refused, false},
+		"nobody answers":              {firstAnswer, silent, http.StatusGatewayTimeout, context.DeadlineExceeded, false},
+		"nobody listens to who reads": {0, refuse, http.StatusServiceUnavailable, refused, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				_, _, err := again(t.Context(), c.answer, c.ask)
+				if took := time.Since(began); took > patience || took < patience-time.Second {
+					t.Errorf("it took %s", took)
+				}
+				var told apierrors.APIStatus
+				if !errors.As(err, &told) || told.Status().Code != c.code || !errors.Is(err, c.reason) {
+					t.Fatalf("told is %v", err)
+				}
+				if seconds, retries := apierrors.SuggestsClientDelay(err); retries != c.retries || retries && seconds != 1 {
+					t.Errorf("clients try again: %t, after %d s", retries, seconds)
+				}
+			})
+		})
+	}
+}
