@@ -204,7 +204,7 @@ func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, b
 		return nil
 	}
 	kind := "Normal"
-	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) {
+	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(is, v1alpha1.ConditionQuorumLost) {
 		kind = "Warning"
 	}
 	recorder.Eventf(after, nil, kind, now.Reason, "Reconcile", "%.1000s", now.Message) // an API server takes no more than 1024

@@ -8,7 +8,7 @@
 //
 //   - ClientURL: https://NAME-client.NS.svc.<cluster domain>:2379, the Service of the members that are ready. It stays the
 //     same when the cluster is scaled.
-//   - status.endpoints: the URL of each member, for clients that balance by themselves.
+//   - status.endpoints: that URL, once the cluster has begun.
 //   - ClientSecretName: the Secret NAME-client with tls.crt, tls.key and ca.crt. The first two are accepted by the members,
 //     the last vouches for them. Also in status.clientSecretName, once the cluster can be used.
 //   - ClientIssuerName: the cert-manager Issuer NAME-ca, for consumers that want certificates of their own: a Certificate with

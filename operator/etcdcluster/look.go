@@ -17,6 +17,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/etcdmember"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // most is how many members there may ever be.
@@ -155,6 +156,17 @@ func condition(p *corev1.Pod) (broken, stuck bool) {
 		}
 	}
 	return broken, stuck
+}
+
+// trouble says what keeps a member from running.
+func (seen *sight) trouble() string {
+	var pods []corev1.Pod
+	for ordinal := range seen.pods {
+		if live := seen.live[ordinal]; live != nil {
+			pods = append(pods, *live)
+		}
+	}
+	return workload.Trouble(pods)
 }
 
 func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // restoration is how far the restoration of a snapshot is, which a cluster may begin with.
@@ -36,7 +37,7 @@ func restoreFirst(o observation) (decision, bool) {
 	case restoreNeeded:
 		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore asks for a snapshot"}, true
 	case restoreRunning:
-		return wait(reasonRestore, "the snapshot is restored"), true
+		return wait(reasonRestore, "the snapshot is restored%s", o.restoreMessage), true
 	case restoreFailed:
 		return help(reasonRestore, "the snapshot could not be restored: %s. Delete the Job to try again", o.restoreMessage), true
 	case restoreDone:
@@ -73,6 +74,7 @@ func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []cor
 		seen.restoreMessage, err = JobMessage(ctx, s.Client, job)
 	default:
 		seen.restore = restoreRunning
+		seen.restoreMessage, err = JobTrouble(ctx, s.Client, job)
 	}
 	return err
 }
@@ -86,10 +88,21 @@ func JobState(job *batchv1.Job) (done, failed bool) {
 	return done, failed
 }
 
+func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.PodList, error) {
+	pods := &corev1.PodList{}
+	return pods, c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
+}
+
+// JobTrouble says what keeps the pod of a Job from running, or nothing.
+func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
+	pods, err := jobPods(ctx, c, job)
+	return workload.Trouble(pods.Items), err
+}
+
 // JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.
 func JobMessage(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
-	pods := &corev1.PodList{}
-	if err := c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name}); err != nil {
+	pods, err := jobPods(ctx, c, job)
+	if err != nil {
 		return "", err
 	}
 	message := "its pods are gone"

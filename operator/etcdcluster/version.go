@@ -70,7 +70,8 @@ func (s *scope) schedule(seen *sight) {
 		last = at.Time
 	}
 	due, err := isDue(spec.Schedule, last, s.Now())
-	seen.defrag.due = err == nil && due
+	begun := s.cluster.Status.Operation // the first member's time is written down, and the others follow
+	seen.defrag.due = err == nil && (due || begun != nil && begun.Type == v1alpha1.EtcdDefragment)
 }
 
 // isDue reports whether a schedule, in UTC, has come up since a time.

@@ -28,7 +28,7 @@ func (s *scope) growVolumes(ctx context.Context, seen *sight) (bool, error) {
 		err := s.Patch(ctx, volume, client.MergeFrom(before))
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			return false, conditions.Stall("VolumesDoNotGrow", "spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
-				"allow it: set it back, or restore a snapshot into a new cluster", volume.Name)
+				"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
 		}
 		if err != nil {
 			return false, client.IgnoreNotFound(err)

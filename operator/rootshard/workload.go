@@ -3,7 +3,6 @@ package rootshard
 import (
 	"cmp"
 	"context"
-	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -128,26 +127,5 @@ func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) string {
 	if err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
 		return ""
 	}
-	for _, pod := range pods.Items {
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-				return fmt.Sprintf("; pod %s: %s", pod.Name, condition.Message)
-			}
-		}
-		for _, container := range pod.Status.ContainerStatuses {
-			if w := container.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-				return fmt.Sprintf("; pod %s: %s: %s%s", pod.Name, w.Reason, w.Message, remedy(w.Reason))
-			}
-		}
-	}
-	return ""
-}
-
-// remedy is what to change when the kubelet cannot get an image.
-func remedy(reason string) string {
-	switch reason {
-	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
-		return ": correct spec.image, or give spec.image.imagePullSecrets"
-	}
-	return ""
+	return workload.Trouble(pods.Items)
 }
