@@ -3,11 +3,13 @@
 package etcdbackup
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,6 +67,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	err := r.take(ctx, backup)
 	report.Set(conditions.Rest, err)
 	report.Write(&backup.Status.Conditions, backup.Generation)
+	if report.Ready() {
+		meta.SetStatusCondition(&backup.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse,
+			Reason: "NotInEtcd", ObservedGeneration: backup.Generation, Message: "a snapshot has no Secrets of the host cluster: keep those of " +
+				"service account keys and certificate authorities as well, or no token and no kubeconfig is worth anything after it is restored"})
+	}
 	backup.Status.ObservedGeneration = backup.Generation
 	switch {
 	case report.Ready():
@@ -110,11 +117,36 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 	if member == "" {
 		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", cluster.Name)
 	}
+	if err := r.checkStore(ctx, backup); err != nil {
+		return err
+	}
 	job := etcdcluster.SaveJob(backup, cluster, member, etcdcluster.Image(cluster, r.Repository, r.Version))
 	if err := apply.All(ctx, r.Client, backup, job); err != nil {
 		return err
 	}
 	return conditions.Wait("TakingSnapshot", "Job %s takes a snapshot of member %s", job.Name, member)
+}
+
+// checkStore says what is missing of the credentials of a store. A pod would wait for them without an end.
+func (r *Reconciler) checkStore(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
+	s3 := backup.Spec.Store.S3
+	if s3 == nil {
+		return nil
+	}
+	const field = "spec.store.s3.credentialsSecretRef"
+	secret := &corev1.Secret{}
+	err := r.Get(ctx, client.ObjectKey{Namespace: backup.Namespace, Name: s3.CredentialsSecretRef.Name}, secret)
+	if apierrors.IsNotFound(err) {
+		return conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, s3.CredentialsSecretRef.Name)
+	} else if err != nil {
+		return err
+	}
+	for _, key := range etcdcluster.StoreKeys {
+		if len(secret.Data[key]) == 0 {
+			return conditions.Stall("KeyMissing", "%s: Secret %s has no key %s", field, secret.Name, key)
+		}
+	}
+	return nil
 }
 
 // source returns the member to take a snapshot of: one that follows, so that the leader goes on undisturbed, if there is one.
@@ -134,7 +166,8 @@ func source(cluster *v1alpha1.EtcdCluster) string {
 func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, job *batchv1.Job) error {
 	done, failed := etcdcluster.JobState(job)
 	if !done && !failed {
-		return conditions.Wait("TakingSnapshot", "Job %s takes a snapshot", job.Name)
+		trouble, err := etcdcluster.JobTrouble(ctx, r.Client, job)
+		return cmp.Or(err, conditions.Wait("TakingSnapshot", "Job %s takes a snapshot%s", job.Name, trouble))
 	}
 	message, err := etcdcluster.JobMessage(ctx, r.Client, job)
 	if err != nil {

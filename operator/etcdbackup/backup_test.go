@@ -84,6 +84,7 @@ func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
 	if s := done.Status.Snapshot; s == nil || s.Key != "x/1.db" || s.Revision != 42 || done.Status.Phase != v1alpha1.PhaseReady || done.Status.CompletedAt == nil {
 		t.Errorf("status: %+v", done.Status)
 	}
+	says(t, done.Status.Conditions, v1alpha1.ConditionSecretsIncluded, "False", "service account keys")
 	c.WritesNothing(t, func() { take(t, c) })
 }
 
@@ -96,6 +97,31 @@ func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
 	if failed.Status.Phase != v1alpha1.PhaseFailed || failed.Status.CompletedAt == nil || failed.Status.Snapshot != nil {
 		t.Errorf("status: %+v", failed.Status)
 	}
+}
+
+func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
+	inBucket := backup()
+	inBucket.Spec.Store = v1alpha1.EtcdStoreSpec{S3: &v1alpha1.EtcdS3Store{Endpoint: "https://s3", Bucket: "b",
+		CredentialsSecretRef: v1alpha1.LocalReference{Name: "credentials"}}}
+	c := operatortest.New(etcd(true), inBucket)
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "spec.store.s3.credentialsSecretRef: there is no Secret credentials")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "credentials"},
+		Data: map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("me"), "SECRET": []byte("word")}}
+	if err := c.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "Secret credentials has no key AWS_SECRET_ACCESS_KEY")
+	secret.Data["AWS_SECRET_ACCESS_KEY"] = []byte("word")
+	if err := c.Update(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "takes a snapshot")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "b-snapshot-1", Labels: map[string]string{batchv1.JobNameLabel: "b-snapshot"}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no node has room"}}}}
+	if err := c.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "pod b-snapshot-1: no node has room")
 }
 
 func TestASnapshotWaitsForItsCluster(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/retention"
 )
 
 const (
@@ -70,7 +72,7 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 		return 0, err
 	}
 	last := lastOf(backups, schedule)
-	if err := r.forget(ctx, backups, keep(schedule)); err != nil || schedule.Spec.Suspend {
+	if err := r.forget(ctx, backups, schedule); err != nil || schedule.Spec.Suspend {
 		return 0, err
 	}
 	now, since := r.Now(), schedule.CreationTimestamp.Time
@@ -99,11 +101,8 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 	return times.Next(now).Sub(now), last
 }
 
-func keep(schedule *v1alpha1.EtcdBackupSchedule) int32 {
-	if schedule.Spec.KeepLast != nil {
-		return *schedule.Spec.KeepLast
-	}
-	return defaultKeep
+func keepLast(schedule *v1alpha1.EtcdBackupSchedule) int32 {
+	return ptr.Deref(schedule.Spec.KeepLast, defaultKeep)
 }
 
 // backups returns what was made for a schedule, the oldest first.
@@ -133,13 +132,28 @@ func lastOf(backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule
 	return failure
 }
 
-// forget deletes the EtcdBackups whose snapshots are deleted by now.
-func (r *ScheduleReconciler) forget(ctx context.Context, backups []v1alpha1.EtcdBackup, keep int32) error {
-	for i := range backups[:max(0, len(backups)-int(keep))] {
-		if backups[i].Status.CompletedAt == nil {
-			continue
+// forget deletes the EtcdBackups whose snapshots are deleted by now, and of those that failed all but the last ones.
+func (r *ScheduleReconciler) forget(ctx context.Context, backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule) error {
+	last := int(keepLast(schedule))
+	keep := retention.Policy{Last: last, Daily: int(ptr.Deref(schedule.Spec.KeepDaily, 0)), Weekly: int(ptr.Deref(schedule.Spec.KeepWeekly, 0))}
+	var times []time.Time
+	var gone, stored []*v1alpha1.EtcdBackup
+	for i := range backups {
+		switch b := &backups[i]; {
+		case b.Status.Snapshot != nil:
+			at, _ := retention.TimeOf(b.Status.Snapshot.Key)
+			times, stored = append(times, at), append(stored, b)
+		case b.Status.CompletedAt != nil && i < len(backups)-last:
+			gone = append(gone, b)
 		}
-		if err := client.IgnoreNotFound(r.Delete(ctx, &backups[i])); err != nil {
+	}
+	for i, kept := range keep.Keeps(times) {
+		if !kept {
+			gone = append(gone, stored[i])
+		}
+	}
+	for _, b := range gone {
+		if err := client.IgnoreNotFound(r.Delete(ctx, b)); err != nil {
 			return err
 		}
 	}
@@ -154,7 +168,8 @@ func (r *ScheduleReconciler) create(ctx context.Context, schedule *v1alpha1.Etcd
 			Labels:          map[string]string{scheduleLabel: schedule.Name, apply.ManagedByLabel: apply.FieldOwner},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(schedule, v1alpha1.SchemeGroupVersion.WithKind("EtcdBackupSchedule"))},
 		},
-		Spec: v1alpha1.EtcdBackupSpec{Cluster: schedule.Spec.Cluster, Store: schedule.Spec.Store, KeepLast: new(keep(schedule))},
+		Spec: v1alpha1.EtcdBackupSpec{Cluster: schedule.Spec.Cluster, Store: schedule.Spec.Store,
+			KeepLast: new(keepLast(schedule)), KeepDaily: schedule.Spec.KeepDaily, KeepWeekly: schedule.Spec.KeepWeekly},
 	}
 	if err := r.Create(ctx, backup); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

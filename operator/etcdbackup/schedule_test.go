@@ -1,6 +1,7 @@
 package etcdbackup
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/operatortest"
+	"github.com/kcplane/kcp/operator/retention"
 )
 
 // calendar is a schedule named s, of three o'clock in the night, and a clock.
@@ -60,7 +62,7 @@ func (c *calendar) complete(well bool) {
 		}
 		b.Status.CompletedAt = new(metav1.NewTime(c.now).Rfc3339Copy())
 		if well {
-			b.Status.Snapshot = &v1alpha1.EtcdSnapshotStatus{Key: b.Name}
+			b.Status.Snapshot = &v1alpha1.EtcdSnapshotStatus{Key: retention.Key("x", c.now, 1)}
 		}
 		if err := c.Status().Update(c.t.Context(), b); err != nil {
 			c.t.Fatal(err)
@@ -95,6 +97,27 @@ func TestSnapshotsAreTakenWhenItIsTime(t *testing.T) {
 	c.complete(true)
 	if n := len(c.at(three.Add(97 * time.Hour))); n != 2 {
 		t.Errorf("%d are kept", n)
+	}
+}
+
+func TestSnapshotsOfDaysAndWeeksAreKept(t *testing.T) {
+	c := newCalendar(t, true, func(s *v1alpha1.EtcdBackupScheduleSpec) {
+		s.KeepLast, s.KeepDaily, s.KeepWeekly = new(int32(1)), new(int32(3)), new(int32(2))
+	})
+	for day := range 10 { // from a Wednesday to the Friday of the next week
+		c.at(three.Add(time.Duration(24*day) * time.Hour))
+		c.complete(true)
+	}
+	var kept []string
+	for _, b := range c.at(three.Add(9*24*time.Hour + time.Minute)) {
+		at, _ := retention.TimeOf(b.Status.Snapshot.Key)
+		kept = append(kept, at.Format(time.DateOnly))
+		if *b.Spec.KeepDaily != 3 || *b.Spec.KeepWeekly != 2 {
+			t.Errorf("%s deletes others by %+v", b.Name, b.Spec)
+		}
+	}
+	if want := []string{"2031-05-11", "2031-05-14", "2031-05-15", "2031-05-16"}; !slices.Equal(kept, want) {
+		t.Errorf("kept are %v, not %v", kept, want)
 	}
 }
 

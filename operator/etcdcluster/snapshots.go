@@ -17,13 +17,21 @@ const (
 	jobAttempts  = 2
 )
 
+// StoreKeys are the keys that a Secret with the credentials of a bucket must have.
+var StoreKeys = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+
 // SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
 func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member, image string) *batchv1.Job {
 	args := []string{"save", "--cluster=" + cluster.Name,
 		fmt.Sprintf("--endpoint=https://%s:%d", memberHost(cluster, member), ClientPort),
 		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + clientMount + "/ca.crt"}
-	if backup.Spec.KeepLast != nil {
-		args = append(args, fmt.Sprintf("--keep=%d", *backup.Spec.KeepLast))
+	for _, keep := range []struct {
+		flag string
+		most *int32
+	}{{"keep", backup.Spec.KeepLast}, {"keep-daily", backup.Spec.KeepDaily}, {"keep-weekly", backup.Spec.KeepWeekly}} {
+		if keep.most != nil {
+			args = append(args, fmt.Sprintf("--%s=%d", keep.flag, *keep.most))
+		}
 	}
 	job := snapshotJob(cluster, backup.Name+"-snapshot", image, backup.Spec.Store, args)
 	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
@@ -90,7 +98,7 @@ func addStore(pod *corev1.PodSpec, store v1alpha1.EtcdStoreSpec) {
 	c.Args = append(c.Args, "--s3-endpoint="+s3.Endpoint, "--s3-bucket="+s3.Bucket, "--s3-prefix="+s3.Prefix, "--s3-region="+s3.Region,
 		"--s3-ca-file="+storeMount+"/ca.crt")
 	secret := corev1.LocalObjectReference{Name: s3.CredentialsSecretRef.Name}
-	for _, key := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} {
+	for _, key := range StoreKeys {
 		c.Env = append(c.Env, corev1.EnvVar{Name: key, ValueFrom: &corev1.EnvVarSource{
 			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: secret, Key: key}}})
 	}

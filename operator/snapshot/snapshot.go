@@ -9,25 +9,26 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	etcdutl "go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/retention"
 )
-
-// keyTime makes keys sort by time.
-const keyTime = "20060102T150405Z"
 
 // revisionBump is by how much revisions jump when a snapshot is restored: further than anybody can have come since it was
 // taken, so that no client, and no cache in an API server, takes the past for what it knows already.
 const revisionBump = 1_000_000_000
 
-// Save takes a snapshot of the member that the client configuration has as its only endpoint, verifies and stores it. Keep is
-// how many snapshots of the cluster stay in the store; zero: all.
-func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep int, now time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
+// Save takes a snapshot of the member that the client configuration has as its only endpoint, verifies and stores it. Of
+// the snapshots of the cluster, the others stay in the store that the policy keeps.
+func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep retention.Policy, now func() time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
+	began := now()
 	directory, err := os.MkdirTemp("", "snapshot-")
 	if err != nil {
 		return nil, err
@@ -42,11 +43,29 @@ func Save(ctx context.Context, config clientv3.Config, store Store, cluster stri
 	if err != nil {
 		return nil, err
 	}
-	taken.Key = fmt.Sprintf("%s/%s-%d.db", cluster, now.UTC().Format(keyTime), taken.Revision)
+	taken.Key = retention.Key(cluster, began, taken.Revision)
 	if err := store.Put(ctx, taken.Key, file); err != nil {
 		return nil, fmt.Errorf("storing %s: %w", taken.Key, err)
 	}
+	taken.Duration = &metav1.Duration{Duration: now().Sub(began).Round(time.Millisecond)}
+	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil {
+		return nil, err
+	}
 	return taken, prune(ctx, store, cluster, keep)
+}
+
+// identify asks a member which cluster it is of, and what it runs.
+func identify(ctx context.Context, config clientv3.Config) (clusterID, version string, err error) {
+	client, err := clientv3.New(config)
+	if err != nil {
+		return "", "", err
+	}
+	defer client.Close()
+	status, err := client.Status(ctx, config.Endpoints[0])
+	if err != nil {
+		return "", "", fmt.Errorf("status of %v: %w", config.Endpoints, err)
+	}
+	return strconv.FormatUint(status.Header.ClusterId, 16), status.Version, nil
 }
 
 // verify reads a snapshot from its beginning to its end: etcd appends to it the hash that it must have.
@@ -83,18 +102,25 @@ func verify(file string) (*v1alpha1.EtcdSnapshotStatus, error) {
 		SHA256: hex.EncodeToString(whole.Sum(nil))}, nil
 }
 
-// prune deletes the oldest snapshots of a cluster.
-func prune(ctx context.Context, store Store, cluster string, keep int) error {
-	if keep <= 0 {
-		return nil
-	}
+// prune deletes the snapshots of a cluster that are not kept. What has no time in its name is none.
+func prune(ctx context.Context, store Store, cluster string, keep retention.Policy) error {
 	keys, err := store.List(ctx, cluster+"/")
 	if err != nil {
 		return fmt.Errorf("snapshots of %s: %w", cluster, err)
 	}
-	for _, key := range keys[:max(0, len(keys)-keep)] {
-		if err := store.Delete(ctx, key); err != nil {
-			return fmt.Errorf("deleting %s, which is older than the last %d: %w", key, keep, err)
+	var times []time.Time
+	var snapshots []string
+	for _, key := range keys {
+		if at, ok := retention.TimeOf(key); ok {
+			times, snapshots = append(times, at), append(snapshots, key)
+		}
+	}
+	for i, kept := range keep.Keeps(times) {
+		if kept {
+			continue
+		}
+		if err := store.Delete(ctx, snapshots[i]); err != nil {
+			return fmt.Errorf("deleting %s, which is not kept: %w", snapshots[i], err)
 		}
 	}
 	return nil

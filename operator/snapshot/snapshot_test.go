@@ -18,8 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/kcplane/kcp/operator/retention"
 )
 
 // etcd starts a server on a directory, and returns its only endpoint.
@@ -71,10 +74,23 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 			if _, err := client.Put(ctx, "/kept", "yes"); err != nil {
 				t.Fatal(err)
 			}
+			listed, err := client.MemberList(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			identity := strconv.FormatUint(listed.Header.ClusterId, 16)
+			notes := filepath.Join(t.TempDir(), "notes")
+			if err := os.WriteFile(notes, []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := store.Put(ctx, "x/notes", notes); err != nil { // no snapshot, and nobody's to delete
+				t.Fatal(err)
+			}
 			var keys []string
 			for n := range 4 {
 				at := time.Date(2031, 1, 1, n, 0, 0, 0, time.UTC)
-				taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "x", 2, at)
+				clock := func() time.Time { at = at.Add(time.Second); return at }
+				taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "x", retention.Policy{Last: 2}, clock)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,8 +98,11 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 				if taken.Revision < 2 || taken.Size == 0 || len(taken.SHA256) != 64 {
 					t.Errorf("taken: %+v", taken)
 				}
+				if taken.ClusterID != identity || taken.EtcdVersion != version.Version || taken.Duration.Duration != time.Second {
+					t.Errorf("taken of cluster %s: %+v", identity, taken)
+				}
 			}
-			if stored, err := store.List(ctx, "x/"); err != nil || !slices.Equal(stored, keys[2:]) {
+			if stored, err := store.List(ctx, "x/"); err != nil || !slices.Equal(stored, append(slices.Clone(keys[2:]), "x/notes")) {
 				t.Errorf("%v, %v is stored, not the last two of %v", stored, err, keys)
 			}
 			before, err := client.Put(ctx, "/late", "yes")
@@ -116,7 +135,7 @@ func TestADamagedSnapshotIsNeitherStoredNorRestored(t *testing.T) {
 	directory := t.TempDir()
 	store := Directory(directory)
 	endpoint := etcd(t, filepath.Join(t.TempDir(), "data"), peerURL)
-	taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "x", 0, time.Now())
+	taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "x", retention.Policy{}, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,6 +36,8 @@ const (
 	ConditionQuorumLost = "QuorumLost"
 	// ConditionBackupHealthy is True when the last snapshot was taken and verified in time.
 	ConditionBackupHealthy = "BackupHealthy"
+	// ConditionSecretsIncluded is False of a snapshot that needs Secrets of the host cluster, which it has not, to be of use.
+	ConditionSecretsIncluded = "SecretsIncluded"
 	// ConditionVersionSkew is True while members run different versions.
 	ConditionVersionSkew = "VersionSkew"
 	// ConditionAlarm is True while etcd reports that it is out of space or corrupt.

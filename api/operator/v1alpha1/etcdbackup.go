@@ -35,11 +35,21 @@ type EtcdBackupSpec struct {
 	// Store is where the snapshot goes.
 	Store EtcdStoreSpec `json:"store"`
 	// KeepLast is how many snapshots of the cluster stay in the store after this one was added; older ones are deleted. Unset:
-	// all.
+	// all, if KeepDaily and KeepWeekly are, too.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepLast *int32 `json:"keepLast,omitempty"`
+	// KeepDaily is for how many days, of those with snapshots, the last one of each stays as well. Days are those of UTC.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	KeepDaily *int32 `json:"keepDaily,omitempty"`
+	// KeepWeekly is for how many weeks, of those with snapshots, the last one of each stays as well. They begin on Mondays.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
 }
 
 // EtcdStoreSpec is a place for snapshots.
@@ -102,7 +112,7 @@ type EtcdBackupStatus struct {
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling and Stalled.
+	// Conditions: Ready, Reconciling and Stalled; SecretsIncluded, which is False, tells what the snapshot is not enough without.
 	//
 	// +optional
 	// +listType=map
@@ -126,6 +136,18 @@ type EtcdSnapshotStatus struct {
 	Revision int64 `json:"revision"`
 	// Size in bytes.
 	Size int64 `json:"size"`
+	// ClusterID is the identity of the etcd, in hexadecimal.
+	//
+	// +optional
+	ClusterID string `json:"clusterID,omitempty"`
+	// EtcdVersion is the version of the member that gave the snapshot.
+	//
+	// +optional
+	EtcdVersion string `json:"etcdVersion,omitempty"`
+	// Duration is how long it took to take, to verify and to store it.
+	//
+	// +optional
+	Duration *metav1.Duration `json:"duration,omitempty"`
 	// Hash of the data.
 	//
 	// +optional

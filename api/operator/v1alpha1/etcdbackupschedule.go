@@ -50,6 +50,16 @@ type EtcdBackupScheduleSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepLast *int32 `json:"keepLast,omitempty"`
+	// KeepDaily is for how many days, of those with snapshots, the last one of each stays as well. Days are those of UTC.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	KeepDaily *int32 `json:"keepDaily,omitempty"`
+	// KeepWeekly is for how many weeks, of those with snapshots, the last one of each stays as well. They begin on Mondays.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
 }
 
 // EtcdBackupScheduleStatus is what became of a schedule.

@@ -17,6 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	_ "golang.org/x/crypto/x509roots/fallback" // images have nobody whom everybody trusts, such as the authorities of S3
 
+	"github.com/kcplane/kcp/operator/retention"
 	"github.com/kcplane/kcp/operator/snapshot"
 )
 
@@ -71,7 +72,7 @@ func (s *storeFlags) store() (snapshot.Store, error) {
 func save() *cobra.Command {
 	var s storeFlags
 	var endpoint, cluster string
-	var keep int
+	var keep retention.Policy
 	var tls transport.TLSInfo
 	c := &cobra.Command{Use: "save", Short: "Take a snapshot of a member", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
 		store, err := s.store()
@@ -83,7 +84,7 @@ func save() *cobra.Command {
 			return err
 		}
 		member := clientv3.Config{Endpoints: []string{endpoint}, TLS: config, DialTimeout: 20 * time.Second}
-		taken, err := snapshot.Save(c.Context(), member, store, cluster, keep, time.Now())
+		taken, err := snapshot.Save(c.Context(), member, store, cluster, keep, time.Now)
 		if err != nil {
 			return err
 		}
@@ -97,7 +98,9 @@ func save() *cobra.Command {
 	s.bind(c)
 	c.Flags().StringVar(&endpoint, "endpoint", "", "URL of the member.")
 	c.Flags().StringVar(&cluster, "cluster", "", "Name of the cluster, which its keys begin with.")
-	c.Flags().IntVar(&keep, "keep", 0, "How many snapshots of the cluster stay in the store. 0: all.")
+	c.Flags().IntVar(&keep.Last, "keep", 0, "How many snapshots of the cluster stay in the store. If nothing says how many: all.")
+	c.Flags().IntVar(&keep.Daily, "keep-daily", 0, "Of how many days the last snapshot stays as well.")
+	c.Flags().IntVar(&keep.Weekly, "keep-weekly", 0, "Of how many weeks the last snapshot stays as well.")
 	c.Flags().StringVar(&tls.CertFile, "cert-file", "", "File with the client certificate.")
 	c.Flags().StringVar(&tls.KeyFile, "key-file", "", "File with its key.")
 	c.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "File with the authority that vouches for the member.")
