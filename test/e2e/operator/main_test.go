@@ -14,6 +14,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -122,11 +123,11 @@ func as(user string) *rest.Config {
 	return config
 }
 
-// cluster is the API server as an administrator, who also asks for tokens.
+// cluster is the API server as an administrator, who also asks for tokens and reads events.
 func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	t.Helper()
 	scheme := kinds.Scheme()
-	if err := authenticationv1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(authenticationv1.AddToScheme(scheme), eventsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
