@@ -75,7 +75,7 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", httpPort),
 		fmt.Sprintf("--listen-metrics-urls=http://0.0.0.0:%d", MetricsPort),
 		"--client-cert-auth=true",
-		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + trustMount + "/" + trustedClients,
+		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + trustMount + "/" + TrustedClients,
 		"--peer-client-cert-auth=true",
 		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key", "--peer-trusted-ca-file=" + trustMount + "/" + trustedPeers,
 		// Whoever has a certificate of the peers' own authority is a peer. That its address is the one that DNS knows is no

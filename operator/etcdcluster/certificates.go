@@ -18,11 +18,13 @@ func serverName(cluster string) string   { return cluster + "-server" }
 func peerName(cluster string) string     { return cluster + "-peer" }
 func operatorName(cluster string) string { return cluster + "-operator" }
 func peerCAName(cluster string) string   { return cluster + "-peer-ca" }
-func trustName(cluster string) string    { return cluster + "-trust" }
 
-// Keys of the Secret of whom members trust.
+// TrustSecretName returns the name of the Secret of whom members, and clients of them, trust.
+func TrustSecretName(cluster string) string { return cluster + "-trust" }
+
+// Keys of that Secret. One authority vouches for clients, and for members to these.
 const (
-	trustedClients = "clients.crt"
+	TrustedClients = "clients.crt"
 	trustedPeers   = "peers.crt"
 )
 
@@ -67,16 +69,18 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 
 // trust builds the Secret of whom members trust, of the Secrets of the two authorities: these, and nobody who vouches for them.
 // An issuer of the user's signs for others, too, and whoever has a certificate from there would be let in. That is who ca.crt of
-// a certificate tells, and the chain behind an authority.
-func trust(cluster *v1alpha1.EtcdCluster, clients, peers *corev1.Secret) (*corev1.Secret, error) {
-	data := map[string][]byte{}
-	for key, secret := range map[string]*corev1.Secret{trustedClients: clients, trustedPeers: peers} {
-		block, _ := pem.Decode(secret.Data[corev1.TLSCertKey])
-		if block == nil || block.Type != "CERTIFICATE" {
-			return nil, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued anew",
+// a certificate tells, and the chain behind an authority. Former authorities with other keys are trusted, too, as long as the
+// Secret holds them; their number is returned.
+func trust(cluster *v1alpha1.EtcdCluster, clients, peers *corev1.Secret, held map[string][]byte) (*corev1.Secret, int, error) {
+	data, former := map[string][]byte{}, 0
+	for key, secret := range map[string]*corev1.Secret{TrustedClients: clients, trustedPeers: peers} {
+		authority := secret.Data[corev1.TLSCertKey]
+		if block, _ := pem.Decode(authority); block == nil || block.Type != "CERTIFICATE" {
+			return nil, 0, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued anew",
 				secret.Name, corev1.TLSCertKey)
 		}
-		data[key] = pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
+		all, others := pki.Trusted(authority, held[key])
+		data[key], former = all, former+others
 	}
-	return &corev1.Secret{ObjectMeta: meta(cluster, trustName(cluster.Name)), Type: corev1.SecretTypeOpaque, Data: data}, nil
+	return &corev1.Secret{ObjectMeta: meta(cluster, TrustSecretName(cluster.Name)), Type: corev1.SecretTypeOpaque, Data: data}, former, nil
 }

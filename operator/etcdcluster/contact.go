@@ -42,15 +42,15 @@ type answer struct {
 	list   *clientv3.MemberListResponse // as a majority agrees, if there is one
 }
 
-// credentials reads what the members accept the operator by.
-func credentials(secret *corev1.Secret) (*tls.Config, error) {
+// credentials are what the members accept the operator by, and who vouches for them.
+func credentials(secret *corev1.Secret, trusted []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return nil, fmt.Errorf("client certificate in Secret %s: %w", secret.Name, err)
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(secret.Data["ca.crt"]) {
-		return nil, fmt.Errorf("no authority in ca.crt of Secret %s", secret.Name)
+	if !roots.AppendCertsFromPEM(trusted) {
+		return nil, errors.New("no authority vouches for the members")
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }

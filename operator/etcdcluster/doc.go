@@ -11,6 +11,8 @@
 //   - status.endpoints: that URL, once the cluster has begun.
 //   - ClientSecretName: the Secret NAME-client with tls.crt, tls.key and ca.crt. The first two are accepted by the members,
 //     the last vouches for them. Also in status.clientSecretName, once the cluster can be used.
+//   - TrustSecretName: the Secret NAME-trust, whose key TrustedClients vouches for them, too, also while the authority has one
+//     key after another.
 //   - ClientIssuerName: the cert-manager Issuer NAME-ca, for consumers that want certificates of their own: a Certificate with
 //     the usage "client auth" and any common name, whose Secret again has all three keys.
 //   - The conditions Ready (every member is as asked for) and Available (it takes writes; wait for this one). Both are

@@ -119,7 +119,7 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 	p.broken, p.stuck = condition(live)
 	p.outdated = seen.outdated(live)
 	if live.Status.PodIP != "" {
-		tls, err := credentials(s.secret)
+		tls, err := credentials(s.secret, s.trusted)
 		if err != nil {
 			return pod{}, err
 		}

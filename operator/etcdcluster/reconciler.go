@@ -3,8 +3,6 @@ package etcdcluster
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -61,8 +59,11 @@ type scope struct {
 	*Reconciler
 	cluster *v1alpha1.EtcdCluster
 	secret  *corev1.Secret // that the members accept the operator by
-	// authorities is a hash of whom the members trust.
+	// trusted vouches for the members.
+	trusted []byte
+	// authorities is a hash of whom the members trust, and of who has signed what they show.
 	authorities string
+	rotation    rotation
 	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
 	certificatesErr error
 	// complaint is what somebody has to change, though the members are looked after meanwhile.
@@ -225,27 +226,6 @@ func (s *scope) readKeys(ctx context.Context, name string, keys ...string) (*cor
 		return nil, conditions.Wait("CertificateNotReady", "waiting for %s in Secret %s: its issuer must tell who it is", key, name)
 	}
 	return secret, nil
-}
-
-// applyTrust tells members whom to trust. They read it when they start, so that pods are replaced when it changes.
-func (s *scope) applyTrust(ctx context.Context) error {
-	var authorities []*corev1.Secret
-	for _, name := range []string{ClientIssuerName(s.cluster.Name), peerCAName(s.cluster.Name)} {
-		secret, err := s.readKeys(ctx, name, corev1.TLSCertKey)
-		if err != nil {
-			return err
-		}
-		authorities = append(authorities, secret)
-	}
-	trusted, err := trust(s.cluster, authorities[0], authorities[1])
-	if err != nil {
-		return err
-	}
-	sum := sha256.New()
-	sum.Write(trusted.Data[trustedClients])
-	sum.Write(trusted.Data[trustedPeers])
-	s.authorities = hex.EncodeToString(sum.Sum(nil)[:8])
-	return apply.All(ctx, s.Client, s.cluster, trusted)
 }
 
 func (s *scope) hostOf(ordinal int) string {

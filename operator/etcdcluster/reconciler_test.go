@@ -132,7 +132,8 @@ func (r *rig) process(member string) *process {
 // etcd returns a client with the credentials that consumers have.
 func (r *rig) etcd(addresses ...string) *clientv3.Client {
 	r.t.Helper()
-	tls, err := credentials(operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{}))
+	secret := operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{})
+	tls, err := credentials(secret, secret.Data["ca.crt"])
 	r.must(err)
 	var endpoints []string
 	for _, address := range addresses {

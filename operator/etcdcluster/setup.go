@@ -34,6 +34,7 @@ func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
+		Owns(&corev1.Secret{}, builder.OnlyMetadata).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)

@@ -24,7 +24,7 @@ var StoreKeys = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member, image string) *batchv1.Job {
 	args := []string{"save", "--cluster=" + cluster.Name,
 		fmt.Sprintf("--endpoint=https://%s:%d", memberHost(cluster, member), ClientPort),
-		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + clientMount + "/ca.crt"}
+		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + trustMount + "/" + TrustedClients}
 	for _, keep := range []struct {
 		flag string
 		most *int32
@@ -35,6 +35,7 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 	}
 	job := snapshotJob(cluster, backup.Name+"-snapshot", image, backup.Spec.Store, args)
 	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
+	mount(&job.Spec.Template.Spec, "trust", trustMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
 	return job
 }
 

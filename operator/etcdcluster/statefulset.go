@@ -95,7 +95,7 @@ func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
 	spec := restricted(cluster, container(cluster, m))
 	spec.Volumes = []corev1.Volume{
 		secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
-		secretVolume("trust", trustName(cluster.Name)),
+		secretVolume("trust", TrustSecretName(cluster.Name)),
 		{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
 			Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
 				APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},

@@ -26,6 +26,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
 	}
 	if seen != nil {
+		s.reportRotation()
 		if d.step == stepRecordIdentity {
 			status.ClusterID = identity(seen.clusterID)
 		}

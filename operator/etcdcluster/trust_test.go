@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -20,7 +22,8 @@ import (
 // asks connects to a member with a certificate, and returns why it is not let in.
 func (r *rig) asks(certificate tls.Certificate) error {
 	r.t.Helper()
-	config, err := credentials(operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{}))
+	secret := operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{})
+	config, err := credentials(secret, secret.Data["ca.crt"])
 	r.must(err)
 	config.Certificates = []tls.Certificate{certificate}
 	config.MaxVersion = tls.VersionTLS12 // where who is refused learns of it in the handshake
@@ -49,6 +52,14 @@ func (by *authority) client(t *testing.T) tls.Certificate {
 		certificate.Certificate = append(certificate.Certificate, by.certificate.Raw)
 	}
 	return certificate
+}
+
+// renew issues certificates again.
+func (r *rig) renew(names ...string) {
+	r.t.Helper()
+	for _, name := range names {
+		r.sign(operatortest.Read(r.t, r.Cluster, name, &certmanager.Certificate{}))
+	}
 }
 
 func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
@@ -86,19 +97,60 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 	}
 	check("in the beginning")
 
-	renew := func(name string) { r.sign(operatortest.Read(t, r.Cluster, name, &certmanager.Certificate{})) }
-	renew(ClientSecretName("x"))
-	renew(operatorName("x"))
+	r.renew(ClientSecretName("x"))
+	r.renew(operatorName("x"))
 	r.ready(1)
 	check("with new certificates")
 
 	pod := func() types.UID { return operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID }
 	before := pod()
-	renew(ClientIssuerName("x"))
-	renew(peerCAName("x"))
+	r.renew(ClientIssuerName("x"))
+	r.renew(peerCAName("x"))
 	r.until("members that know the new authorities", func(c *v1alpha1.EtcdCluster) bool {
 		return is(v1alpha1.ConditionReady)(c) && pod() != before
 	})
-	renew(ClientSecretName("x"))
+	r.renew(ClientSecretName("x"))
 	check("with new authorities")
+}
+
+func TestAnotherAuthorityTakesOverWhileBothAreTrusted(t *testing.T) {
+	r := newRig(t, 1)
+	r.ready(1)
+	theirs := r.pair(ClientSecretName("x"))
+	rotating := func(status metav1.ConditionStatus, reason string) {
+		t.Helper()
+		r.until("the condition "+reason, func(c *v1alpha1.EtcdCluster) bool {
+			found := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionRotating)
+			return found != nil && found.Status == status && found.Reason == reason
+		})
+		r.ready(1)
+	}
+	letIn := func(when string, former, latter bool) {
+		t.Helper()
+		for who, test := range map[string]struct {
+			certificate tls.Certificate
+			want        bool
+		}{"the former authority": {theirs, former}, "that of now": {r.issuers[ClientIssuerName("x")].client(t), latter}} {
+			if err := r.asks(test.certificate); (err == nil) != test.want {
+				t.Errorf("%s, with a certificate of %s: %v", when, who, err)
+			}
+		}
+	}
+	rotating(metav1.ConditionFalse, "No")
+	for _, authority := range []string{ClientIssuerName("x"), peerCAName("x")} {
+		delete(r.issuers, authority) // with its key
+		r.renew(authority)
+	}
+	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
+	letIn("before anything is renewed", true, true)
+
+	r.renew(serverName("x"), peerName("x"), ClientSecretName("x"))
+	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
+	r.renew(operatorName("x"))
+	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewed)
+	letIn("when all is renewed", true, true)
+
+	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, TrustSecretName("x"), &corev1.Secret{})))
+	rotating(metav1.ConditionFalse, "No")
+	letIn("in the end", false, true)
 }

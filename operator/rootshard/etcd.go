@@ -47,10 +47,11 @@ func (s *scope) etcd(ctx context.Context) error {
 	}
 	// What was once known stays in use: the pods must not be touched while their etcd is ill.
 	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
+	s.shard.Etcd.Trust, s.shard.Etcd.TrustKey = etcdcluster.TrustSecretName(live.Name), etcdcluster.TrustedClients
 	ready := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
 	case ready == nil || len(live.Status.Endpoints) == 0 || live.Status.ClientSecretName == "":
-		s.shard.Etcd.Secret = ""
+		s.shard.Etcd.Secret, s.shard.Etcd.Trust = "", ""
 		why := "it has not begun"
 		if c := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 			why = c.Message
@@ -58,6 +59,10 @@ func (s *scope) etcd(ctx context.Context) error {
 		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, why)
 	case ready.Status != metav1.ConditionTrue:
 		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, ready.Message)
+	}
+	if held, err := s.kept(ctx, s.shard.Etcd.Trust); held == nil {
+		s.shard.Etcd.Trust = ""
+		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to tell whom to trust", live.Name))
 	}
 	return nil
 }

@@ -40,6 +40,9 @@ var dependencies = []string{
 // again is when something is looked at again that no watch tells of.
 const again = 30 * time.Second
 
+// whileRenewing is how soon to look whether certificates are renewed.
+const whileRenewing = 5 * time.Second
+
 // Reconciler of RootShards.
 type Reconciler struct {
 	client.Client
@@ -61,7 +64,8 @@ type scope struct {
 	// set is the StatefulSet as it was applied, if it was.
 	set *appsv1.StatefulSet
 	// after is when a certificate should have been renewed.
-	after time.Duration
+	after    time.Duration
+	rotation rotation
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.
@@ -86,7 +90,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
+	after := conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)
+	if len(s.rotation.renew) > 0 { // not every certificate is watched
+		after = conditions.Earliest(after, whileRenewing)
+	}
+	return ctrl.Result{RequeueAfter: after}, s.report.Err()
 }
 
 // reconcile takes the steps. Pods are left as they are until all that they need is there.

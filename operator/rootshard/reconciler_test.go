@@ -182,14 +182,20 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "CertificateNotReady", Message: "no such issuer"})
 	w.MustUpdateStatus(t, etcd)
 	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "EtcdNotReady", "waiting for EtcdCluster kcp-etcd: no such issuer")
-	w.MustCreate(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-etcd-client"},
-		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
+	for name, data := range map[string]map[string][]byte{
+		"kcp-etcd-client": {"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}, "kcp-etcd-trust": {"clients.crt": []byte("a")},
+	} {
+		made := secret(name, data)
+		made.Namespace = operatortest.Namespace
+		w.MustCreate(t, made)
+	}
 	etcd.Status = v1alpha1.EtcdClusterStatus{Endpoints: []string{"https://a:2379", "https://b:2379"}, ClientSecretName: "kcp-etcd-client"}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionTrue, Reason: "Available"})
 	w.MustUpdateStatus(t, etcd)
 	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionTrue, "", "")
 	args := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Args
-	if !strings.Contains(strings.Join(args, " "), "--etcd-servers=https://a:2379,https://b:2379") {
+	if all := strings.Join(args, " "); !strings.Contains(all, "--etcd-servers=https://a:2379,https://b:2379") ||
+		!strings.Contains(all, "--etcd-cafile=/etc/etcd/trust/clients.crt") {
 		t.Error(args)
 	}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "QuorumLost", Message: "2 of 3 members are gone"})

@@ -16,12 +16,13 @@ import (
 
 // secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components.
 func (s *scope) secrets(ctx context.Context) error {
-	servers, err := s.authorities(ctx, s.shard.ServerCA(), "caBundleSecretRef", s.rs.Spec.CABundleSecretRef)
+	s.rotation = rotation{}
+	trusted, err := s.trusted(ctx, s.shard.ServerCA(), s.shard.ServerBundle(), "caBundleSecretRef", s.rs.Spec.CABundleSecretRef)
 	if err != nil {
 		return err
 	}
-	if template, ok := s.rs.Spec.CertificateTemplates["server"]; ok && template.Spec != nil && template.Spec.IssuerRef != nil {
-		own, err := s.issued(ctx, s.shard.Leaf("server"))
+	if s.foreignServer() {
+		own, err := s.issued(ctx, s.shard.Leaf(shard.Server))
 		if err != nil {
 			return err
 		}
@@ -29,14 +30,14 @@ func (s *scope) secrets(ctx context.Context) error {
 			return conditions.Stall("AuthorityUnknown", "spec.certificateTemplates[server].spec.issuerRef: this issuer does not tell who vouches "+
 				"for its certificates: name a Secret with that authority in spec.caBundleSecretRef")
 		}
-		servers = append(servers, own["ca.crt"])
+		all := access.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
+		trusted.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]
 	}
-	clients, err := s.authorities(ctx, s.shard.ClientCA(), "clientCABundleRef", s.rs.Spec.ClientCABundleRef)
+	clients, err := s.trusted(ctx, s.shard.ClientCA(), s.shard.ClientBundle(), "clientCABundleRef", s.rs.Spec.ClientCABundleRef)
 	if err != nil {
 		return err
 	}
-	trusted := access.Bundle(s.rs.Namespace, s.shard.ServerBundle(), s.shard.Labels(), servers...)
-	objects := []client.Object{trusted, access.Bundle(s.rs.Namespace, s.shard.ClientBundle(), s.shard.Labels(), clients...)}
+	objects := []client.Object{trusted, clients}
 	for leaf, url := range map[string]string{shard.LogicalClusterAdmin: s.shard.BaseURL(), shard.ExternalAdmin: s.shard.PrivateURL()} {
 		pair, err := s.issued(ctx, s.shard.Leaf(leaf))
 		if err != nil {
@@ -54,32 +55,35 @@ func (s *scope) secrets(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, objects...); err != nil {
 		return err
 	}
-	keys, err := s.issued(ctx, s.shard.Leaf(shard.ServiceAccount))
-	if err != nil {
+	if err := s.serviceAccountKeys(ctx); err != nil {
 		return err
 	}
-	s.shard.Inputs[shard.ServiceAccountInput] = hash(keys, []string{corev1.TLSPrivateKeyKey})
+	if err := s.authoritiesInput(ctx, clients); err != nil {
+		return err
+	}
+	s.reportRotation()
 	return nil
 }
 
-// authorities are the operator's own one, and those of a Secret that the spec may name.
-func (s *scope) authorities(ctx context.Context, own, field string, further *v1alpha1.LocalReference) ([][]byte, error) {
-	authority, err := s.issued(ctx, own)
+// foreignServer tells whether the certificate of the server is not of the RootShard's own authority.
+func (s *scope) foreignServer() bool {
+	template, ok := s.rs.Spec.CertificateTemplates[shard.Server]
+	return ok && template.Spec != nil && template.Spec.IssuerRef != nil
+}
+
+// named are the authorities in the Secret that the spec names, if it names one.
+func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalReference) ([]byte, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	data, err := s.read(ctx, shard.Reference{Field: field, Secret: ref.Name, Keys: []string{corev1.TLSCertKey}})
 	if err != nil {
 		return nil, err
 	}
-	all := [][]byte{authority[corev1.TLSCertKey]}
-	if further != nil {
-		data, err := s.read(ctx, shard.Reference{Field: field, Secret: further.Name, Keys: []string{corev1.TLSCertKey}})
-		if err != nil {
-			return nil, err
-		}
-		if err := access.CheckAuthorities(data[corev1.TLSCertKey]); err != nil {
-			return nil, conditions.Stall("NoCertificate", "spec.%s: tls.crt of Secret %s %v", field, further.Name, err)
-		}
-		all = append(all, data[corev1.TLSCertKey])
+	if err := access.CheckAuthorities(data[corev1.TLSCertKey]); err != nil {
+		return nil, conditions.Stall("NoCertificate", "spec.%s: tls.crt of Secret %s %v", field, ref.Name, err)
 	}
-	return all, nil
+	return data[corev1.TLSCertKey], nil
 }
 
 // issued returns the Secret of a certificate that is ready.

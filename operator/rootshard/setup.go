@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/operator/index"
 	"github.com/kcplane/kcp/operator/pki"
 	"github.com/kcplane/kcp/operator/shard"
@@ -55,6 +56,10 @@ func secretsOf(object client.Object) []string {
 	names := []string{s.RootSecret}
 	if config := rs.Spec.Etcd.TLSConfig; config != nil {
 		s.Etcd.Secret = config.SecretRef.Name
+	}
+	if rs.Spec.Etcd.Managed != nil {
+		etcd := managed(rs, nil).Name
+		names = append(names, etcdcluster.ClientSecretName(etcd), etcdcluster.TrustSecretName(etcd))
 	}
 	for _, ref := range shard.References(s) {
 		if ref.Secret != "" {

@@ -58,7 +58,11 @@ func etcdArgs(e Etcd) []string {
 		a = append(a, "--etcd-prefix="+e.Prefix)
 	}
 	if e.Secret != "" {
-		a = append(a, "--etcd-certfile=/etc/etcd/tls/tls.crt", "--etcd-keyfile=/etc/etcd/tls/tls.key", "--etcd-cafile=/etc/etcd/tls/ca.crt")
+		authorities := etcdTLS + "/ca.crt"
+		if e.Trust != "" {
+			authorities = etcdTrust + "/" + e.TrustKey
+		}
+		a = append(a, "--etcd-certfile="+etcdTLS+"/tls.crt", "--etcd-keyfile="+etcdTLS+"/tls.key", "--etcd-cafile="+authorities)
 	}
 	return a
 }

@@ -13,8 +13,9 @@ import (
 
 // Leaves, by the names that templates have for them.
 const (
-	server = "server"
-	// ServiceAccount is the pair of keys of service account tokens.
+	// Server is the certificate of the server.
+	Server = "server"
+	// ServiceAccount is the pair of keys with which tokens of service accounts are to be signed.
 	ServiceAccount = "service-account"
 	metricsViewer  = "metrics-viewer" // the user that kcp's battery of this name makes
 	// Operator is the certificate of the operator itself.
@@ -44,6 +45,9 @@ func (s *Shard) ServerBundle() string { return s.Name + "-merged-ca-bundle" }
 
 // ClientBundle is described at ServerBundle.
 func (s *Shard) ClientBundle() string { return s.Name + "-merged-client-ca" }
+
+// ServiceAccountKeys is the name of the Secret of the key that signs tokens of service accounts, and of those that are accepted.
+func (s *Shard) ServiceAccountKeys() string { return s.leaf(ServiceAccount) + "-keys" }
 
 // Leaf is the name of the Secret of a certificate, Kubeconfig of that with a kubeconfig for it.
 func (s *Shard) Leaf(name string) string { return s.leaf(name) }
@@ -85,7 +89,7 @@ func Leaves(s *Shard) []client.Object {
 		return s.request(name, "client-ca", pki.Request{CommonName: commonName, Organizations: groups, Usages: pki.ClientUsages})
 	}
 	requests := []pki.Request{
-		s.request(server, "server-ca", pki.Request{DNSNames: names, IPAddresses: addresses, Usages: pki.ServerUsages}),
+		s.request(Server, "server-ca", pki.Request{DNSNames: names, IPAddresses: addresses, Usages: pki.ServerUsages}),
 		// A new key would end every token of a service account: this one stays, and the certificate around it is of no use.
 		s.request(ServiceAccount, "service-account-ca", pki.Request{CommonName: s.leaf(ServiceAccount), KeepKey: true,
 			Usages: []string{"digital signature", "key encipherment"}, Duration: 10 * pki.Year}),

@@ -51,7 +51,7 @@ func TestCertificatesAreMadeOutToTheNamesThatClientsUse(t *testing.T) {
 // D18: pods have the keys that they use, and no others: not those of authorities, nor of other components.
 func TestPodsHaveNoKeysThatTheyDoNotUse(t *testing.T) {
 	s, c := everything(t)
-	used := []string{s.Leaf("server"), s.Leaf(shard.ServiceAccount), "etcd-client"}
+	used := []string{s.Leaf("server"), s.ServiceAccountKeys(), "etcd-client"}
 	for _, f := range c.Files {
 		if f.Secret != "" && slices.Contains(used, f.Secret) != slices.Contains(f.Keys, "tls.key") || len(f.Keys) == 0 {
 			t.Errorf("of Secret %s%s the keys %v are mounted", f.Secret, f.ConfigMap, f.Keys)

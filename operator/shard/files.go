@@ -17,6 +17,8 @@ const (
 	authenticationWebhook = "/etc/kcp/authentication/webhook"
 	tokens                = "/etc/kcp/authentication/token"
 	oidcCA                = "/etc/kcp/tls/oidc"
+	etcdTLS               = "/etc/etcd/tls"
+	etcdTrust             = "/etc/etcd/trust"
 )
 
 // Reference is a Secret or ConfigMap that the spec names, with keys that must be in it.
@@ -36,11 +38,12 @@ func References(s *Shard) []Reference {
 		all = append(all, Reference{Field: field, Secret: name, Keys: keys, volume: volume, path: path})
 	}
 	if s.Etcd.Secret != "" {
-		field := "etcd.tlsConfig.secretRef"
-		if s.Spec.Etcd.Managed != nil {
-			field = "etcd.managed"
+		field, keys := "etcd.tlsConfig.secretRef", []string{"tls.crt", "tls.key", "ca.crt"}
+		if s.Etcd.Trust != "" {
+			field, keys = "etcd.managed", keys[:2]
+			secret(field, s.Etcd.Trust, "etcd-trust", etcdTrust, s.Etcd.TrustKey)
 		}
-		secret(field, s.Etcd.Secret, "etcd", "/etc/etcd/tls", "tls.crt", "tls.key", "ca.crt")
+		secret(field, s.Etcd.Secret, "etcd", etcdTLS, keys...)
 	}
 	if s.Spec.CABundleSecretRef != nil {
 		secret("caBundleSecretRef", s.Spec.CABundleSecretRef.Name, "", "", "tls.crt")
@@ -98,7 +101,7 @@ func (r Reference) Hashed() []string {
 	case r.path == "":
 		return nil
 	case r.volume == "etcd":
-		return []string{"ca.crt"}
+		return r.Keys[2:] // ca.crt, if it is used
 	default:
 		return r.Keys
 	}
@@ -107,16 +110,19 @@ func (r Reference) Hashed() []string {
 // Input is the name of the hash.
 func (r Reference) Input() string { return r.volume }
 
-// ServiceAccountInput is the name of the hash of the key of service accounts.
-const ServiceAccountInput = "service-account"
+// Names of hashes: of the keys of service accounts, and of the authorities of clients and of the certificates that are in use.
+const (
+	ServiceAccountInput = "service-account"
+	AuthoritiesInput    = "authorities"
+)
 
 // files are what is mounted. Of authorities that is the certificate alone: no server needs their keys.
 func files(s *Shard) []workload.Files {
 	certificate := []string{"tls.crt"}
 	pair := []string{"tls.crt", "tls.key"}
 	all := []workload.Files{
-		{Name: "server", Secret: s.leaf(server), Keys: pair, Path: tls + "server"},
-		{Name: "service-account", Secret: s.leaf(ServiceAccount), Keys: pair, Path: tls + "service-account"},
+		{Name: "server", Secret: s.leaf(Server), Keys: pair, Path: tls + "server"},
+		{Name: "service-account", Secret: s.ServiceAccountKeys(), Keys: pair, Path: tls + "service-account"},
 		{Name: "client-ca", Secret: s.ClientBundle(), Keys: certificate, Path: tls + "ca/client"},
 		{Name: "requestheader-client-ca", Secret: s.authority("requestheader-client-ca"), Keys: certificate, Path: tls + "ca/requestheader-client"},
 	}

@@ -52,6 +52,8 @@ type Etcd struct {
 	Endpoints []string
 	Secret    string
 	Prefix    string
+	// Trust is the Secret, and TrustKey the key in it, with who vouches for the members, in place of ca.crt. Both may be empty.
+	Trust, TrustKey string
 }
 
 // Container is the name of that of the server, in every pod.

@@ -29,3 +29,8 @@ func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
 		},
 	}, nil
 }
+
+// Input returns the hash of an input that the pods of a StatefulSet are made with.
+func Input(set *appsv1.StatefulSet, name string) string {
+	return set.Spec.Template.Annotations[inputAnnotation+name]
+}

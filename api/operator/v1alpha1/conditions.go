@@ -10,6 +10,21 @@ const (
 	ConditionStalled = "Stalled"
 )
 
+// ConditionRotating of RootShards and EtcdClusters is True while what former keys have signed is accepted besides what those of
+// now have. Its reason tells how far the rotation is.
+const ConditionRotating = "Rotating"
+
+// Reasons of Rotating, in the order in which they follow each other.
+const (
+	// RotatingDistributing: not every pod accepts a new key yet, so that nothing is signed with it.
+	RotatingDistributing = "Distributing"
+	// RotatingRenewable: certificates of former authorities are in use, which the message names.
+	RotatingRenewable = "CertificatesToRenew"
+	// RotatingRenewed: nothing that the operator knows of needs the former keys. They are accepted until a Secret is deleted, which
+	// the message names.
+	RotatingRenewed = "Renewed"
+)
+
 // Types of conditions of RootShards and Kubeconfigs.
 const (
 	// ConditionAvailable is True when enough of the workload answers to be used.

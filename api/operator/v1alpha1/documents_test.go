@@ -10,7 +10,7 @@ import (
 )
 
 // documented are the pages that tell what to write, and how many manifests and patches they have at least.
-var documented = map[string][2]int{"operator.md": {2, 0}, "etcd.md": {3, 3}, "operations.md": {3, 10}}
+var documented = map[string][2]int{"operator.md": {2, 0}, "etcd.md": {3, 3}, "operations.md": {3, 8}}
 
 var (
 	manifest = regexp.MustCompile("(?ms)^(apiVersion: operator\\.kcp\\.io/v1alpha1\n.*?)^(---|EOF|```)$")

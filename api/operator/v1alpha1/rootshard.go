@@ -216,8 +216,8 @@ type RootShardStatus struct {
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady, ReferenceValid and
-	// RolloutHeld.
+	// Conditions: Ready, Reconciling, Stalled, Available, CertificatesReady, CertificatesExpiring, EtcdReady, ReferenceValid,
+	// RolloutHeld and Rotating.
 	//
 	// +optional
 	// +listType=map

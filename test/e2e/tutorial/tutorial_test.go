@@ -19,33 +19,11 @@ import (
 )
 
 // documents are the pages that are run, each from its beginning to its end and on a server of its own.
+//
+// The word behind a fence says what is done with a block: "sh" for commands, "console" for commands with their output, "sh
+// terminal=controller" for a command that runs until the reader ends it, in a terminal of its own, and something else for what
+// nobody runs.
 var documents = []string{"quickstart.md", "kubectl.md", "workspaces.md", "apis.md"}
-
-// block is a fenced code block of a document.
-type block struct {
-	line int
-	// info is what stands behind the fence: "sh" for commands, "console" for commands with their output, "sh terminal=controller"
-	// for a command that runs until the reader ends it, in a terminal of its own, and something else for what nobody runs.
-	info, text string
-}
-
-// blocks returns the code blocks of a document.
-func blocks(content string) []block {
-	var found []block
-	inside := false
-	for i, line := range strings.Split(content, "\n") {
-		switch fence, isFence := strings.CutPrefix(line, "```"); {
-		case isFence && inside:
-			inside = false
-		case isFence:
-			inside = true
-			found = append(found, block{line: i + 1, info: fence})
-		case inside:
-			found[len(found)-1].text += line + "\n"
-		}
-	}
-	return found
-}
 
 // terminal is a shell that a reader types into. It ends at the first command that fails.
 type terminal struct {
@@ -108,11 +86,11 @@ func (s *terminal) run(t *testing.T, commands string) (string, error) {
 }
 
 // check compares the output of each command with what a block shows. It may take a moment until it is so.
-func (s *terminal) check(t *testing.T, b block) {
+func (s *terminal) check(t *testing.T, b kcptest.Block) {
 	t.Helper()
-	for _, entry := range strings.Split("\n"+b.text, "\n$ ")[1:] {
+	for _, entry := range strings.Split("\n"+b.Text, "\n$ ")[1:] {
 		command, want, _ := strings.Cut(entry, "\n")
-		kcptest.Eventually(t, fmt.Sprintf("the output of line %d and following, $ %s", b.line, command), func(context.Context) error {
+		kcptest.Eventually(t, fmt.Sprintf("the output of line %d and following, $ %s", b.Line, command), func(context.Context) error {
 			got, err := s.run(t, "( "+command+"\n) || true\n")
 			if err != nil {
 				t.Fatal(err)
@@ -133,10 +111,6 @@ func TestDocumentsDoWhatTheyShow(t *testing.T) {
 
 // follow does what a page says, in a directory in which the server was started.
 func follow(t *testing.T, document string) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", document))
-	if err != nil {
-		t.Fatal(err)
-	}
 	server, directory := kcptest.StartIn(t, t.TempDir()), t.TempDir()
 	if err := os.Symlink(server.Root, filepath.Join(directory, ".kcp")); err != nil {
 		t.Fatal(err)
@@ -147,12 +121,13 @@ func follow(t *testing.T, document string) {
 		t.Fatal(err)
 	}
 	ran := 0
-	for _, b := range blocks(strings.ReplaceAll(string(content), "https://localhost:6443", server.URL)) {
-		switch b.info {
+	for _, b := range kcptest.Blocks(t, filepath.Join("..", "..", "..", "docs", document)) {
+		b.Text = strings.ReplaceAll(b.Text, "https://localhost:6443", server.URL)
+		switch b.Info {
 		case "sh":
 			ran++
-			if out, err := reader.run(t, b.text); err != nil {
-				t.Fatalf("the commands of line %d and following: %v\n%s", b.line, err, out)
+			if out, err := reader.run(t, b.Text); err != nil {
+				t.Fatalf("the commands of line %d and following: %v\n%s", b.Line, err, out)
 			}
 		case "console":
 			ran++
@@ -161,7 +136,7 @@ func follow(t *testing.T, document string) {
 			control(t, b, env)
 		case "yaml", "go", "text": // to be read
 		default:
-			t.Errorf("line %d: nobody runs a block of %q", b.line, b.info)
+			t.Errorf("line %d: nobody runs a block of %q", b.Line, b.Info)
 		}
 	}
 	if ran == 0 {
@@ -171,11 +146,11 @@ func follow(t *testing.T, document string) {
 
 // control runs the commands of a block in the repository, in a terminal of their own, until the test ends. It returns when they
 // have something to say: what they run may have to be built first.
-func control(t *testing.T, b block, env []string) {
+func control(t *testing.T, b kcptest.Block, env []string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "controller.log")
 	home := "HOME=" + os.Getenv("HOME") // where Go has what it has built before
-	open(t, filepath.Join("..", "..", ".."), append(slices.Clone(env), home)).enter("exec > " + log + " 2>&1\n" + b.text)
+	open(t, filepath.Join("..", "..", ".."), append(slices.Clone(env), home)).enter("exec > " + log + " 2>&1\n" + b.Text)
 	t.Cleanup(func() {
 		if content, err := os.ReadFile(log); err == nil && t.Failed() {
 			t.Logf("the controller says at last:\n%s", content[max(0, len(content)-4000):])
@@ -186,5 +161,5 @@ func control(t *testing.T, b block, env []string) {
 			return
 		}
 	}
-	t.Fatalf("the commands of line %d and following say nothing", b.line)
+	t.Fatalf("the commands of line %d and following say nothing", b.Line)
 }

@@ -134,6 +134,7 @@ func (n *installed) identity(t *testing.T, name string) string {
 	return n.Kubectl(t, "get", theEtcd, `--output=jsonpath={.status.members[?(@.name=="`+name+`")].id}`)
 }
 
+// snapshots is where docs/operations.md stores them.
 const snapshots = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -141,16 +142,9 @@ metadata: {name: snapshots}
 spec:
   accessModes: [ReadWriteOnce]
   resources: {requests: {storage: 64Mi}}
----
-apiVersion: operator.kcp.io/v1alpha1
-kind: EtcdBackup
-metadata: {name: now}
-spec:
-  cluster: kcp-etcd
-  store: {volume: {claimName: snapshots}}
 `
 
-// restored takes a snapshot, destroys every volume, and goes back to the snapshot.
+// restored takes a snapshot, destroys every volume, and goes back to the snapshot in the same cluster, as docs/operations.md says.
 func (n *installed) restored(t *testing.T) {
 	t.Helper()
 	client, _ := n.used(t)
@@ -163,8 +157,9 @@ func (n *installed) restored(t *testing.T) {
 		f.acknowledged = append(f.acknowledged, configMap.Name)
 	}
 	n.Apply(t, snapshots)
-	n.ready(t, "etcdbackup/now")
-	key := n.Kubectl(t, "get", "etcdbackup", "now", "--output=jsonpath={.status.snapshot.key}")
+	key := n.follow(t, "One now", 0)
+	replace := []string{"kcp-etcd/20310506T020000Z-4711.db", key}
+	n.follow(t, "Verify", 0, replace...)
 
 	begun := time.Now()
 	n.Kubectl(t, "delete", "pvc", "data-kcp-etcd-0", "data-kcp-etcd-1", "data-kcp-etcd-2", "--wait=false")
@@ -172,19 +167,18 @@ func (n *installed) restored(t *testing.T) {
 	n.Kubectl(t, "wait", "--for=condition=QuorumLost", theEtcd, "--timeout=3m")
 	n.Kubectl(t, "wait", "--for=condition=Stalled", theEtcd, "--timeout=3m")
 	left := n.left(t)
-	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge",
-		`--patch={"spec":{"etcd":{"managed":{"restore":{"key":"`+key+`","store":{"volume":{"claimName":"snapshots"}}}}}}}`)
+	const runbook = "Into the same cluster"
+	n.follow(t, runbook, 0)
+	n.follow(t, runbook, 1, replace...)
 	n.Kubectl(t, "wait", "--for=jsonpath={.spec.restore.key}="+key, theEtcd, "--timeout=1m")
 	generation := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.metadata.generation}")
 	n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, theEtcd, "--timeout=1m")
 	if still := n.left(t); !slices.Equal(left, still) {
 		t.Errorf("without a majority, of\n%s\nremains\n%s", strings.Join(left, "\n"), strings.Join(still, "\n"))
 	}
-	n.Kubectl(t, "delete", theEtcd, "--timeout=2m")
-	n.Kubectl(t, "delete", "pvc", "--selector="+ofTheEtcd, "--timeout=2m")
-	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=1m")
-	n.ready(t, theEtcd, "rootshard/kcp")
-	n.Kubectl(t, "delete", "etcdbackup", "now", "--cascade=foreground", "--timeout=1m") // with its pod, which is no member
+	n.follow(t, runbook, 2)
+	n.follow(t, runbook, 3)
+	n.Kubectl(t, "delete", "etcdbackup", "before-upgrade", "--cascade=foreground", "--timeout=1m") // with its pod, which is no member
 
 	lost := f.lost(t)
 	startTraffic(t, client).take(t)

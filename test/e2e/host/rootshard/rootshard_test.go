@@ -169,6 +169,20 @@ func onNode(t *testing.T, kubeconfig string, args ...string) string {
 // client reaches kcp from outside of the cluster, through the address of its Service.
 func (n *installed) client(t *testing.T, kubeconfig, workspace string) kubernetes.Interface {
 	t.Helper()
+	return clientOf(t, n.config(t, kubeconfig, workspace))
+}
+
+func clientOf(t *testing.T, config *rest.Config) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func (n *installed) config(t *testing.T, kubeconfig, workspace string) *rest.Config {
+	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
@@ -176,11 +190,7 @@ func (n *installed) client(t *testing.T, kubeconfig, workspace string) kubernete
 	config.TLSClientConfig.ServerName = "kcp.example.com"
 	config.Host = "https://" + n.Kubectl(t, "get", "service", "kcp-kcp", "--output=jsonpath={.spec.clusterIP}") + ":6443/clusters/" + workspace
 	config.QPS = -1
-	client, err := kubernetes.NewForConfig(rest.CopyConfig(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return config
 }
 
 // manifest applies a file of testdata.

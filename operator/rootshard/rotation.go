@@ -1,0 +1,178 @@
+package rootshard
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/access"
+	"github.com/kcplane/kcp/operator/apply"
+	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/pki"
+	"github.com/kcplane/kcp/operator/shard"
+	"github.com/kcplane/kcp/operator/workload"
+)
+
+// ownAuthorities is the key of a bundle with the authorities of the RootShard itself, the current one first.
+const ownAuthorities = "authorities.crt"
+
+// rotation is what is accepted of former keys. Nothing of it is in memory: Secrets hold the former keys, until somebody deletes
+// them.
+type rotation struct {
+	kept    []string // Secrets with former keys
+	renew   []string // Certificates that former authorities have signed
+	waiting bool     // for pods to accept a key that nothing is signed with yet
+}
+
+// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names.
+func (s *scope) trusted(ctx context.Context, own, bundle, field string, further *v1alpha1.LocalReference) (*corev1.Secret, error) {
+	authority, err := s.issued(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.kept(ctx, bundle)
+	if err != nil {
+		return nil, err
+	}
+	all, former := pki.Trusted(authority[corev1.TLSCertKey], held[ownAuthorities])
+	named, err := s.named(ctx, field, further)
+	if err != nil {
+		return nil, err
+	}
+	if former > 0 {
+		s.rotation.kept = append(s.rotation.kept, bundle)
+		if err := s.findRenewable(ctx, own, authority[corev1.TLSCertKey]); err != nil {
+			return nil, err
+		}
+	}
+	secret := access.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
+	secret.Data[ownAuthorities] = all
+	return secret, nil
+}
+
+// findRenewable finds the certificates of an issuer that its authority of now has not signed.
+func (s *scope) findRenewable(ctx context.Context, issuer string, authority []byte) error {
+	list := &certmanager.CertificateList{}
+	if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace)); err != nil {
+		return err
+	}
+	for _, certificate := range list.Items {
+		if ref := certificate.Spec.IssuerRef; ref.Name != issuer || ref.Kind != certmanager.IssuerKind {
+			continue
+		}
+		secret, err := s.kept(ctx, certificate.Spec.SecretName)
+		if err != nil {
+			return err
+		}
+		if !pki.SignedBy(secret[corev1.TLSCertKey], authority) {
+			s.rotation.renew = append(s.rotation.renew, certificate.Name)
+		}
+	}
+	return nil
+}
+
+// serviceAccountKeys makes the Secret of the key that signs tokens of service accounts, and of all that are accepted. When
+// cert-manager has issued another key, every pod accepts it before the first one signs with it.
+func (s *scope) serviceAccountKeys(ctx context.Context) error {
+	issued, err := s.issued(ctx, s.shard.Leaf(shard.ServiceAccount))
+	if err != nil {
+		return err
+	}
+	name := s.shard.ServiceAccountKeys()
+	held, err := s.kept(ctx, name)
+	if err != nil {
+		return err
+	}
+	accepted, former := pki.Trusted(issued[corev1.TLSCertKey], held[corev1.TLSCertKey])
+	keys := map[string][]byte{corev1.TLSCertKey: accepted, corev1.TLSPrivateKeyKey: issued[corev1.TLSPrivateKeyKey]}
+	if former > 0 {
+		s.rotation.kept = append(s.rotation.kept, name)
+	}
+	pair := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+	if signs := held[corev1.TLSPrivateKeyKey]; former > 0 && len(signs) > 0 && !bytes.Equal(signs, issued[corev1.TLSPrivateKeyKey]) {
+		before := map[string][]byte{corev1.TLSCertKey: accepted, corev1.TLSPrivateKeyKey: signs}
+		rolledOut, err := s.rolledOut(ctx, shard.ServiceAccountInput, hash(before, pair))
+		if err != nil {
+			return err
+		}
+		if !rolledOut {
+			keys, s.rotation.waiting = before, true
+		}
+	}
+	s.shard.Inputs[shard.ServiceAccountInput] = hash(keys, pair)
+	return apply.All(ctx, s.Client, s.rs, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
+	})
+}
+
+// rolledOut tells whether all pods that there are have begun with an input.
+func (s *scope) rolledOut(ctx context.Context, input, value string) (bool, error) {
+	set := &appsv1.StatefulSet{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set)
+	if err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	wanted, status := *set.Spec.Replicas, set.Status
+	return workload.Input(set, input) == value && status.ObservedGeneration >= set.Generation &&
+		status.Replicas == wanted && status.UpdatedReplicas == wanted && status.ReadyReplicas == wanted, nil
+}
+
+// authoritiesInput hashes whom the server trusts, and who has signed what it shows. It reads both again without a restart; but
+// when these are others, pods that were replaced are the proof that no server goes on with those of before.
+func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) error {
+	inputs := map[string][]byte{"clients": pki.Keys(clients.Data[ownAuthorities])}
+	var leaves []string
+	if !s.foreignServer() {
+		leaves = append(leaves, s.shard.Leaf(shard.Server))
+	}
+	if s.shard.Etcd.Trust != "" {
+		leaves = append(leaves, s.shard.Etcd.Secret)
+	}
+	for _, name := range leaves {
+		pair, err := s.issued(ctx, name)
+		if err != nil {
+			return err
+		}
+		inputs[name] = pki.AuthorityKey(pair[corev1.TLSCertKey])
+	}
+	s.shard.Inputs[shard.AuthoritiesInput] = hash(inputs, append([]string{"clients"}, leaves...))
+	return nil
+}
+
+// kept returns what a Secret holds, or nothing if there is none.
+func (s *scope) kept(ctx context.Context, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret)
+	return secret.Data, client.IgnoreNotFound(err)
+}
+
+// reportRotation tells how far it is, and what somebody has to do next.
+func (s *scope) reportRotation() {
+	c := metav1.Condition{Type: v1alpha1.ConditionRotating, Status: metav1.ConditionTrue, ObservedGeneration: s.rs.Generation}
+	kept := strings.Join(s.rotation.kept, ", ")
+	switch {
+	case len(s.rotation.kept) == 0:
+		c.Status, c.Reason = metav1.ConditionFalse, "No"
+	case s.rotation.waiting:
+		c.Reason, c.Message = v1alpha1.RotatingDistributing, "waiting for every pod to accept the new key of service accounts"
+		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "%s", c.Message))
+	case len(s.rotation.renew) > 0:
+		slices.Sort(s.rotation.renew)
+		c.Reason, c.Message = v1alpha1.RotatingRenewable, fmt.Sprintf("former authorities have signed what is to be renewed: Certificates %s",
+			strings.Join(s.rotation.renew, ", "))
+	default:
+		c.Reason, c.Message = v1alpha1.RotatingRenewed, fmt.Sprintf("what former keys have signed is accepted until these Secrets are deleted: %s", kept)
+	}
+	meta.SetStatusCondition(&s.rs.Status.Conditions, c)
+}

@@ -1,0 +1,191 @@
+package rootshard
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+func TestKeysAreRotatedAsTheRunbookSays(t *testing.T) {
+	n := install(t)
+	client, kubeconfig := n.made(t, "managed.yaml")
+	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.config(t, kubeconfig, "root:team")) })
+	t.Run("authorities", func(t *testing.T) { n.rotateAuthorities(t, client) })
+}
+
+func (n *installed) rotateServiceAccounts(t *testing.T, client kubernetes.Interface, config *rest.Config) {
+	const section = "The key of service accounts"
+	asToken := func(token string) *rest.Config {
+		anonymous := rest.AnonymousClientConfig(config)
+		anonymous.BearerToken, anonymous.QPS = token, -1
+		return anonymous
+	}
+	ofSecret := tokenInSecret(t, client)
+	before := asToken(newToken(t.Context(), t, client))
+	n.undisturbed(t, clientOf(t, before), disturbance{"the key of service accounts is rotated", func() {
+		end := newTokensAreAccepted(t, client, config)
+		n.follow(t, section, 0)
+		end()
+	}})
+	for what, token := range map[string]string{"in a Secret": ofSecret, "of now": newToken(t.Context(), t, client)} {
+		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
+			t.Errorf("the token %s: %v", what, err)
+		}
+	}
+	after := asToken(newToken(t.Context(), t, client))
+	n.undisturbed(t, clientOf(t, after), disturbance{"the former key of service accounts is accepted no more", func() { n.follow(t, section, 1) }})
+	for what, token := range map[string]string{"of before": before.BearerToken, "in a Secret": ofSecret} {
+		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+			t.Errorf("in the end, the token %s gets %v", what, err)
+		}
+	}
+}
+
+// tokenInSecret makes the service account default an administrator, and returns a token of it that does not expire.
+func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "default"}},
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}
+	if _, err := client.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	token := ""
+	kcptest.Eventually(t, "the token is in the Secret", func(ctx context.Context) error {
+		read, err := client.CoreV1().Secrets("default").Get(ctx, secret.Name, metav1.GetOptions{})
+		if err == nil && len(read.Data[corev1.ServiceAccountTokenKey]) == 0 {
+			err = fmt.Errorf("it has %d keys", len(read.Data))
+		}
+		if err == nil {
+			token = string(read.Data[corev1.ServiceAccountTokenKey])
+		}
+		return err
+	})
+	return token
+}
+
+func newToken(ctx context.Context, t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}
+	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default", request, metav1.CreateOptions{})
+	if err != nil {
+		if ctx.Err() == nil {
+			t.Errorf("no token: %v", err)
+		}
+		return ""
+	}
+	return made.Status.Token
+}
+
+// newTokensAreAccepted asks for one token after the other until it is ended, and uses each at once, on a connection of its own: to
+// whichever pod that leads.
+func newTokensAreAccepted(t *testing.T, client kubernetes.Interface, config *rest.Config) (end func()) {
+	t.Helper()
+	trust, err := rest.TLSConfigFor(rest.AnonymousClientConfig(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	used := 0
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			token := newToken(ctx, t, client)
+			if status, err := use(ctx, trust, config.Host+"/api/v1/namespaces/default/configmaps?limit=1", token); ctx.Err() == nil {
+				used++
+				if err != nil || status != http.StatusOK {
+					t.Errorf("a new token gets %d %v", status, err)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+		t.Logf("%d new tokens were used", used)
+	}
+}
+
+func use(ctx context.Context, trust *tls.Config, url, token string) (status int, err error) {
+	transport := &http.Transport{TLSClientConfig: trust.Clone(), DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, response.Body)
+	return response.StatusCode, err
+}
+
+func (n *installed) rotateAuthorities(t *testing.T, first kubernetes.Interface) {
+	const section = "Authorities"
+	n.undisturbed(t, first, disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
+	second := n.handedOut(t, 2)
+	n.undisturbed(t, second, disturbance{"what the former authorities have signed is renewed", func() {
+		n.follow(t, "Leaf certificates", 0)
+		n.follow(t, section, 1)
+	}})
+	third := n.handedOut(t, 2)
+	n.undisturbed(t, third, disturbance{"the former authorities are trusted no more", func() { n.follow(t, section, 2) }})
+	fourth := n.handedOut(t, 1)
+	for what, test := range map[string]struct {
+		client kubernetes.Interface
+		want   string // of the error
+	}{
+		"trusts the former authority only": {first, "certificate signed by unknown authority"}, "has a certificate of the former one": {second, "Unauthorized"},
+		"trusts both": {third, ""}, "trusts that of now": {fourth, ""},
+	} {
+		_, err := test.client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("who %s gets %v", what, err)
+		}
+	}
+}
+
+// handedOut returns a client with the kubeconfig as it is when it trusts a number of authorities.
+func (n *installed) handedOut(t *testing.T, authorities int) kubernetes.Interface {
+	t.Helper()
+	file := ""
+	kcptest.Eventually(t, fmt.Sprintf("the kubeconfig trusts %d authorities", authorities), func(context.Context) error {
+		file = n.kubeconfig(t, "admin-kubeconfig")
+		if trusted := strings.Count(string(n.config(t, file, "root:team").CAData), "BEGIN CERTIFICATE"); trusted != authorities {
+			return fmt.Errorf("it trusts %d", trusted)
+		}
+		return nil
+	})
+	return n.client(t, file, "root:team")
+}
