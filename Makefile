@@ -49,7 +49,7 @@ test-tools: clients ## Build the clients, Kubernetes' own tests, and its API ser
 
 HOST := $(BIN)/host
 # What it needs of Debian.
-HOST_PACKAGES = containerd runc containernetworking-plugins iptables conntrack iproute2 util-linux socat
+HOST_PACKAGES = containerd runc containernetworking-plugins iptables conntrack iproute2 util-linux socat jq
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo )env KCP_HOST=$(KCP_HOST)
 CERT_MANAGER = github.com/cert-manager/cert-manager
 

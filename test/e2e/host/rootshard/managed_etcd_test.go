@@ -147,7 +147,7 @@ spec:
 // restored takes a snapshot, destroys every volume, and goes back to the snapshot in the same cluster, as docs/operations.md says.
 func (n *installed) restored(t *testing.T) {
 	t.Helper()
-	client, _ := n.used(t)
+	client, kubeconfig := n.used(t)
 	written, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -187,6 +187,7 @@ func (n *installed) restored(t *testing.T) {
 	if len(lost) > 0 {
 		t.Errorf("what the snapshot should have is lost: %v", lost)
 	}
+	n.moved(t, kubeconfig, f, replace)
 }
 
 // left tells which pods and volumes of the etcd there are.
