@@ -16,9 +16,7 @@ func (w *world) replaced(t *testing.T, secret, by string) {
 	t.Helper()
 	s := operatortest.Read(t, w.Cluster, secret, &corev1.Secret{})
 	s.Data["tls.crt"], s.Data["tls.key"] = operatortest.PEM(by), []byte("key of "+by)
-	if err := w.Update(t.Context(), s); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, s)
 }
 
 func (w *world) deleted(t *testing.T, secret string) {
@@ -33,9 +31,7 @@ func (w *world) counted(t *testing.T) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	set.Generation++
-	if err := w.Update(t.Context(), set); err != nil {
-		t.Fatal(err)
-	}
+	w.MustUpdate(t, set)
 }
 
 // input returns what the pods are made with.
