@@ -21,12 +21,7 @@ spec:
   storageClassName: ""
   hostPath: {path: %[2]s}
 ---
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: snapshots}
-spec:
-  accessModes: [ReadWriteOnce]
-  resources: {requests: {storage: 64Mi}}
+` + snapshots + `
   storageClassName: ""
   volumeName: %[1]s
 `
