@@ -99,18 +99,20 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	if former > 0 {
 		s.rotation.kept = append(s.rotation.kept, name)
 	}
-	pair := []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey}
+	// A certificate that is renewed with its key changes nothing for the server.
+	input := func(signs []byte) string {
+		return hash(map[string][]byte{"accepted": pki.Keys(accepted), "signs": signs}, []string{"accepted", "signs"})
+	}
 	if signs := held[corev1.TLSPrivateKeyKey]; former > 0 && len(signs) > 0 && !bytes.Equal(signs, issued[corev1.TLSPrivateKeyKey]) {
-		before := map[string][]byte{corev1.TLSCertKey: accepted, corev1.TLSPrivateKeyKey: signs}
-		rolledOut, err := s.rolledOut(ctx, shard.ServiceAccountInput, hash(before, pair))
+		rolledOut, err := s.rolledOut(ctx, shard.ServiceAccountInput, input(signs))
 		if err != nil {
 			return err
 		}
 		if !rolledOut {
-			keys, s.rotation.waiting = before, true
+			keys[corev1.TLSPrivateKeyKey], s.rotation.waiting = signs, true
 		}
 	}
-	s.shard.Inputs[shard.ServiceAccountInput] = hash(keys, pair)
+	s.shard.Inputs[shard.ServiceAccountInput] = input(keys[corev1.TLSPrivateKeyKey])
 	return apply.All(ctx, s.Client, s.rs, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
 	})

@@ -1,6 +1,12 @@
 package rootshard_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -91,6 +97,31 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 	rs = w.reconcile(t)
 	expect(t, rs, "Rotating", metav1.ConditionFalse, "", "")
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
+}
+
+func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(external())
+	w.settle(t)
+	before := ""
+	for serial := range int64(2) {
+		template := &x509.Certificate{SerialNumber: big.NewInt(serial + 1)}
+		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := operatortest.Read(t, w.Cluster, "kcp-service-account", &corev1.Secret{})
+		s.Data["tls.crt"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+		w.MustUpdate(t, s)
+		w.reconcile(t)
+		if serial > 0 && w.input(t, "service-account") != before {
+			t.Error("the pods are replaced")
+		}
+		before = w.input(t, "service-account")
+	}
 }
 
 // D28: an authority with a new key is trusted beside the one before, until somebody says that it is enough.
