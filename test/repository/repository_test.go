@@ -3,6 +3,7 @@ package repository
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -40,20 +41,49 @@ func files(t *testing.T, pattern string) []string {
 	return list
 }
 
+// goMod is what go mod edit -json prints of a go.mod.
+type goMod struct {
+	Require []struct{ Path, Version string }
+	Replace []struct {
+		Old, New struct{ Path, Version string }
+	}
+}
+
+func readGoMod(t *testing.T, file string) goMod {
+	t.Helper()
+	var mod goMod
+	if err := json.Unmarshal(output(t, filepath.Join(root, filepath.Dir(file)), "go", "mod", "edit", "-json"), &mod); err != nil {
+		t.Fatal(err)
+	}
+	return mod
+}
+
 func TestReplaceLinesOnlyPinStagingModules(t *testing.T) {
 	for _, file := range files(t, "*go.mod") {
-		var mod struct {
-			Replace []struct {
-				Old, New struct{ Path, Version string }
-			}
-		}
-		dir := filepath.Join(root, filepath.Dir(file))
-		if err := json.Unmarshal(output(t, dir, "go", "mod", "edit", "-json"), &mod); err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range mod.Replace {
+		for _, r := range readGoMod(t, file).Replace {
 			if r.Old.Path != r.New.Path || !strings.HasPrefix(r.Old.Path, "k8s.io/") || !strings.HasPrefix(r.New.Version, "v0.") {
 				t.Errorf("%s: %s => %s %s is more than a version pin of a k8s.io staging module", file, r.Old.Path, r.New.Path, r.New.Version)
+			}
+		}
+	}
+}
+
+// One version of grpc that differs, and all of Kubernetes is compiled once more.
+func TestModulesCompileTheSameVersions(t *testing.T) {
+	type use struct{ file, version string }
+	seen := map[string]use{}
+	for _, file := range []string{"go.mod", "tools/go.mod", "test/tools/go.mod", "test/conformance/go.mod", "test/host/node/go.mod"} {
+		mod := readGoMod(t, file)
+		pinned := map[string]string{}
+		for _, r := range mod.Replace {
+			pinned[r.Old.Path] = r.New.Version
+		}
+		for _, r := range mod.Require {
+			here := use{file, cmp.Or(pinned[r.Path], r.Version)}
+			if before, ok := seen[r.Path]; !ok {
+				seen[r.Path] = here
+			} else if before.version != here.version {
+				t.Errorf("%s is %s in %s and %s in %s: go get the later one in both", r.Path, before.version, before.file, here.version, file)
 			}
 		}
 	}
