@@ -72,7 +72,7 @@ func TestReplaceLinesOnlyPinStagingModules(t *testing.T) {
 func TestModulesCompileTheSameVersions(t *testing.T) {
 	type use struct{ file, version string }
 	seen := map[string]use{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "test/tools/go.mod", "test/conformance/go.mod", "test/host/node/go.mod"} {
+	for _, file := range []string{"go.mod", "tools/go.mod", "test/tools/go.mod", "test/conformance/go.mod", "test/host/node/go.mod", "test/prometheus/go.mod"} {
 		mod := readGoMod(t, file)
 		pinned := map[string]string{}
 		for _, r := range mod.Replace {
