@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -75,10 +76,13 @@ func TestVolumesOutliveTheirPodsAndServicesAnswer(t *testing.T) {
 	}
 }
 
-// counts waits until a Service, whose address leads to a new pod a moment after that is ready, says how often it was started.
+// counts waits until a Service says how often its program was started. The address leads to a new pod a moment after that is
+// ready only; what was sent to the one before is never answered, so it is sent again.
 func counts(t *testing.T, address, want string) {
 	t.Helper()
 	kcptest.Eventually(t, "the program was started "+want+" times", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 		if err != nil {
 			return err
