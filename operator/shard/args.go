@@ -35,7 +35,7 @@ func args(s *Shard) []string {
 		"--tls-private-key-file=" + tls + "server/tls.key",
 		"--client-ca-file=" + tls + "ca/client/tls.crt",
 		"--requestheader-client-ca-file=" + tls + "ca/requestheader-client/tls.crt",
-		"--requestheader-allowed-names=kcp-front-proxy,kcp-root-shard-proxy,kcp-mounts-proxy",
+		"--requestheader-allowed-names=kcp-front-proxy,kcp-root-shard-proxy",
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",

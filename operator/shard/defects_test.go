@@ -33,6 +33,15 @@ func TestFlagsAreComplete(t *testing.T) {
 	}
 }
 
+// The certificate that a server shows to where mounts lead tells which server asks, and not which user: whoever may say by
+// headers who a user is must be a proxy.
+func TestProxiesAloneSayWhoAUserIs(t *testing.T) {
+	_, c := everything(t)
+	if !slices.Contains(c.Args, "--requestheader-allowed-names=kcp-front-proxy,kcp-root-shard-proxy") {
+		t.Errorf("others may, too: %v", c.Args)
+	}
+}
+
 // D11: servers are called by names in the domain of the cluster.
 func TestCertificatesAreMadeOutToTheNamesThatClientsUse(t *testing.T) {
 	s, _ := everything(t)
