@@ -106,7 +106,8 @@ func (s *scope) reconcile(ctx context.Context) {
 		if err := s.secrets(ctx); err != nil {
 			s.report.Set(v1alpha1.ConditionCertificatesReady, err)
 		} else {
-			s.report.Set(conditions.Rest, s.workload(ctx))
+			s.report.Set(conditions.Rest, s.workload(ctx)) // what keeps pods from being replaced comes before that they are to be
+			s.reportRotation()
 		}
 	}
 	s.available(ctx)

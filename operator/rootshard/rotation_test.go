@@ -99,6 +99,22 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
 }
 
+// Pods that are not replaced accept no new key: why they are not is what people have to know.
+func TestANewKeyDoesNotHideWhatKeepsPodsFromBeingReplaced(t *testing.T) {
+	rs := external()
+	rs.Spec.Image = &v1alpha1.ImageSpec{Tag: "v0.5.1"}
+	w := newWorld(rs)
+	w.settle(t)
+	w.pod(t, "first")
+	rs = w.reconcile(t)
+	rs.Spec.Image.Tag = "v0.9.0"
+	w.MustUpdate(t, rs)
+	w.replaced(t, "kcp-service-account", "new")
+	rs = w.reconcile(t)
+	expect(t, rs, "Rotating", metav1.ConditionTrue, v1alpha1.RotatingDistributing, "every pod")
+	expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "not back to v0.9.0")
+}
+
 func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -58,11 +58,7 @@ func (s *scope) secrets(ctx context.Context) error {
 	if err := s.serviceAccountKeys(ctx); err != nil {
 		return err
 	}
-	if err := s.authoritiesInput(ctx, clients); err != nil {
-		return err
-	}
-	s.reportRotation()
-	return nil
+	return s.authoritiesInput(ctx, clients)
 }
 
 // foreignServer tells whether the certificate of the server is not of the RootShard's own authority.

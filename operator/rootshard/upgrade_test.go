@@ -74,6 +74,13 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "OperatorChanged", "the annotation operator.kcp.io/rollout")
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
 	w.WritesNothing(t, func() { memory() })
+	scaled := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	scaled.Spec.Replicas = new(int32(5))
+	w.MustUpdate(t, scaled)
+	if got := memory(); got != "1Gi" {
+		t.Errorf("pods are replaced because an autoscaler wants more: %s", got)
+	}
+	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "", "")
 	for name, change := range map[string]func(){
 		"the spec":           func() { rs.Generation++ },
 		"the annotation":     func() { rs.Annotations = map[string]string{v1alpha1.RolloutAnnotation: "now"} },

@@ -33,13 +33,13 @@ func (s *scope) workload(ctx context.Context) error {
 			s.shard.Replicas = new(int32(defaultReplicas))
 		}
 	}
-	component := shard.Component(s.shard)
 	// The status is lost where objects are copied.
 	chosen := cmp.Or(s.rs.Status.Image, imageOf(live.Spec.Template.Spec, shard.Container))
-	component.Image = image(s.rs.Spec.Image, chosen, s.DefaultImage)
-	if err := checkVersion(s.rs, component.Image); err != nil {
+	s.shard.Image = image(s.rs.Spec.Image, chosen, s.DefaultImage)
+	if err := checkVersion(s.rs, s.shard.Image); err != nil {
 		return err
 	}
+	component := shard.Component(s.shard)
 	set, err := workload.StatefulSet(component)
 	if err != nil {
 		return conditions.Stall("TemplateInvalid", "%v", err)
@@ -47,7 +47,7 @@ func (s *scope) workload(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component)); err != nil {
 		return err
 	}
-	held, err := s.held(live, set, component.Image)
+	held, err := s.held(live, set)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (s *scope) workload(ctx context.Context) error {
 		}
 		s.set = set
 	}
-	s.rs.Status.Image = component.Image
+	s.rs.Status.Image = s.shard.Image
 	return s.optional(ctx, component)
 }
 
