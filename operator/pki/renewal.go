@@ -40,7 +40,7 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 		return asked, nil
 	}
 	for _, certificate := range certificates {
-		if certificate.Spec.IsCA {
+		if certificate.Spec.IsCA || certificate.Name == "" { // which was not there when it was read, and is issued anyway
 			continue
 		}
 		if err := issue(ctx, c, certificate); err != nil {

@@ -25,6 +25,9 @@ import (
 // taken, so that no client, and no cache in an API server, takes the past for what it knows already.
 const revisionBump = 1_000_000_000
 
+// answerTimeout is how long to wait for a member that has just given a snapshot, and may be gone since.
+const answerTimeout = time.Minute
+
 // Save takes a snapshot of the member that the client configuration has as its only endpoint, verifies and stores it. Of
 // the snapshots of the cluster, the others stay in the store that the policy keeps.
 func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep retention.Policy, now func() time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
@@ -43,14 +46,14 @@ func Save(ctx context.Context, config clientv3.Config, store Store, cluster stri
 	if err != nil {
 		return nil, err
 	}
+	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil { // before it is stored: what is stored is told of
+		return nil, err
+	}
 	taken.Key = retention.Key(cluster, began, taken.Revision)
 	if err := store.Put(ctx, taken.Key, file); err != nil {
 		return nil, fmt.Errorf("storing %s: %w", taken.Key, err)
 	}
 	taken.Duration = &metav1.Duration{Duration: now().Sub(began).Round(time.Millisecond)}
-	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil {
-		return nil, err
-	}
 	return taken, prune(ctx, store, cluster, keep)
 }
 
@@ -61,6 +64,8 @@ func identify(ctx context.Context, config clientv3.Config) (clusterID, version s
 		return "", "", err
 	}
 	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	status, err := client.Status(ctx, config.Endpoints[0])
 	if err != nil {
 		return "", "", fmt.Errorf("status of %v: %w", config.Endpoints, err)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -247,4 +248,23 @@ func list(w http.ResponseWriter, objects map[string][]byte, prefix string) {
 	}
 	_, _ = fmt.Fprint(w, xml.Header)
 	_ = xml.NewEncoder(w).Encode(result)
+}
+
+// vanishing is a store to which the member is lost as soon as a snapshot of it is stored.
+type vanishing struct {
+	Directory
+	socket string
+}
+
+func (v vanishing) Put(ctx context.Context, key, file string) error {
+	return errors.Join(v.Directory.Put(ctx, key, file), os.Remove(v.socket))
+}
+
+func TestASnapshotThatIsStoredIsToldOf(t *testing.T) {
+	endpoint := etcd(t, filepath.Join(t.TempDir(), "data"), peerURL)
+	store := vanishing{Directory(t.TempDir()), strings.TrimPrefix(endpoint, "unix://")}
+	taken, err := Save(t.Context(), clientv3.Config{Endpoints: []string{endpoint}}, store, "x", retention.Policy{}, time.Now)
+	if err != nil || taken.ClusterID == "" {
+		t.Errorf("got %+v, %v", taken, err)
+	}
 }
