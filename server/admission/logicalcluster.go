@@ -128,7 +128,7 @@ func validateRequiredGroups(a admission.Attributes) error {
 
 // mayAdminister tells whether a request is by an administrator of the installation, or the server itself.
 func mayAdminister(a admission.Attributes) bool {
-	return isExempt(a) || slices.Contains(a.GetUserInfo().GetGroups(), authorization.AdminGroup)
+	return authorization.Administers(a.GetUserInfo().GetGroups())
 }
 
 // placed are the annotations that say where a logical cluster is in the tree, and of which type.

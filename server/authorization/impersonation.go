@@ -113,6 +113,12 @@ func isImpersonation(a authorizer.Attributes) bool {
 // as good as the group.
 func isGuarded(group string) bool { return guarded.Has(withoutPrefix(group)) }
 
+// Administers tells whether one of the groups of a user has rights in the whole installation, as an administrator or as the server
+// itself has.
+func Administers(groups []string) bool {
+	return slices.ContainsFunc(groups, func(group string) bool { return group != user.AllAuthenticated && guarded.Has(group) })
+}
+
 // Unguarded returns those of the groups of a user that let nobody do more than users do.
 func Unguarded(groups []string) []string {
 	return slices.DeleteFunc(slices.Clone(groups), func(group string) bool { return isGuarded(group) && group != user.AllAuthenticated })

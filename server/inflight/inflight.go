@@ -6,13 +6,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/component-base/metrics"
@@ -93,7 +91,7 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 // those whom the view shows. In root, where everybody comes, every user has an account, and the service accounts of a cluster one.
 func holderOf(ctx context.Context) (holder, bool) {
 	who, ok := request.UserFrom(ctx)
-	if !ok || slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+	if !ok || authorization.Administers(who.GetGroups()) {
 		return holder{}, false
 	}
 	in, ok := virtual.Home(ctx)
@@ -128,7 +126,11 @@ func (l *Limits) enter(h holder, watch bool) error {
 	open, limit, kind := l.count(&t, watch)
 	if limit > 0 && int(*open) >= limit {
 		l.refused.WithLabelValues(kind).Inc()
-		return apierrors.NewTooManyRequests(fmt.Sprintf("the logical cluster has %d open of its kind (%s), and may have no more at a time", *open, kind), retryAfter)
+		whose := "the logical cluster"
+		if h.user != "" {
+			whose = "the user, in a logical cluster that all share,"
+		}
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d requests open of this kind (%s), and may have no more at a time", whose, *open, kind), retryAfter)
 	}
 	*open++
 	l.open[h] = t

@@ -65,7 +65,8 @@ func TestAClusterTakesNothingFromOthers(t *testing.T) {
 			want int
 		}{
 			"ours": {ours, http.StatusTooManyRequests}, "another user": {as(ours, "bob"), http.StatusTooManyRequests}, "theirs": {theirs, http.StatusOK},
-			"masters": {as(ours, "admin", user.SystemPrivilegedGroup), http.StatusOK}, "nowhere": {as(t.Context(), "alice"), http.StatusOK},
+			"masters": {as(ours, "admin", user.SystemPrivilegedGroup), http.StatusOK}, "administrators": {as(ours, "admin", authorization.AdminGroup), http.StatusOK},
+			"nowhere": {as(t.Context(), "alice"), http.StatusOK},
 		} {
 			if got := code(test.ctx, verb); got != test.want {
 				t.Errorf("%s, %s: got %d, want %d", who, verb, got, test.want)
