@@ -237,6 +237,9 @@ func (o *Options) validate() error {
 	if o.MaxRequests < 0 || o.MaxWatches < 0 {
 		return fmt.Errorf("--logical-cluster-max-requests-inflight and --logical-cluster-max-watches: %d and %d: neither may be less than 0", o.MaxRequests, o.MaxWatches)
 	}
+	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
+		return err
+	}
 	if o.ObjectCountInterval <= 0 {
 		return fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
 	}

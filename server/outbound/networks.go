@@ -50,6 +50,9 @@ func NewNetworks(names []string) (*Networks, error) {
 		if err != nil || prefix != prefix.Masked() {
 			return nil, fmt.Errorf("--%s: %q is none of %s, %s and %s, and no network such as 10.0.0.0/8", networksFlag, name, Public, Private, Machine)
 		}
+		if prefix.Addr().IsLoopback() {
+			return nil, fmt.Errorf("--%s: %s is on the machine that the server runs on: say %s", networksFlag, name, Machine)
+		}
 		n.prefixes = append(n.prefixes, prefix)
 	}
 	return n, nil
@@ -92,7 +95,7 @@ func (n *Networks) DialContext(ctx context.Context, network, address string) (ne
 	connection, err := dialer.DialContext(ctx, network, address)
 	if errors.Is(err, errElsewhere) {
 		// Where the name leads is not for tenants to know.
-		return nil, fmt.Errorf("the server does not call %s: an administrator of the installation can allow its network by --%s", address, networksFlag)
+		return nil, fmt.Errorf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the installation can allow that by --%s", address, networksFlag)
 	}
 	return connection, err
 }

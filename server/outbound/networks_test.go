@@ -69,7 +69,7 @@ func TestEveryAddressIsOfOneKind(t *testing.T) {
 }
 
 func TestWhatIsNoNetworkIsRefused(t *testing.T) {
-	for _, text := range []string{"", "all", "10.0.0.1", "10.0.0.1/8", "localhost"} {
+	for _, text := range []string{"", "all", "10.0.0.1", "10.0.0.1/8", "localhost", "127.0.0.0/8", "::1/128"} {
 		if _, err := NewNetworks([]string{text}); err == nil || !strings.Contains(err.Error(), "--tenant-webhook-networks") {
 			t.Errorf("%q: got %v", text, err)
 		}
