@@ -51,6 +51,10 @@ func image(spec *v1alpha1.ImageSpec, repository, version string) string {
 	return repository + ":" + cmp.Or(spec.Tag, "v"+version)
 }
 
+// leastFree is the least share of free space that a member is defragmented for. Some is left by that, and more comes with each
+// write: for less, members would be defragmented for ever.
+const leastFree = 0.05
+
 // schedule says whether it is the time to defragment, and from which share of free space on.
 func (s *scope) schedule(seen *sight) {
 	seen.defrag = defragmentation{due: true, threshold: 0.5}
@@ -60,7 +64,7 @@ func (s *scope) schedule(seen *sight) {
 	}
 	seen.defrag.allowUnavailable = spec.AllowUnavailable
 	if ratio, err := strconv.ParseFloat(spec.ThresholdRatio, 64); err == nil {
-		seen.defrag.threshold = ratio
+		seen.defrag.threshold = max(ratio, leastFree)
 	}
 	if spec.Schedule == "" {
 		return

@@ -15,7 +15,7 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 	three := time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC)
 	clock := three.Add(-time.Minute)
 	c := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x", CreationTimestamp: metav1.NewTime(clock.Add(-time.Hour))},
-		Spec: v1alpha1.EtcdClusterSpec{Defrag: &v1alpha1.EtcdDefragSpec{Schedule: "0 3 * * *"}}}
+		Spec: v1alpha1.EtcdClusterSpec{Defrag: &v1alpha1.EtcdDefragSpec{Schedule: "0 3 * * *", ThresholdRatio: "0"}}}
 	s := &scope{cluster: c, Reconciler: &Reconciler{Now: func() time.Time { return clock }}}
 	o := cluster(3)
 	for i := range o.members {
@@ -29,7 +29,7 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 		s.reportOperation(d)
 		for i := range o.members {
 			if m := &o.members[i]; d.step == stepDefragment && m.id == d.id {
-				m.size = m.inUse
+				m.size = m.inUse + 1<<20 // a little is left
 			} else if d.step == stepMoveLeader {
 				m.leader = m.id == d.to
 			}
