@@ -122,6 +122,10 @@ func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "pod b-snapshot-1: no node has room")
+	pod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}
+	c.MustUpdateStatus(t, pod)
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no such image: correct spec.image of EtcdCluster x, or give its imagePullSecrets, and delete Job b-snapshot")
 }
 
 func TestASnapshotWaitsForItsCluster(t *testing.T) {

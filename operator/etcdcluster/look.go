@@ -166,7 +166,7 @@ func (seen *sight) trouble() string {
 			pods = append(pods, *live)
 		}
 	}
-	return workload.Trouble(pods)
+	return workload.Trouble(pods, workload.CorrectImage)
 }
 
 func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {

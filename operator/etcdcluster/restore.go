@@ -93,10 +93,11 @@ func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.Po
 	return pods, c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
 }
 
-// JobTrouble says what keeps the pod of a Job from running, or nothing.
+// JobTrouble says what keeps the pod of a Job from running, or nothing. A Job has the image that its EtcdCluster asked for then.
 func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
 	pods, err := jobPods(ctx, c, job)
-	return workload.Trouble(pods.Items), err
+	return workload.Trouble(pods.Items, fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
+		job.Labels["app.kubernetes.io/instance"], job.Name)), err
 }
 
 // JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.

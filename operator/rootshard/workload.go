@@ -127,5 +127,5 @@ func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) string {
 	if err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
 		return ""
 	}
-	return workload.Trouble(pods.Items)
+	return workload.Trouble(pods.Items, workload.CorrectImage)
 }
