@@ -42,7 +42,10 @@ func (w *words) number(s string, object uint64) (uint64, bool) {
 	now := sighting{maphash.String(w.seed, s), object}
 	before := &w.sighted[now.word%remembered]
 	if before.word != now.word {
-		*before = now
+		// Chance decides, or of two words of every object that have one place neither would be there when it comes again.
+		if (now.word^now.object)&remembered == 0 {
+			*before = now
+		}
 		return 0, false
 	}
 	all := *w.numbered.Load()
