@@ -80,7 +80,7 @@ func TestWhatTheServerFillsInIsNotWrittenAgain(t *testing.T) {
 	i := install(t, shard("settled"))
 	rs := i.settle(t)
 	before := versions(t, i.Cluster, rs)
-	if len(before) != 24 {
+	if len(before) != 25 {
 		t.Errorf("it controls %d objects: %v", len(before), before)
 	}
 	i.operator.WritesNothing(t, func() { i.reconcile(t) })
