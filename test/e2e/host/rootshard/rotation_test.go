@@ -16,6 +16,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -76,16 +77,17 @@ func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
 		t.Fatal(err)
 	}
 	token := ""
-	kcptest.Eventually(t, "the token is in the Secret", func(ctx context.Context) error {
+	// A process of kcp that was killed before has its lease for a minute: nobody runs the controllers until then.
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 		read, err := client.CoreV1().Secrets("default").Get(ctx, secret.Name, metav1.GetOptions{})
-		if err == nil && len(read.Data[corev1.ServiceAccountTokenKey]) == 0 {
-			err = fmt.Errorf("it has %d keys", len(read.Data))
+		if err != nil {
+			return false, err
 		}
-		if err == nil {
-			token = string(read.Data[corev1.ServiceAccountTokenKey])
-		}
-		return err
-	})
+		token = string(read.Data[corev1.ServiceAccountTokenKey])
+		return token != "", nil
+	}); err != nil {
+		t.Fatalf("no token is in the Secret: %v", err)
+	}
 	return token
 }
 
