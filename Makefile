@@ -127,7 +127,8 @@ push-images: ## Push the images of bin/images to REGISTRY (registry.example.com/
 
 .PHONY: host-packages
 host-packages: ## Install what the host cluster needs of Debian.
-	apt-get install -qy --no-install-recommends $(HOST_PACKAGES)
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(HOST_PACKAGES)
 
 .PHONY: host-up
 host-up: host-programs ## Start a real Kubernetes of one node on this machine, with cert-manager.
