@@ -125,9 +125,7 @@ func (s *scope) rolledOut(ctx context.Context, input, value string) (bool, error
 	if err != nil {
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	}
-	wanted, status := *set.Spec.Replicas, set.Status
-	return workload.Input(set, input) == value && status.ObservedGeneration >= set.Generation &&
-		status.Replicas == wanted && status.UpdatedReplicas == wanted && status.ReadyReplicas == wanted, nil
+	return workload.Input(set, input) == value && workload.RolledOut(set), nil
 }
 
 // authoritiesInput hashes whom the server trusts, and who has signed what it shows. It reads both again without a restart; but

@@ -92,11 +92,7 @@ func (s *scope) available(ctx context.Context) {
 		return
 	}
 	s.version(ctx, set)
-	wanted := int32(1)
-	if set.Spec.Replicas != nil {
-		wanted = *set.Spec.Replicas
-	}
-	trouble := ""
+	wanted, trouble := workload.Wanted(set), ""
 	if set.Status.ReadyReplicas < wanted {
 		trouble = s.trouble(ctx, set)
 	}
@@ -114,10 +110,9 @@ func (s *scope) available(ctx context.Context) {
 			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for StatefulSet %s to be seen as it was changed", set.Name)))
 		}
 	}
-	if status := set.Status; status.ObservedGeneration < set.Generation || status.ReadyReplicas < wanted || status.UpdatedReplicas < wanted ||
-		status.Replicas > wanted {
+	if !workload.RolledOut(set) {
 		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d as they are to be%s",
-			set.Name, status.ReadyReplicas, wanted, status.UpdatedReplicas, trouble))
+			set.Name, set.Status.ReadyReplicas, wanted, set.Status.UpdatedReplicas, trouble))
 	}
 }
 

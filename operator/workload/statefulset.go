@@ -34,3 +34,17 @@ func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
 func Input(set *appsv1.StatefulSet, name string) string {
 	return set.Spec.Template.Annotations[inputAnnotation+name]
 }
+
+// Wanted returns how many pods a StatefulSet is to have.
+func Wanted(set *appsv1.StatefulSet) int32 {
+	if set.Spec.Replicas == nil {
+		return 1
+	}
+	return *set.Spec.Replicas
+}
+
+// RolledOut tells whether a StatefulSet has all its pods and no others, ready, and as they are to be.
+func RolledOut(set *appsv1.StatefulSet) bool {
+	wanted, status := Wanted(set), set.Status
+	return status.ObservedGeneration >= set.Generation && status.Replicas == wanted && status.ReadyReplicas == wanted && status.UpdatedReplicas == wanted
+}
