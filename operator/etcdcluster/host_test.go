@@ -3,7 +3,6 @@ package etcdcluster
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -280,15 +279,6 @@ func (by *authority) certify(t *testing.T, template *x509.Certificate, key *ecds
 	return certificate, &authority{certificate: parsed, key: key, chain: slices.Concat(certificate, by.chain), root: by.root}
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // issue does what cert-manager does.
 func (h *host) issue() {
 	list := &certmanager.CertificateList{}
@@ -305,7 +295,7 @@ func (h *host) issue() {
 
 // sign issues a certificate, which may have been issued before: authorities keep their keys.
 func (h *host) sign(c *certmanager.Certificate) {
-	key := newKey(h.t)
+	key := operatortest.NewKey(h.t)
 	if before := h.issuers[c.Name]; before != nil {
 		key = before.key
 	}

@@ -45,7 +45,7 @@ func (r *rig) pair(secret string) tls.Certificate {
 // client returns a certificate that an authority signed for somebody who calls himself as the operator does.
 func (by *authority) client(t *testing.T) tls.Certificate {
 	t.Helper()
-	key := newKey(t)
+	key := operatortest.NewKey(t)
 	_, as := by.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: operatorName("x")}}, key)
 	certificate := tls.Certificate{Certificate: [][]byte{as.certificate.Raw}, PrivateKey: key}
 	if by.chain != nil {
@@ -65,7 +65,7 @@ func (r *rig) renew(names ...string) {
 func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}})
 	authority := func(name string, by *authority) *authority {
-		_, as := by.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true}, newKey(t))
+		_, as := by.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true}, operatortest.NewKey(t))
 		return as
 	}
 	root := authority("root", nil)

@@ -2,7 +2,6 @@ package pki_test
 
 import (
 	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/pki"
 )
 
@@ -39,17 +39,8 @@ func certificate(t *testing.T, name string, key *ecdsa.PrivateKey, by *ecdsa.Pri
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 func TestAnAuthorityIsTrustedBesideThoseWithOtherKeysBefore(t *testing.T) {
-	one, two, root := newKey(t), newKey(t), newKey(t)
+	one, two, root := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
 	first, renewed, second := certificate(t, "ca", one, root), certificate(t, "ca", one, root), certificate(t, "ca", two, root)
 	chain := func(pem ...[]byte) []byte { return slices.Concat(pem...) }
 	for _, test := range []struct {
@@ -77,13 +68,13 @@ func TestAnAuthorityIsTrustedBesideThoseWithOtherKeysBefore(t *testing.T) {
 }
 
 func TestWhoHasSignedACertificateIsKnown(t *testing.T) {
-	one, two, leaf := newKey(t), newKey(t), newKey(t)
+	one, two, leaf := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
 	first, renewed, second := certificate(t, "by", one, one), certificate(t, "by", one, one), certificate(t, "by", two, two)
 	signed := certificate(t, "leaf", leaf, one)
 	if !pki.SignedBy(signed, first) || !pki.SignedBy(signed, renewed) || pki.SignedBy(signed, second) {
 		t.Error("another authority is taken for the one that has signed")
 	}
-	again, other := certificate(t, "leaf", newKey(t), one), certificate(t, "leaf", leaf, two)
+	again, other := certificate(t, "leaf", operatortest.NewKey(t), one), certificate(t, "leaf", leaf, two)
 	if key := string(pki.AuthorityKey(signed)); key == "" || key != string(pki.AuthorityKey(again)) || key == string(pki.AuthorityKey(other)) {
 		t.Error("the key of another authority is taken for that of the one that has signed")
 	}

@@ -1,8 +1,6 @@
 package rootshard_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
@@ -116,10 +114,7 @@ func TestANewKeyDoesNotHideWhatKeepsPodsFromBeingReplaced(t *testing.T) {
 }
 
 func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	key := operatortest.NewKey(t)
 	w := newWorld(external())
 	w.settle(t)
 	before := ""
