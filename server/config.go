@@ -145,7 +145,7 @@ type config struct {
 	discovery     *discovery.Discovery
 	openapi       *openapi.OpenAPI
 	builtin       sets.Set[schema.GroupResource]
-	creator       builtin.Creator
+	registries    builtin.Registries
 	staticOpenAPI atomic.Pointer[spec.Swagger]
 	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
 	builtinTypes func() (managedfields.TypeConverter, error)
@@ -165,9 +165,8 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	c := &config{opts: opts, backend: backend, networks: networks}
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
-	getter := &authentication.Getter{}
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
-		return getter
+		return authentication.Getter{Objects: &c.registries}
 	}
 	c.limits = objectlimit.New(objectlimit.Config{
 		Standard: opts.TotalObjectLimit, Interval: opts.ObjectCountInterval, Count: c.countObjects, Clock: clock.RealClock{},
@@ -188,7 +187,6 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err := c.buildMounts(); err != nil {
 		return nil, err
 	}
-	getter.Client = c.kube
 	c.buildAuthentication(tokens)
 	if err := c.buildAuthorization(); err != nil {
 		return nil, err
@@ -470,7 +468,7 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery(), &c.creator)...); err != nil {
+	if err := s.InstallAPIs(builtin.Providers(completed, c.rules, c.reviews, client.Discovery(), &c.registries)...); err != nil {
 		return nil, fmt.Errorf("installing the built-in types: %w", err)
 	}
 	return s.GenericAPIServer, c.installDefinitions(s.GenericAPIServer)

@@ -82,7 +82,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.scheduler.Follow(c.set)
 	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
 	c.defaults = exports.Defaults{Exports: c.exports, Types: c.types}
-	c.entry = &entry.Entry{Set: c.set, Creator: &c.creator, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
+	c.entry = &entry.Entry{Set: c.set, Creator: &c.registries, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
 	return nil
 }
 

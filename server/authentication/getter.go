@@ -6,46 +6,57 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kcplane/kcp/server/storage"
 )
 
 // Getter reads the objects that a service account token is bound to, in the logical cluster of the context. Reads are
-// live: a token of a deleted account must not work.
+// live: a token of a deleted account must not work. They are no requests, for a server that is stopping refuses those while it
+// still answers the ones that bear tokens.
 type Getter struct {
-	// Client reaches the cluster of each call's context. It is set before the first request is served.
-	Client kubernetes.Interface
+	Objects Objects
 }
 
-var _ serviceaccount.ServiceAccountTokenGetter = &Getter{}
+// Objects are the built-in objects of the cluster of each call's context.
+type Objects interface {
+	// Get reads an object into one of its version, as runtime.Decoder does. What does not exist is a NotFound error.
+	Get(ctx context.Context, namespace, name string, into runtime.Object) error
+}
+
+var _ serviceaccount.ServiceAccountTokenGetter = Getter{}
 
 // GetServiceAccount implements serviceaccount.ServiceAccountTokenGetter.
-func (g *Getter) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	return g.Client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+func (g Getter) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
+	return get(ctx, g, namespace, name, &corev1.ServiceAccount{})
 }
 
 // GetSecret implements serviceaccount.ServiceAccountTokenGetter.
-func (g *Getter) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return g.Client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+func (g Getter) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return get(ctx, g, namespace, name, &corev1.Secret{})
 }
 
 // GetPod implements serviceaccount.ServiceAccountTokenGetter: there are none.
-func (g *Getter) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
+func (Getter) GetPod(_ context.Context, _, name string) (*corev1.Pod, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }
 
 // GetNode implements serviceaccount.ServiceAccountTokenGetter: there are none.
-func (g *Getter) GetNode(_ context.Context, name string) (*corev1.Node, error) {
+func (Getter) GetNode(_ context.Context, name string) (*corev1.Node, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
 }
 
 // GetValidatingWebhookConfiguration implements serviceaccount.ServiceAccountTokenGetter.
-func (g *Getter) GetValidatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
-	return g.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+func (g Getter) GetValidatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	return get(ctx, g, "", name, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 }
 
 // GetMutatingWebhookConfiguration implements serviceaccount.ServiceAccountTokenGetter.
-func (g *Getter) GetMutatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	return g.Client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(ctx, name, metav1.GetOptions{})
+func (g Getter) GetMutatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+	return get(ctx, g, "", name, &admissionregistrationv1.MutatingWebhookConfiguration{})
+}
+
+func get[T runtime.Object](ctx context.Context, g Getter, namespace, name string, into T) (T, error) {
+	return into, g.Objects.Get(storage.WithoutRestriction(ctx), namespace, name, into)
 }

@@ -45,23 +45,23 @@ func Resources() *serverstorage.ResourceConfig {
 }
 
 // Providers returns what installs the built-in types of config, in the order of discovery. Rules resolves roles for the
-// checks against privilege escalation; reviews authenticates the tokens of TokenReviews; creator gets the registries of
+// checks against privilege escalation; reviews authenticates the tokens of TokenReviews; registries gets those of
 // the core group and of RBAC.
 func Providers(
-	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface, creator *Creator,
+	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface, registries *Registries,
 ) []controlplaneapiserver.RESTStorageProvider {
 	generic := config.Generic
 	var az authorizer.Authorizer = generic.Authorization.Authorizer
 	return []controlplaneapiserver.RESTStorageProvider{
-		coreProvider{config.NewCoreGenericConfig(), creator},
+		known{config.NewCoreGenericConfig(), registries},
 		authenticationProvider{authenticationrest.RESTStorageProvider{
 			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
 		}},
 		authorizationrest.RESTStorageProvider{Authorizer: az, RuleResolver: generic.RuleResolver},
 		certificatesrest.RESTStorageProvider{Authorizer: az, Generic: true},
 		coordinationrest.RESTStorageProvider{},
-		rbacProvider{authorizer: az, rules: rules, creator: creator},
-		admissionregistrationrest.RESTStorageProvider{Authorizer: az, DiscoveryClient: client},
+		rbacProvider{authorizer: az, rules: rules, registries: registries},
+		known{admissionregistrationrest.RESTStorageProvider{Authorizer: az, DiscoveryClient: client}, registries},
 		eventsrest.RESTStorageProvider{TTL: config.EventTTL},
 	}
 }

@@ -27,7 +27,7 @@ type Rules = rbacregistryvalidation.AuthorizationRuleResolver
 type rbacProvider struct {
 	authorizer authorizer.Authorizer
 	rules      Rules
-	creator    *Creator
+	registries *Registries
 }
 
 func (rbacProvider) GroupName() string { return rbacv1.GroupName }
@@ -51,7 +51,7 @@ func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource, ge
 		return info, err
 	}
 	// The server need not hold the rights that it grants.
-	p.creator.add(rbacv1.GroupName, map[string]rest.Storage{
+	p.registries.add(rbacv1.GroupName, map[string]rest.Storage{
 		"roles": roles, "rolebindings": roleBindings, "clusterroles": clusterRoles, "clusterrolebindings": clusterRoleBindings,
 	})
 	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
