@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/etcdmember"
 )
@@ -69,6 +70,13 @@ func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
 		err = s.beginRestoration(ctx)
 	case stepRestored:
 		return s.endRestoration(ctx)
+	case stepRecover: // done by writing the status
+	case stepStop:
+		err = s.stop(ctx, seen)
+	case stepCopy:
+		err = s.beginCopy(ctx)
+	case stepRecovered:
+		err = s.endCopy(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of member %d: %w", d.step, d.ordinal, err)
@@ -100,6 +108,14 @@ func (s *scope) describe(d decision) string {
 		return name + " is defragmented"
 	case stepRestore:
 		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
+	case stepRecover:
+		return "the cluster is given up, to begin anew with " + name
+	case stepStop:
+		return "all members are stopped"
+	case stepCopy:
+		return "the data of " + name + " are copied"
+	case stepRecovered:
+		return "the members begin anew in " + dataDirectory(s.cluster)
 	}
 	return "the alarm is disarmed"
 }
@@ -197,8 +213,11 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	case seen.stateful == nil && pods == 0:
 		return nil
 	}
-	if seen.leaving {
+	if r := s.cluster.Status.Recovery; seen.leaving || r != nil && r.State == v1alpha1.EtcdRecoveryCopying {
 		return nil
+	}
+	if err := s.markVolumes(ctx, seen); err != nil {
+		return err
 	}
 	wanted, err := s.wanted(seen, pods, version)
 	if err != nil {

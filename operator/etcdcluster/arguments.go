@@ -65,7 +65,7 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 	}
 	host := memberHost(cluster, "$(POD_NAME)")
 	return []string{
-		"-data-dir=" + dataMount + "/data", "-start-file=" + toldMount + "/" + toldFile, fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
+		"-data-dir=" + dataDirectory(cluster), "-start-file=" + toldMount + "/" + toldFile, fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen-peer-urls=https://0.0.0.0:%d", PeerPort),
 		fmt.Sprintf("--initial-advertise-peer-urls=https://%s:%d", host, PeerPort),

@@ -24,7 +24,11 @@ const (
 	stepDefragment     step = "Defragment"
 	stepDisarm         step = "Disarm" // say that there is space again
 	stepRestore        step = "Restore"
-	stepRestored       step = "Restored" // write down that it is done
+	stepRestored       step = "Restored"  // write down that it is done
+	stepRecover        step = "Recover"   // write down that a survivor is gone on with
+	stepStop           step = "Stop"      // all pods, and not one volume
+	stepCopy           step = "Copy"      // the data of the survivor
+	stepRecovered      step = "Recovered" // write down where they are
 )
 
 // decision is what to do next, to whom, and why.
@@ -54,6 +58,7 @@ const (
 	reasonAsAskedFor   = "AsAskedFor"
 	reasonPodsStarting = "PodsStarting"
 	reasonRestore      = "Restoring"
+	reasonRecover      = "Recovering"
 )
 
 // decide says what to do next. Its rules come in the order of their urgency; the first that has something to say decides.
@@ -67,7 +72,7 @@ func decide(o observation) decision {
 
 func next(o observation) decision {
 	rules := []func(observation) (decision, bool){
-		unstick, restoreFirst, identify, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
+		unstick, restoreFirst, identify, recoverLost, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
 		replaceLost, fillPods, shrink, roll, grow, makeSpace, defragment,
 	}
 	for _, rule := range rules {
@@ -138,6 +143,9 @@ func identify(o observation) (decision, bool) {
 	if o.pods[0].told {
 		return wait(reasonBootstrap, "pod 0 starts the cluster"), true
 	}
+	if o.recovery != recoverNone {
+		return help(reasonBootstrap, "spec.restore.survivor names a member, and no volume holds data: take it out of the spec to begin without any"), true
+	}
 	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
 }
 
@@ -157,7 +165,8 @@ func keepQuorum(o observation) (decision, bool) {
 	}
 	if left := o.recorded - lost; lost > 0 && left <= o.recorded/2 {
 		return help(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is touched. Bring the "+
-			"volumes back, or restore a snapshot into a new EtcdCluster; the volumes that are left stay as they are", lost, o.recorded), true
+			"volumes back, name a member that is left in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the volumes that "+
+			"are left stay as they are", lost, o.recorded), true
 	}
 	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is touched. Look why the pods are not ready: "+
 		"once a majority runs again, the cluster goes on by itself"), true

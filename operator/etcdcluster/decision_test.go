@@ -54,6 +54,14 @@ func fail(ordinals ...int) func(*observation) {
 	}
 }
 
+// recovering asks for the recovery of the cluster from the second member.
+func recovering(how recovery) func(*observation) {
+	return func(o *observation) {
+		o.recovery, o.survivor, o.recoveryMessage = how, 1, "no space"
+		o.revisions = map[int]int64{1: 10, 2: 10}
+	}
+}
+
 func restoring(how restoration) func(*observation) {
 	return func(o *observation) { o.restore, o.restoreMessage = how, "no such key" }
 }
@@ -122,6 +130,32 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 			o.pods[1].stuck = true
 		}), stepRestart, 1, ""},
 		{"the StatefulSet is gone", cluster(3).with(noQuorum).with(func(o *observation) { o.pods = nil }), stepScalePods, 3, ""},
+
+		{"a survivor is named, and a majority answers", cluster(3), stepNothing, 0, ""},
+		{"a survivor is named", cluster(3).with(noQuorum).with(recovering(recoverAsked)), stepRecover, 1, ""},
+		{"a survivor is named, and nobody may touch anything", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+			o.paused = true
+		}), stepHelp, 0, "now is Recover"},
+		{"the survivor has lost its volume", cluster(3).with(lose(0, 1)).with(noQuorum).with(recovering(recoverAsked)), stepHelp, 0, "lost its volume, too"},
+		{"another survivor knows more", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+			o.revisions[2] = 11
+		}), stepHelp, 0, "member 2 has a higher revision"},
+		{"the survivor is silent", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+			delete(o.revisions, 1)
+		}), stepRecover, 1, ""},
+		{"a stranger is named", cluster(3).with(noQuorum).with(recovering(recoverUnknown)), stepHelp, 0, "not about this cluster"},
+		{"a survivor was named too early", cluster(3).with(noQuorum).with(recovering(recoverRefused)), stepHelp, 0, "refused for good"},
+		{"the survivor's pods run", cluster(3).with(noQuorum).with(recovering(recoverStopping)), stepStop, 1, ""},
+		{"the survivor's pod ends", cluster(3).with(noQuorum).with(recovering(recoverStopped)), stepWait, 0, "pod of member 1 ends"},
+		{"all pods have ended", cluster(3).with(noQuorum).with(recovering(recoverNeeded)), stepCopy, 1, ""},
+		{"the survivor's data are copied", cluster(3).with(noQuorum).with(recovering(recoverRunning)), stepWait, 0, "are copied"},
+		{"the survivor's data could not be copied", cluster(3).with(noQuorum).with(recovering(recoverFailed)), stepHelp, 0, "no space"},
+		{"the survivor's data were copied", cluster(3).with(noQuorum).with(recovering(recoverCopied)), stepRecovered, 1, ""},
+		{"the survivor starts", cluster(3).with(lose(0, 2)).with(noQuorum).with(recovering(recoverStarting)), stepWait, 0, "begins the cluster anew"},
+		{"the survivor answers", cluster(1).asked(3).with(recovering(recoverStarting)).with(func(o *observation) {
+			o.another = true
+		}), stepRecordIdentity, 0, ""},
+		{"a survivor of nothing is named", fresh(empty).with(recovering(recoverUnknown)), stepHelp, 0, "no volume holds data"},
 
 		{"another cluster answers", cluster(3).with(func(o *observation) { o.another = true }), stepHelp, 0, "another cluster"},
 		{"somebody added a member", cluster(3).with(func(o *observation) {

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,7 +91,7 @@ func TestMain(m *testing.M) {
 var programs string
 
 var build = sync.OnceValue(func() error {
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", programs, "../cmd/etcd-member").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", programs, "../cmd/etcd-member", "../cmd/etcd-snapshot").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -133,8 +134,10 @@ func (h *host) address(ordinal int) string { return fmt.Sprintf("%s.%d", h.netwo
 func (h *host) turn(name string) {
 	h.t.Helper()
 	h.issue()
+	h.runJobs()
 	set := &appsv1.StatefulSet{}
 	if err := h.Get(h.t.Context(), operatortest.Key(name), set); apierrors.IsNotFound(err) {
+		h.endAllBut(h.pods())
 		return
 	} else if err != nil {
 		h.t.Fatal(err)
@@ -162,12 +165,62 @@ func (h *host) turn(name string) {
 			h.must(client.IgnoreNotFound(h.Delete(h.t.Context(), claim)))
 		}
 	}
+	h.endAllBut(alive)
+}
+
+// pods returns those that exist.
+func (h *host) pods() map[types.UID]bool {
+	pods, there := &corev1.PodList{}, map[types.UID]bool{}
+	h.must(h.List(h.t.Context(), pods))
+	for _, p := range pods.Items {
+		there[p.UID] = true
+	}
+	return there
+}
+
+func (h *host) endAllBut(alive map[types.UID]bool) {
 	for uid, p := range h.running {
 		if !alive[uid] {
 			p.kill(syscall.SIGTERM)
 			delete(h.running, uid)
 		}
 	}
+}
+
+// runJobs runs each Job to its end, on the volume of a member.
+func (h *host) runJobs() {
+	jobs := &batchv1.JobList{}
+	h.must(h.List(h.t.Context(), jobs))
+	for i := range jobs.Items {
+		job := &jobs.Items[i]
+		if len(job.Status.Conditions) > 0 {
+			continue
+		}
+		var directory string
+		for _, v := range job.Spec.Template.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil {
+				directory = h.volume(v.PersistentVolumeClaim.ClaimName)
+			}
+		}
+		replace := strings.NewReplacer(dataMount, directory, "--etcd=/etcd", "--etcd="+filepath.Join(programs, "etcd-member"))
+		var args []string
+		for _, arg := range job.Spec.Template.Spec.Containers[0].Args {
+			args = append(args, replace.Replace(arg))
+		}
+		out, err := exec.CommandContext(h.t.Context(), filepath.Join(programs, "etcd-snapshot"), args...).CombinedOutput()
+		ended := batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}
+		if err != nil {
+			ended.Type = batchv1.JobFailed
+			h.t.Logf("Job %s: %v\n%s", job.Name, err, out)
+		}
+		job.Status.Conditions = []batchv1.JobCondition{ended}
+		h.must(h.Status().Update(h.t.Context(), job))
+	}
+}
+
+// volume returns the directory of a PersistentVolumeClaim.
+func (h *host) volume(claim string) string {
+	return filepath.Join(h.dir, string(operatortest.Read(h.t, h.Cluster, claim, &corev1.PersistentVolumeClaim{}).UID))
 }
 
 func (h *host) must(err error) {

@@ -41,6 +41,7 @@ type sight struct {
 // look finds out how a cluster is: from the API server, and from the members themselves.
 func (s *scope) look(ctx context.Context) (*sight, error) {
 	seen := &sight{live: map[int]*corev1.Pod{}, contacts: map[int]contact{}, leader: -1}
+	seen.revisions = map[int]int64{}
 	seen.want, seen.quota = replicas(s.cluster), quota(s.cluster)
 	seen.paused = s.cluster.Spec.Maintenance != nil && s.cluster.Spec.Maintenance.Paused
 	seen.known = s.cluster.Status.ClusterID != ""
@@ -58,7 +59,7 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 	if err := seen.lookAtAlarms(ctx); err != nil {
 		return nil, err
 	}
-	return seen, nil
+	return seen, s.lookAtRecovery(ctx, seen)
 }
 
 func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
@@ -74,6 +75,9 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 	for i := range claims.Items {
 		name := strings.TrimPrefix(claims.Items[i].Name, dataVolume+"-")
 		seen.volumes = max(seen.volumes, ordinalOf(s.cluster, name)+1)
+		if directory := claims.Items[i].Annotations[directoryAnnotation]; directory != "" && !seen.known {
+			s.cluster.Status.DataDirectory = directory
+		}
 	}
 	if err := s.lookAtRestoration(ctx, seen, claims.Items); err != nil {
 		return err
@@ -169,6 +173,17 @@ func (seen *sight) trouble() string {
 	return workload.Trouble(pods, workload.CorrectImage)
 }
 
+// survivors says who has which revision, for whoever has to choose one.
+func (s *scope) survivors(seen *sight) string {
+	text := ""
+	for ordinal := range seen.pods {
+		if revision, answers := seen.revisions[ordinal]; answers {
+			text += fmt.Sprintf("; %s has revision %d", memberName(s.cluster, ordinal), revision)
+		}
+	}
+	return text
+}
+
 func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {
 	answers := make(map[int]answer, len(contacts))
 	var lock sync.Mutex
@@ -196,6 +211,7 @@ func (s *scope) hear(seen *sight) {
 		}
 		if a.status != nil {
 			index = max(index, a.status.RaftIndex)
+			seen.revisions[ordinal] = a.status.Header.Revision
 		}
 	}
 	if list == nil {

@@ -13,6 +13,11 @@ type observation struct {
 	restore        restoration
 	restoreMessage string
 
+	recovery        recovery
+	recoveryMessage string
+	survivor        int           // the pod that the recovery is about
+	revisions       map[int]int64 // of those that answer, by their pods
+
 	pods    []pod
 	quorum  bool     // a majority of the voters answers
 	another bool     // and says that it is not the cluster that was written down
@@ -74,6 +79,17 @@ func (o observation) at(ordinal int) (member, bool) {
 		}
 	}
 	return member{}, false
+}
+
+// latest returns the pod with the highest revision of those that answer.
+func (o observation) latest() int {
+	best := 0
+	for ordinal, revision := range o.revisions {
+		if revision > o.revisions[best] || revision == o.revisions[best] && ordinal < best {
+			best = ordinal
+		}
+	}
+	return best
 }
 
 func (o observation) voters() []member {

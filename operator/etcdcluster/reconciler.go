@@ -116,6 +116,9 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if d.step == stepWait {
 		d.why += seen.trouble()
 	}
+	if d.reason == reasonQuorumLost {
+		d.why += s.survivors(seen)
+	}
 	if d.step == stepNothing && !seen.paused && seen.stateful != nil {
 		if grown, err := s.growVolumes(ctx, seen); grown && err == nil {
 			return ctrl.Result{RequeueAfter: afterStep}, nil

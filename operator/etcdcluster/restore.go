@@ -48,7 +48,7 @@ func restoreFirst(o observation) (decision, bool) {
 
 // lookAtRestoration finds out how far the restoration is.
 func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []corev1.PersistentVolumeClaim) error {
-	if s.cluster.Spec.Restore == nil || s.cluster.Status.RestoreGeneration > 0 || seen.known {
+	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || s.cluster.Status.RestoreGeneration > 0 || seen.known {
 		return nil
 	}
 	for i := range claims {

@@ -33,7 +33,7 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 			args = append(args, fmt.Sprintf("--%s=%d", keep.flag, *keep.most))
 		}
 	}
-	job := snapshotJob(cluster, backup.Name+"-snapshot", image, backup.Spec.Store, args)
+	job := snapshotJob(cluster, backup.Name+"-snapshot", image, &backup.Spec.Store, args)
 	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
 	mount(&job.Spec.Template.Spec, "trust", trustMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
 	return job
@@ -43,11 +43,16 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *batchv1.Job {
 	first := memberName(cluster, 0)
 	job := snapshotJob(cluster, restoreJobName(cluster), image, cluster.Spec.Restore.Store, []string{
-		"restore", "--key=" + cluster.Spec.Restore.Key, "--name=" + first, "--peer-url=" + peerURL, "--token=" + token, "--data-dir=" + dataMount + "/data",
+		"restore", "--key=" + cluster.Spec.Restore.Key, "--name=" + first, "--peer-url=" + peerURL, "--token=" + token, "--data-dir=" + dataDirectory(cluster),
 	})
-	mount(&job.Spec.Template.Spec, dataVolume, dataMount, corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volumeName(cluster, 0)}})
+	mountClaim(job, volumeName(cluster, 0))
 	return job
+}
+
+// mountClaim lets a Job work on the volume of a member.
+func mountClaim(job *batchv1.Job, name string) {
+	mount(&job.Spec.Template.Spec, dataVolume, dataMount, corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
 }
 
 func restoreJobName(cluster *v1alpha1.EtcdCluster) string { return cluster.Name + "-restore" }
@@ -69,7 +74,7 @@ func Image(cluster *v1alpha1.EtcdCluster, repository, preset string) string {
 	return image(cluster.Spec.Image, repository, version)
 }
 
-func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alpha1.EtcdStoreSpec, args []string) *batchv1.Job {
+func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store *v1alpha1.EtcdStoreSpec, args []string) *batchv1.Job {
 	own := labelsOf(cluster, snapshotLabel)
 	pod := restricted(cluster, corev1.Container{
 		Name: "snapshot", Image: image, Command: []string{"/etcd-snapshot"}, Args: args,
@@ -77,7 +82,9 @@ func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alph
 	})
 	pod.RestartPolicy, pod.TopologySpreadConstraints = corev1.RestartPolicyNever, nil
 	mount(&pod, "scratch", scratchMount, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
-	addStore(&pod, store)
+	if store != nil {
+		addStore(&pod, store)
+	}
 	return &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: name, Labels: own},
 		Spec: batchv1.JobSpec{
@@ -88,7 +95,7 @@ func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store v1alph
 }
 
 // addStore lets a pod reach a store.
-func addStore(pod *corev1.PodSpec, store v1alpha1.EtcdStoreSpec) {
+func addStore(pod *corev1.PodSpec, store *v1alpha1.EtcdStoreSpec) {
 	c := &pod.Containers[0]
 	if volume := store.Volume; volume != nil {
 		c.Args = append(c.Args, "--directory="+storeMount)

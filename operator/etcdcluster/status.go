@@ -33,6 +33,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 		if d.step == stepRestored {
 			status.RestoreGeneration++
 		}
+		s.reportRecovery(d)
 		if status.ClusterID != "" {
 			status.ClientSecretName, status.Endpoints = ClientSecretName(s.cluster.Name), []string{ClientURL(s.cluster)}
 		}
@@ -93,7 +94,7 @@ func (s *scope) reportOperation(d decision) {
 	status := &s.cluster.Status
 	kinds := map[step]v1alpha1.EtcdOperationType{
 		stepAdd: v1alpha1.EtcdAdd, stepStart: v1alpha1.EtcdAdd, stepPromote: v1alpha1.EtcdAdd, stepRemove: v1alpha1.EtcdRemove,
-		stepWipe: v1alpha1.EtcdReplace, stepRestart: v1alpha1.EtcdUpgrade, stepDefragment: v1alpha1.EtcdDefragment,
+		stepWipe: v1alpha1.EtcdReplace, stepRecover: v1alpha1.EtcdRestore, stepRestart: v1alpha1.EtcdUpgrade, stepDefragment: v1alpha1.EtcdDefragment,
 	}
 	kind, known := kinds[d.step]
 	switch {

@@ -155,17 +155,25 @@ func Restore(ctx context.Context, store Store, key string, member Member) error 
 	if _, err := verify(file); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	restored := filepath.Join(directory, "data")
-	err = etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{
+	if err := restoreFile(file, directory, member); err != nil {
+		return fmt.Errorf("restoring %s: %w", key, err)
+	}
+	return nil
+}
+
+// restoreFile makes the data of a member from a snapshot that was read, first in a directory of the same volume.
+func restoreFile(file, directory string, member Member) error {
+	restored := filepath.Join(directory, "restored")
+	err := etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{
 		SnapshotPath: file, Name: member.Name, OutputDataDir: restored, PeerURLs: []string{member.PeerURL},
 		InitialCluster: member.Name + "=" + member.PeerURL, InitialClusterToken: member.Token,
 		RevisionBump: revisionBump, MarkCompacted: true,
 	})
 	if err != nil {
-		return fmt.Errorf("restoring %s: %w", key, err)
+		return err
 	}
 	if err := os.Rename(restored, member.DataDirectory); err != nil {
 		return err
 	}
-	return syncDirectory(parent)
+	return syncDirectory(filepath.Dir(member.DataDirectory))
 }

@@ -102,7 +102,7 @@ type EtcdClusterSpec struct {
 	//
 	// +optional
 	Maintenance *EtcdMaintenanceSpec `json:"maintenance,omitempty"`
-	// Restore is a snapshot that the cluster begins with. It is looked at before the cluster begins, and never again.
+	// Restore is where the data come from: a snapshot that a cluster begins with, or a member that survived the loss of the majority.
 	//
 	// +optional
 	Restore *EtcdRestoreSpec `json:"restore,omitempty"`
@@ -113,16 +113,41 @@ type EtcdClusterSpec struct {
 	DeletionPolicy EtcdDeletionPolicy `json:"deletionPolicy,omitempty"`
 }
 
-// EtcdRestoreSpec names a snapshot.
+// EtcdRestoreSpec names a snapshot, by its store and key, or a survivor.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.survivor) ? !has(self.store) && !has(self.key) : has(self.store) && has(self.key)",message="the data come from one source: set either store and key, for a snapshot, or survivor, for a member that is left of this cluster"
 type EtcdRestoreSpec struct {
-	// Store that has it.
-	Store EtcdStoreSpec `json:"store"`
+	// Store that has the snapshot. A snapshot is looked at before the cluster begins, and never again.
+	//
+	// +optional
+	Store *EtcdStoreSpec `json:"store,omitempty"`
 	// Key by which the store has it: that in the status of the EtcdBackup.
 	//
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="!self.contains('..') && !self.startsWith('/')",message="a key is what the status of an EtcdBackup tells: no path that leads out of the store"
-	Key string `json:"key"`
+	Key string `json:"key,omitempty"`
+	// Survivor is a member from whose data a cluster that has lost its majority begins anew, in its place. Every volume keeps the data
+	// that it has, in a directory beside those of the new beginning.
+	//
+	// +optional
+	Survivor *EtcdSurvivorSpec `json:"survivor,omitempty"`
+}
+
+// EtcdSurvivorSpec names a member, and the cluster that is given up.
+type EtcdSurvivorSpec struct {
+	// Member is the name of the member, which is that of its pod: of those that are left, the one with the highest revision.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Member string `json:"member"`
+	// ClusterID confirms that this is about the cluster in status.clusterID, which is given up: whatever its other members know that
+	// this one does not is in no cluster any more. What begins anew has another identity, so that this is done once.
+	//
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern:=`^[0-9a-f]+$`
+	ClusterID string `json:"clusterID"`
 }
 
 // EtcdDeletionPolicy says what happens to the data of an EtcdCluster that is deleted.

@@ -24,10 +24,18 @@ type EtcdClusterStatus struct {
 	//
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
-	// RestoreGeneration counts how often the data was restored from a snapshot.
+	// RestoreGeneration counts how often the data was restored from a snapshot, or from a survivor.
 	//
 	// +optional
 	RestoreGeneration int64 `json:"restoreGeneration,omitempty"`
+	// DataDirectory is the directory of the volumes that members have their data in. Unset: data.
+	//
+	// +optional
+	DataDirectory string `json:"dataDirectory,omitempty"`
+	// Recovery is what became of the survivor that spec.restore names. It is written before the first step.
+	//
+	// +optional
+	Recovery *EtcdRecoveryStatus `json:"recovery,omitempty"`
 	// CurrentVersion is the version that every member runs; while they are upgraded, the one that they come from.
 	//
 	// +optional
@@ -106,6 +114,35 @@ type EtcdMemberStatus struct {
 	//
 	// +optional
 	Ready bool `json:"ready,omitempty"`
+}
+
+// EtcdRecoveryState is how far the recovery of a cluster that has lost its majority is.
+//
+// +kubebuilder:validation:Enum=Refused;Copying;Starting;Done
+type EtcdRecoveryState string
+
+// The states.
+const (
+	// EtcdRecoveryRefused means that a majority of the members answered. It stays refused until the survivor is taken out of the spec.
+	EtcdRecoveryRefused EtcdRecoveryState = "Refused"
+	// EtcdRecoveryCopying means that no member runs, and data are made of the survivor's. Until then nothing is given up.
+	EtcdRecoveryCopying EtcdRecoveryState = "Copying"
+	// EtcdRecoveryStarting means that members run with the new data.
+	EtcdRecoveryStarting EtcdRecoveryState = "Starting"
+	// EtcdRecoveryDone means that the cluster has begun anew.
+	EtcdRecoveryDone EtcdRecoveryState = "Done"
+)
+
+// EtcdRecoveryStatus is a recovery from a lost majority.
+type EtcdRecoveryStatus struct {
+	EtcdSurvivorSpec `json:",inline"`
+
+	// State of the recovery.
+	State EtcdRecoveryState `json:"state"`
+	// Directory of the volumes that the members begin anew in.
+	//
+	// +optional
+	Directory string `json:"directory,omitempty"`
 }
 
 // EtcdOperationType is a kind of change to the members.

@@ -105,6 +105,10 @@ var refusals = []struct {
 	{"nothing to keep", "EtcdBackupSchedule", "", "spec: {keepLast: 0}", "greater than or equal to 1"},
 	{"a key that leads out of the store", "EtcdCluster", "",
 		"spec: {restore: {key: ../other.db, store: {volume: {claimName: snapshots}}}}", "no path that leads out of the store"},
+	{"a snapshot and a survivor", "EtcdCluster", "",
+		"spec: {restore: {key: a.db, store: {volume: {claimName: a}}, survivor: {member: etcd-0, clusterID: ab}}}", "the data come from one source"},
+	{"a snapshot in no store", "EtcdCluster", "", "spec: {restore: {key: a.db}}", "the data come from one source"},
+	{"a survivor of no cluster", "EtcdCluster", "", "spec: {restore: {survivor: {member: etcd-0}}}", "Required value"},
 	{"another domain", "EtcdCluster", "spec: {clusterDomain: a.example}", "spec: {clusterDomain: b.example}", "make a new cluster from a snapshot"},
 
 	{"a name that is too long", "EtcdCluster", "", "metadata: {name: a123456789012345678901234567890123456789012345}", "at most 45 lower case letters"},

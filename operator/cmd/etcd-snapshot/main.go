@@ -1,4 +1,4 @@
-// Command etcd-snapshot takes a snapshot of an etcd, or restores one, in a Job of the operator. What it has to tell goes to the
+// Command etcd-snapshot takes a snapshot of an etcd, restores one, or begins anew with what a member has, in a Job of the operator. What it has to tell goes to the
 // termination message of its container.
 package main
 
@@ -39,7 +39,7 @@ func tell(text string) {
 
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "etcd-snapshot", SilenceUsage: true, Short: "Takes snapshots of an etcd, and restores them"}
-	root.AddCommand(save(), restore())
+	root.AddCommand(save(), restore(), rescue())
 	return root
 }
 
@@ -120,9 +120,26 @@ func restore() *cobra.Command {
 	}}
 	s.bind(c)
 	c.Flags().StringVar(&key, "key", "", "Key of the snapshot in its store.")
+	bindMember(c, &member)
+	return c
+}
+
+func rescue() *cobra.Command {
+	var etcd, survivor string
+	var member snapshot.Member
+	c := &cobra.Command{Use: "rescue", Short: "Make the data of a member from those of a survivor", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
+		return snapshot.Rescue(c.Context(), etcd, survivor, member)
+	}}
+	c.Flags().StringVar(&etcd, "etcd", "/etcd", "Program of the survivor.")
+	c.Flags().StringVar(&survivor, "from", "", "Directory of the survivor's data, which is not changed.")
+	bindMember(c, &member)
+	return c
+}
+
+// bindMember says who is made.
+func bindMember(c *cobra.Command, member *snapshot.Member) {
 	c.Flags().StringVar(&member.Name, "name", "", "Name of the member.")
 	c.Flags().StringVar(&member.PeerURL, "peer-url", "", "URL by which others will find it.")
 	c.Flags().StringVar(&member.Token, "token", "", "Token of the cluster that it will be the first of.")
 	c.Flags().StringVar(&member.DataDirectory, "data-dir", "", "Directory that its data goes to.")
-	return c
 }
