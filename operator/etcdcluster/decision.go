@@ -38,6 +38,7 @@ type decision struct {
 	id      uint64 // of the member that it is about
 	to      uint64 // who leads afterwards
 	pods    int    // how many there are afterwards
+	repair  bool   // whether it begins to replace a member
 	reason  string // for conditions and events
 	why     string
 }
@@ -52,6 +53,7 @@ const (
 	reasonScale        = "Scaling"
 	reasonReplace      = "ReplacingMember"
 	reasonDegraded     = "MemberUnhealthy"
+	reasonRepaired     = "ReplacedLately"
 	reasonRoll         = "RollingPods"
 	reasonNoSpace      = "OutOfSpace"
 	reasonDefragment   = "Defragmenting"

@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // raiseLearner brings a learner to a vote. While there is one, nothing else changes.
@@ -16,21 +17,34 @@ func raiseLearner(o observation) (decision, bool) {
 		case m.ordinal >= o.want:
 			return onMember(stepRemove, m, reasonScale, "it is not asked for any more")
 		case m.started && p.empty:
-			return onMember(stepRemove, m, reasonReplace, "it has lost its volume before it could vote")
+			return repair(o, stepRemove, m, "it has lost its volume before it could vote")
 		case m.started && m.healthy:
 			return onMember(stepPromote, m, reasonScale, "it has what the others have")
 		case !m.started && p.empty && !(p.told && p.toldID == m.id):
 			return onMember(stepStart, m, reasonScale, "it is a learner now")
 		case !m.started && p.broken && !p.empty:
-			return onPod(stepWipe, m.ordinal, reasonReplace, "its volume holds the data of a member that was removed")
+			return repair(o, stepWipe, m, "its volume holds the data of a member that was removed")
 		}
 		return wait(reasonScale, "member %d takes over the data of the others", m.ordinal), true
 	}
 	return undecided, false
 }
 
+// repair begins to replace a member, unless that was done lately: on a disk that fails, or with a process that ends for another reason
+// than its data, it would be done over and over, and each time all data go over the network.
+func repair(o observation, s step, m member, why string) (decision, bool) {
+	if at := o.pod(m.ordinal).notBefore; !at.IsZero() {
+		return wait(reasonRepaired, "member %d was replaced lately, and is not replaced again before %s, though %s: look at its volume, and at "+
+			"its log", m.ordinal, at.UTC().Format(time.RFC3339), why), true
+	}
+	d, ok := onMember(s, m, reasonReplace, why)
+	d.repair = true
+	return d, ok
+}
+
 // replaceLost takes members from the list that cannot come back. Their pods join again as new ones.
 func replaceLost(o observation) (decision, bool) {
+	later := undecided
 	for _, m := range o.voters() {
 		p := o.pod(m.ordinal)
 		why := ""
@@ -48,12 +62,17 @@ func replaceLost(o observation) (decision, bool) {
 			return help(reasonDegraded, "member %d cannot be replaced, for %s and the others would have no majority without it; bring "+
 				"another one back first", m.ordinal, why), true
 		}
-		if m.leader {
+		d, _ := repair(o, stepRemove, m, why)
+		switch {
+		case d.step == stepWait: // another one need not wait for this
+			later = d
+		case m.leader:
 			return moveLeader(o, m, reasonReplace, why)
+		default:
+			return d, true
 		}
-		return onMember(stepRemove, m, reasonReplace, why)
 	}
-	return undecided, false
+	return later, later.step != stepNothing
 }
 
 // fillPods makes members of the pods that are none.

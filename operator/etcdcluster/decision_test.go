@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // cluster returns an observation of a cluster of n members in which all is well, the first leading.
@@ -52,6 +53,11 @@ func fail(ordinals ...int) func(*observation) {
 			o.members[ordinal].healthy, o.members[ordinal].leader = false, false
 		}
 	}
+}
+
+// lately says that a member was replaced, so that it is not again before three o'clock.
+func lately(ordinal int) func(*observation) {
+	return func(o *observation) { o.pods[ordinal].notBefore = time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC) }
 }
 
 // recovering asks for the recovery of the cluster from the second member.
@@ -200,6 +206,13 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 			o.pods[1].broken = true
 		}), stepRestart, 1, ""},
 		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "not that of the others"},
+		{"a member was replaced lately, and has lost its volume again", cluster(3).with(lose(1)).with(lately(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
+		{"a member was replaced lately, and another has lost its volume", cluster(5).with(lose(1, 3)).with(lately(1)), stepRemove, 3, ""},
+		{"the leader was replaced lately, and is corrupt", cluster(3).with(lately(0)).with(func(o *observation) { o.members[0].corrupt = true }),
+			stepWait, 0, "though its data is not that of the others"},
+		{"a learner was added lately, and loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(lately(1)).with(func(o *observation) {
+			o.pods[1].empty = true
+		}), stepWait, 0, "lost its volume before it could vote"},
 		{"the leader is corrupt", cluster(3).with(func(o *observation) { o.members[0].corrupt = true }), stepMoveLeader, 0, ""},
 		{"an alarm is about a member that is gone", cluster(3).with(func(o *observation) { o.goneAlarm = true }), stepDisarm, 0, ""},
 		{"a removed member's pod is empty", cluster(3).with(lose(1)).with(func(o *observation) {

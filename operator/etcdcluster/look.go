@@ -113,7 +113,7 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 	if live == nil || !live.DeletionTimestamp.IsZero() {
 		return pod{}, nil
 	}
-	p := pod{exists: true}
+	p := pod{exists: true, notBefore: s.repairedUntil(live.Name)}
 	if told := live.Annotations[etcdmember.Annotation]; told != "" {
 		p.told = true
 		if start, err := etcdmember.Parse([]byte(told)); err == nil && start.MemberID != "" {

@@ -1,5 +1,7 @@
 package etcdcluster
 
+import "time"
+
 // observation is all that a decision is made from: a cluster as it was asked for, and as it was found.
 type observation struct {
 	want      int  // members asked for
@@ -46,6 +48,8 @@ type pod struct {
 	broken   bool   // its process ends again and again
 	stuck    bool   // its process cannot be started
 	outdated bool   // it is made as something else was asked for
+	// notBefore is when its member may be replaced again. Zero: now.
+	notBefore time.Time
 }
 
 // member is one of those that etcd lists.

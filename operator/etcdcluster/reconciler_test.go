@@ -247,9 +247,22 @@ func TestMembersAreReplacedWhileTheirClusterIsWrittenTo(t *testing.T) {
 			return false
 		})
 	}
-	if ended := r.ready(3); ended.Status.ClusterID != began.Status.ClusterID {
+	ended := r.ready(3)
+	if ended.Status.ClusterID != began.Status.ClusterID {
 		t.Errorf("the cluster was %s and is %s", began.Status.ClusterID, ended.Status.ClusterID)
 	}
+	if len(ended.Status.Repairs) != 2 {
+		t.Errorf("two members were replaced, and of them are remembered %+v", ended.Status.Repairs)
+	}
+	lost := ended.Status.Repairs[1].Member // for the second time
+	r.loseVolume(lost)
+	r.until("a member that is not replaced again", func(c *v1alpha1.EtcdCluster) bool {
+		ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
+		return ready.Reason == reasonRepaired && is(v1alpha1.ConditionAvailable)(c) && is(v1alpha1.ConditionDegraded)(c)
+	})
+	r.rests(2)
+	r.reconciler.Now = func() time.Time { return time.Now().Add(repairInterval) }
+	r.ready(3)
 	w.verify(r)
 }
 

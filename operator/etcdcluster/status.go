@@ -34,6 +34,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 			status.RestoreGeneration++
 		}
 		s.reportRecovery(d)
+		s.reportRepairs(d)
 		if status.ClusterID != "" {
 			status.ClientSecretName, status.Endpoints = ClientSecretName(s.cluster.Name), []string{ClientURL(s.cluster)}
 		}

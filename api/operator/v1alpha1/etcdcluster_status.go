@@ -71,11 +71,25 @@ type EtcdClusterStatus struct {
 	//
 	// +optional
 	LastDefragmentation *metav1.Time `json:"lastDefragmentation,omitempty"`
+	// Repairs are the members that were lately replaced. None of them is replaced again so soon.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=member
+	Repairs []EtcdRepairStatus `json:"repairs,omitempty"`
 	// Operation is the change to the members that is under way. It is written before the first step, and read by an
 	// operator that starts again in the middle.
 	//
 	// +optional
 	Operation *EtcdOperationStatus `json:"operation,omitempty"`
+}
+
+// EtcdRepairStatus is a member that was replaced, because its volume was lost, its data corrupt, or its process ended again and again.
+type EtcdRepairStatus struct {
+	// Member is its name.
+	Member string `json:"member"`
+	// At is when that was done, or begun.
+	At metav1.Time `json:"at"`
 }
 
 // EtcdMemberStatus is what is known of a member.

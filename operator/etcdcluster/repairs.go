@@ -1,0 +1,36 @@
+package etcdcluster
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+)
+
+// repairInterval is how long a member that was replaced is not replaced again.
+const repairInterval = 10 * time.Minute
+
+// repairedUntil returns until when a member is not to be replaced again, or zero.
+func (s *scope) repairedUntil(member string) time.Time {
+	for _, repair := range s.cluster.Status.Repairs {
+		if until := repair.At.Add(repairInterval); repair.Member == member && until.After(s.Now()) {
+			return until
+		}
+	}
+	return time.Time{}
+}
+
+// reportRepairs writes down that a member is about to be replaced, and when that came to its end.
+func (s *scope) reportRepairs(d decision) {
+	status, member := &s.cluster.Status, memberName(s.cluster, d.ordinal)
+	isIt := func(r v1alpha1.EtcdRepairStatus) bool { return r.Member == member }
+	ends := d.step == stepPromote && slices.ContainsFunc(status.Repairs, isIt)
+	status.Repairs = slices.DeleteFunc(status.Repairs, func(r v1alpha1.EtcdRepairStatus) bool {
+		return s.repairedUntil(r.Member).IsZero() || (d.repair || ends) && isIt(r)
+	})
+	if d.repair || ends {
+		status.Repairs = append(status.Repairs, v1alpha1.EtcdRepairStatus{Member: member, At: metav1.NewTime(s.Now()).Rfc3339Copy()})
+	}
+}
