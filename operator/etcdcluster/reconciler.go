@@ -20,7 +20,8 @@ import (
 	"github.com/kcplane/kcp/operator/workload"
 )
 
-// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdbackups,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch
@@ -78,9 +79,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	before := cluster.DeepCopy()
 	s := &scope{Reconciler: r, cluster: cluster}
-	if !cluster.DeletionTimestamp.IsZero() { // the garbage collector removes what belongs to it; volumes stay, or go with the StatefulSet
-		cluster.Status.Phase = v1alpha1.PhaseDeleting
-		return ctrl.Result{}, s.save(ctx, before)
+	if !cluster.DeletionTimestamp.IsZero() {
+		return s.end(ctx, before)
+	}
+	if err := s.hold(ctx, cluster.Spec.DeletionPolicy == v1alpha1.EtcdSnapshot); err != nil {
+		return ctrl.Result{}, err
 	}
 	return s.reconcile(ctx, before)
 }

@@ -34,6 +34,7 @@ type EtcdCluster struct {
 // +kubebuilder:validation:XValidation:rule="has(self.clusterDomain) == has(oldSelf.clusterDomain) && (!has(self.clusterDomain) || self.clusterDomain == oldSelf.clusterDomain)",message="the members know each other by names in this domain: make a new cluster from a snapshot to change it",fieldPath=".clusterDomain"
 // +kubebuilder:validation:XValidation:rule="!has(self.version) || !has(oldSelf.version) || (int(self.version.split('.')[0]) == int(oldSelf.version.split('.')[0]) && int(self.version.split('.')[1]) <= int(oldSelf.version.split('.')[1]) + 1)",message="etcd is upgraded one minor version at a time: go to the next one, wait until the cluster is Ready, and go on",fieldPath=".version"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.storage) || has(self.storage)",message="the storage cannot be taken away: only its size can grow",fieldPath=".storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.deletionPolicy) || self.deletionPolicy != 'Snapshot' || has(self.lastSnapshot)",message="lastSnapshot says where the snapshot goes that the deletionPolicy Snapshot asks for",fieldPath=".lastSnapshot"
 type EtcdClusterSpec struct {
 	// Replicas is the number of members. Unset: 3.
 	//
@@ -109,8 +110,12 @@ type EtcdClusterSpec struct {
 	// DeletionPolicy says what happens to the data when the EtcdCluster is deleted. Unset: Retain.
 	//
 	// +optional
-	// +kubebuilder:validation:Enum=Retain;Delete
+	// +kubebuilder:validation:Enum=Retain;Snapshot;Delete
 	DeletionPolicy EtcdDeletionPolicy `json:"deletionPolicy,omitempty"`
+	// LastSnapshot is where the snapshot goes that the DeletionPolicy Snapshot asks for.
+	//
+	// +optional
+	LastSnapshot *EtcdStoreSpec `json:"lastSnapshot,omitempty"`
 }
 
 // EtcdRestoreSpec names a snapshot, by its store and key, or a survivor.
@@ -155,7 +160,11 @@ type EtcdDeletionPolicy string
 
 // The policies.
 const (
+	// EtcdRetain keeps the volumes.
 	EtcdRetain EtcdDeletionPolicy = "Retain"
+	// EtcdSnapshot takes a snapshot, and deletes the volumes when it is stored. Until then the EtcdCluster stays.
+	EtcdSnapshot EtcdDeletionPolicy = "Snapshot"
+	// EtcdDelete deletes the volumes.
 	EtcdDelete EtcdDeletionPolicy = "Delete"
 )
 

@@ -109,6 +109,7 @@ var refusals = []struct {
 		"spec: {restore: {key: a.db, store: {volume: {claimName: a}}, survivor: {member: etcd-0, clusterID: ab}}}", "the data come from one source"},
 	{"a snapshot in no store", "EtcdCluster", "", "spec: {restore: {key: a.db}}", "the data come from one source"},
 	{"a survivor of no cluster", "EtcdCluster", "", "spec: {restore: {survivor: {member: etcd-0}}}", "Required value"},
+	{"a last snapshot that goes nowhere", "EtcdCluster", "", "spec: {deletionPolicy: Snapshot}", "lastSnapshot says where the snapshot goes"},
 	{"another domain", "EtcdCluster", "spec: {clusterDomain: a.example}", "spec: {clusterDomain: b.example}", "make a new cluster from a snapshot"},
 
 	{"a name that is too long", "EtcdCluster", "", "metadata: {name: a123456789012345678901234567890123456789012345}", "at most 45 lower case letters"},
