@@ -72,7 +72,7 @@ func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
 	if container.Image != "registry.example.com/etcd:v3.7.3" {
 		t.Errorf("it runs %s", container.Image)
 	}
-	for _, arg := range []string{"--endpoint=https://x-2.x-peers.team.svc.cluster.local:2379", "--directory=/store", "--keep=3", "--cluster=x"} {
+	for _, arg := range []string{"--endpoint=https://x-2.x-peers.team.svc.cluster.local:2379", "--directory=/store", "--keep=3", "--cluster=team/x"} {
 		if !slices.Contains(container.Args, arg) {
 			t.Errorf("%s is not among %v", arg, container.Args)
 		}

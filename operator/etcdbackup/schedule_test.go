@@ -62,7 +62,7 @@ func (c *calendar) complete(well bool) {
 		}
 		b.Status.CompletedAt = new(metav1.NewTime(c.now).Rfc3339Copy())
 		if well {
-			b.Status.Snapshot = &v1alpha1.EtcdSnapshotStatus{Key: retention.Key("x", c.now, 1)}
+			b.Status.Snapshot = &v1alpha1.EtcdSnapshotStatus{Key: retention.Key("team/x", c.now, 1)}
 		}
 		if err := c.Status().Update(c.t.Context(), b); err != nil {
 			c.t.Fatal(err)

@@ -22,7 +22,7 @@ var StoreKeys = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
 // SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
 func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member, image string) *batchv1.Job {
-	args := []string{"save", "--cluster=" + cluster.Name,
+	args := []string{"save", "--cluster=" + cluster.Namespace + "/" + cluster.Name,
 		fmt.Sprintf("--endpoint=https://%s:%d", memberHost(cluster, member), ClientPort),
 		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + trustMount + "/" + TrustedClients}
 	for _, keep := range []struct {

@@ -9,8 +9,8 @@ import (
 
 func TestNamesTellWhenSnapshotsWereTaken(t *testing.T) {
 	at := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
-	key := Key("my-etcd", at.In(time.FixedZone("east", 3600)), 42)
-	if got, ok := TimeOf(key); key != "my-etcd/20310506T070809Z-42.db" || !ok || !got.Equal(at) {
+	key := Key("team/my-etcd", at.In(time.FixedZone("east", 3600)), 42)
+	if got, ok := TimeOf(key); key != "team/my-etcd/20310506T070809Z-42.db" || !ok || !got.Equal(at) {
 		t.Errorf("%s is of %s, %t", key, got, ok)
 	}
 	if at, ok := TimeOf("my-etcd/notes.txt"); ok {

@@ -84,14 +84,17 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 			if err := os.WriteFile(notes, []byte("mine"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := store.Put(ctx, "x/notes", notes); err != nil { // no snapshot, and nobody's to delete
-				t.Fatal(err)
+			others := "other/x/20300101T000000Z-1.db"
+			for _, key := range []string{others, "team/x/notes"} { // the one of another cluster of that name, the other no snapshot
+				if err := store.Put(ctx, key, notes); err != nil {
+					t.Fatal(err)
+				}
 			}
 			var keys []string
 			for n := range 4 {
 				at := time.Date(2031, 1, 1, n, 0, 0, 0, time.UTC)
 				clock := func() time.Time { at = at.Add(time.Second); return at }
-				taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "x", retention.Policy{Last: 2}, clock)
+				taken, err := Save(ctx, clientv3.Config{Endpoints: []string{endpoint}}, store, "team/x", retention.Policy{Last: 2}, clock)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -103,8 +106,8 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 					t.Errorf("taken of cluster %s: %+v", identity, taken)
 				}
 			}
-			if stored, err := store.List(ctx, "x/"); err != nil || !slices.Equal(stored, append(slices.Clone(keys[2:]), "x/notes")) {
-				t.Errorf("%v, %v is stored, not the last two of %v", stored, err, keys)
+			if stored, err := store.List(ctx, ""); err != nil || !slices.Equal(stored, slices.Concat([]string{others}, keys[2:], []string{"team/x/notes"})) {
+				t.Errorf("%v, %v is stored, not what is of others and the last two of %v", stored, err, keys)
 			}
 			before, err := client.Put(ctx, "/late", "yes")
 			if err != nil {

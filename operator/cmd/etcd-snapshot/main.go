@@ -97,7 +97,7 @@ func save() *cobra.Command {
 	}}
 	s.bind(c)
 	c.Flags().StringVar(&endpoint, "endpoint", "", "URL of the member.")
-	c.Flags().StringVar(&cluster, "cluster", "", "Name of the cluster, which its keys begin with.")
+	c.Flags().StringVar(&cluster, "cluster", "", "The cluster as namespace/name, which its keys begin with.")
 	c.Flags().IntVar(&keep.Last, "keep", 0, "How many snapshots of the cluster stay in the store. If nothing says how many: all.")
 	c.Flags().IntVar(&keep.Daily, "keep-daily", 0, "Of how many days the last snapshot stays as well.")
 	c.Flags().IntVar(&keep.Weekly, "keep-weekly", 0, "Of how many weeks the last snapshot stays as well.")
