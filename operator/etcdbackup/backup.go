@@ -31,6 +31,7 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdbackupschedules,verbs=get;list;watch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdbackupschedules/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdbackupschedules/finalizers,verbs=update
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 
 // whileWaiting is how soon a cluster is looked at again that no snapshot can be taken of.
@@ -109,7 +110,7 @@ func (r *Reconciler) take(ctx context.Context, backup *v1alpha1.EtcdBackup) erro
 	if !metav1.IsControlledBy(job, backup) {
 		return &apply.TakenError{Kind: "Job", Name: job.Name}
 	}
-	return r.finish(ctx, backup, job)
+	return r.finish(ctx, backup, cluster, job)
 }
 
 func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster) error {
@@ -163,7 +164,7 @@ func source(cluster *v1alpha1.EtcdCluster) string {
 	return member
 }
 
-func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, job *batchv1.Job) error {
+func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, job *batchv1.Job) error {
 	done, failed := etcdcluster.JobState(job)
 	if !done && !failed {
 		trouble, err := etcdcluster.JobTrouble(ctx, r.Client, job)
@@ -178,6 +179,23 @@ func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, jo
 		backup.Status.CompletedAt = new(metav1.NewTime(r.Now()).Rfc3339Copy())
 		return conditions.Stall("SnapshotFailed", "Job %s: %s", job.Name, message)
 	}
+	if err := r.attribute(ctx, taken, cluster); err != nil {
+		return err
+	}
 	backup.Status.Snapshot, backup.Status.CompletedAt = taken, new(metav1.NewTime(r.Now()).Rfc3339Copy())
 	return nil
+}
+
+// attribute tells whose data a snapshot has, if the cluster is that of a RootShard.
+func (r *Reconciler) attribute(ctx context.Context, taken *v1alpha1.EtcdSnapshotStatus, cluster *v1alpha1.EtcdCluster) error {
+	owner := metav1.GetControllerOf(cluster)
+	if owner == nil || owner.Kind != "RootShard" {
+		return nil
+	}
+	rs := &v1alpha1.RootShard{}
+	err := r.Get(ctx, client.ObjectKey{Namespace: cluster.Namespace, Name: owner.Name}, rs)
+	if err == nil && rs.UID == owner.UID {
+		taken.KCPVersion, taken.KeyPrefix = rs.Status.Version, rs.Spec.Etcd.Prefix
+	}
+	return client.IgnoreNotFound(err)
 }

@@ -88,6 +88,20 @@ func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
 	c.WritesNothing(t, func() { take(t, c) })
 }
 
+func TestASnapshotTellsWhoseDataItHas(t *testing.T) {
+	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}}
+	rs.Spec.Etcd.Prefix, rs.Status.Version = "/kcp", "1.2.3"
+	cluster := etcd(true)
+	cluster.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "RootShard", Name: "kcp",
+		UID: "uid-kcp", Controller: new(true)}}
+	c := operatortest.New(cluster, backup(), rs)
+	take(t, c)
+	end(t, c, batchv1.JobComplete, 0, `{"key":"team/x/1.db","revision":42,"size":4096}`)
+	if s := take(t, c).Status.Snapshot; s == nil || s.KCPVersion != "1.2.3" || s.KeyPrefix != "/kcp" {
+		t.Errorf("it is of %+v", s)
+	}
+}
+
 func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
 	c := operatortest.New(etcd(true), backup())
 	take(t, c)

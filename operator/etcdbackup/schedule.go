@@ -83,6 +83,14 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 	if due.After(now) {
 		return due.Sub(now), last
 	}
+	if deadline := schedule.Spec.StartingDeadlineSeconds; deadline != nil {
+		due = lastBefore(times, due, now)
+		if limit := time.Duration(*deadline) * time.Second; now.Sub(due) > limit {
+			schedule.Status.LastScheduled = new(metav1.NewTime(due).Rfc3339Copy())
+			return times.Next(now).Sub(now), conditions.Wait("DeadlinePassed", "the snapshot of %s could not be begun within %s, and is given up",
+				due.UTC().Format(time.RFC3339), limit)
+		}
+	}
 	if len(backups) > 0 && backups[len(backups)-1].Status.CompletedAt == nil {
 		return whileWaiting, conditions.Wait("TakingSnapshot", "EtcdBackup %s goes on: the next one waits for it", backups[len(backups)-1].Name)
 	}
@@ -99,6 +107,14 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 	}
 	schedule.Status.LastScheduled = new(metav1.NewTime(now).Rfc3339Copy())
 	return times.Next(now).Sub(now), last
+}
+
+// lastBefore returns the last time of a schedule up to now, of which one is known.
+func lastBefore(times cron.Schedule, known, now time.Time) time.Time {
+	for next := times.Next(known); !next.After(now); next = times.Next(next) {
+		known = next
+	}
+	return known
 }
 
 func keepLast(schedule *v1alpha1.EtcdBackupSchedule) int32 {

@@ -141,6 +141,23 @@ func TestNoSnapshotIsBegunThatWouldFail(t *testing.T) {
 	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member can give a snapshot")
 }
 
+func TestASnapshotThatWouldBeTooLateIsGivenUp(t *testing.T) {
+	c := newCalendar(t, false, func(s *v1alpha1.EtcdBackupScheduleSpec) { s.StartingDeadlineSeconds = new(int64(600)) })
+	c.at(three.Add(10 * time.Minute))
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member can give a snapshot")
+	c.at(three.Add(11 * time.Minute))
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "the snapshot of 2031-05-07T03:00:00Z could not be begun within 10m0s")
+	cluster := operatortest.Read(t, c.Cluster, "x", &v1alpha1.EtcdCluster{})
+	cluster.Status = etcd(true).Status
+	c.MustUpdateStatus(t, cluster)
+	if n := len(c.at(three.Add(12 * time.Minute))); n != 0 {
+		t.Errorf("%d snapshots though they are too late", n)
+	}
+	if n := len(c.at(three.Add(48*time.Hour + time.Minute))); n != 1 { // a day was missed, and this one is in time
+		t.Errorf("%d snapshots at the next time that is not missed", n)
+	}
+}
+
 func TestSchedulesHaveTimeZonesAndCanBeSuspended(t *testing.T) {
 	c := newCalendar(t, true, func(s *v1alpha1.EtcdBackupScheduleSpec) { s.TimeZone = "Asia/Tokyo" })
 	if n := len(c.at(time.Date(2031, 5, 6, 18, 0, 1, 0, time.UTC))); n != 1 {

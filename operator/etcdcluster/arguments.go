@@ -12,6 +12,7 @@ import (
 const (
 	defaultReplicas      = 3
 	defaultQuota         = 2 << 30
+	largeQuota           = 8 << 30 // up to which etcd is tried
 	defaultVolume        = "8Gi"
 	defaultSnapshotCount = 10000
 	// What Kubernetes' API servers accept of a client is smaller.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,10 @@ import (
 // report writes the status. Without a sight, what was known of the members stays, and blocked says why there is none.
 func (s *scope) report(seen *sight, d decision, blocked error) {
 	status := &s.cluster.Status
+	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
+		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check", "spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
+			"is made for: members are slow to start, to replace and to defragment", size)
+	}
 	status.ObservedGeneration = s.cluster.Generation
 	if _, err := statefulSet(s.cluster, members{}); err != nil && blocked == nil {
 		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())

@@ -144,6 +144,14 @@ type EtcdSnapshotStatus struct {
 	//
 	// +optional
 	EtcdVersion string `json:"etcdVersion,omitempty"`
+	// KCPVersion is the version of the kcp whose data this is, if the etcd is that of a RootShard, and its image tells.
+	//
+	// +optional
+	KCPVersion string `json:"kcpVersion,omitempty"`
+	// KeyPrefix is the prefix of that kcp's keys. Unset: the component's own.
+	//
+	// +optional
+	KeyPrefix string `json:"keyPrefix,omitempty"`
 	// Duration is how long it took to take, to verify and to store it.
 	//
 	// +optional

@@ -41,6 +41,12 @@ type EtcdBackupScheduleSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
+	// StartingDeadlineSeconds is how late a snapshot may be begun, if it could not be when it was time. Later than that, it is given up, and
+	// the next time waited for. Unset: however late.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
 	// Suspend takes no snapshots for the time being.
 	//
 	// +optional

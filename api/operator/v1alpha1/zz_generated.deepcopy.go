@@ -655,6 +655,11 @@ func (in *EtcdBackupScheduleList) DeepCopyObject() runtime.Object {
 func (in *EtcdBackupScheduleSpec) DeepCopyInto(out *EtcdBackupScheduleSpec) {
 	*out = *in
 	in.Store.DeepCopyInto(&out.Store)
+	if in.StartingDeadlineSeconds != nil {
+		in, out := &in.StartingDeadlineSeconds, &out.StartingDeadlineSeconds
+		*out = new(int64)
+		**out = **in
+	}
 	if in.KeepLast != nil {
 		in, out := &in.KeepLast, &out.KeepLast
 		*out = new(int32)
