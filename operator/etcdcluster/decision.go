@@ -160,15 +160,15 @@ func keepQuorum(o observation) (decision, bool) {
 		return scalePods(need, reasonQuorumLost, "the pods of the members are gone; their volumes are taken up again")
 	}
 	lost := 0
-	for ordinal := range o.recorded {
+	for _, ordinal := range o.voted {
 		if o.pod(ordinal).empty {
 			lost++
 		}
 	}
-	if left := o.recorded - lost; lost > 0 && left <= o.recorded/2 {
+	if left := len(o.voted) - lost; lost > 0 && left <= len(o.voted)/2 {
 		return help(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is touched. Bring the "+
 			"volumes back, name a member that is left in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the volumes that "+
-			"are left stay as they are", lost, o.recorded), true
+			"are left stay as they are", lost, len(o.voted)), true
 	}
 	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is touched. Look why the pods are not ready: "+
 		"once a majority runs again, the cluster goes on by itself"), true

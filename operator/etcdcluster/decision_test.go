@@ -11,7 +11,7 @@ func cluster(n int) observation {
 	o := observation{want: n, known: true, recorded: n, volumes: n, quorum: true, quota: 2 << 30,
 		defrag: defragmentation{due: true, threshold: 0.5}}
 	for ordinal := range n {
-		o.pods = append(o.pods, pod{exists: true})
+		o.pods, o.voted = append(o.pods, pod{exists: true}), append(o.voted, ordinal)
 		o.members = append(o.members, member{id: uint64(100 + ordinal), ordinal: ordinal, started: true, healthy: true, leader: ordinal == 0})
 	}
 	return o
@@ -128,6 +128,9 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"no majority answers", cluster(3).with(noQuorum), stepWait, 0, "nothing is touched"},
 		{"one volume is lost and nobody answers", cluster(3).with(lose(1)).with(noQuorum), stepWait, 0, "nothing is touched"},
 		{"two of three volumes are lost", cluster(3).with(lose(1, 2)).with(noQuorum), stepHelp, 0, "2 of 3 members have lost"},
+		{"the only voter is another one than the first, and restarts", cluster(3).with(lose(0, 2)).with(noQuorum).with(func(o *observation) {
+			o.voted, o.recorded = []int{1}, 2
+		}), stepWait, 0, "nothing is touched"},
 		{"the only volume is lost", cluster(1).with(lose(0)).with(noQuorum), stepHelp, 0, "restore a snapshot"},
 		{"the only member restarts while a pod is added", cluster(1).with(join(nil)).with(noQuorum), stepWait, 0, "nothing is touched"},
 		{"no majority, and other sizes are asked for", cluster(3).with(noQuorum).asked(1), stepWait, 0, "nothing is touched"},

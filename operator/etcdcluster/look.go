@@ -47,7 +47,7 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 	seen.known = s.cluster.Status.ClusterID != ""
 	for _, m := range s.cluster.Status.Members {
 		if ordinal := ordinalOf(s.cluster, m.Name); !m.IsLearner {
-			seen.recorded = max(seen.recorded, ordinal+1)
+			seen.recorded, seen.voted = max(seen.recorded, ordinal+1), append(seen.voted, ordinal)
 		}
 	}
 	if err := s.lookAtObjects(ctx, seen); err != nil {

@@ -4,13 +4,14 @@ import "time"
 
 // observation is all that a decision is made from: a cluster as it was asked for, and as it was found.
 type observation struct {
-	want      int  // members asked for
-	paused    bool // somebody wants no hands on it
-	known     bool // a cluster was started once, and its identity written down
-	recorded  int  // pods that the voters which were last seen need
-	volumes   int  // pods that the volumes which exist belong to
-	upgrading bool // pods are outdated because another version was asked for
-	changing  bool // nobody knows yet which pods are outdated, since something else was asked for
+	want      int   // members asked for
+	paused    bool  // somebody wants no hands on it
+	known     bool  // a cluster was started once, and its identity written down
+	recorded  int   // pods that the voters which were last seen need
+	voted     []int // these voters, by their pods
+	volumes   int   // pods that the volumes which exist belong to
+	upgrading bool  // pods are outdated because another version was asked for
+	changing  bool  // nobody knows yet which pods are outdated, since something else was asked for
 
 	restore        restoration
 	restoreMessage string

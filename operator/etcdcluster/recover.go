@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,10 +26,10 @@ const (
 	recoverAsked    recovery = "Asked"    // nothing was done yet
 	recoverStopping recovery = "Stopping" // pods are to be stopped
 	recoverStopped  recovery = "Stopped"  // the last of them that matters ends
-	recoverNeeded   recovery = "Needed"   // the Job is to be made
-	recoverRunning  recovery = "Running"  // the Job works
-	recoverFailed   recovery = "Failed"
-	recoverCopied   recovery = "Copied"   // the data are there, and nobody runs on them yet
+	recoverNeeded   recovery = jobNeeded
+	recoverRunning  recovery = jobRunning
+	recoverFailed   recovery = jobFailed
+	recoverCopied   recovery = jobDone
 	recoverStarting recovery = "Starting" // the members run on them
 )
 
@@ -158,23 +157,8 @@ func (s *scope) lookAtCopy(ctx context.Context, seen *sight, under *v1alpha1.Etc
 	if seen.recovery != recoverNeeded {
 		return nil
 	}
-	job := &batchv1.Job{}
-	err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: rescueJobName(under)}, job)
-	if apierrors.IsNotFound(err) {
-		return nil
-	} else if err != nil {
-		return err
-	}
-	switch done, failed := JobState(job); {
-	case done:
-		seen.recovery = recoverCopied
-	case failed:
-		seen.recovery = recoverFailed
-		seen.recoveryMessage, err = JobMessage(ctx, s.Client, job)
-	default:
-		seen.recovery = recoverRunning
-		seen.recoveryMessage, err = JobTrouble(ctx, s.Client, job)
-	}
+	how, message, err := s.lookAtJob(ctx, rescueJobName(under))
+	seen.recovery, seen.recoveryMessage = recovery(how), message
 	return err
 }
 

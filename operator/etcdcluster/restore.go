@@ -17,12 +17,12 @@ import (
 type restoration string
 
 const (
-	restoreNone    restoration = ""        // none was asked for, or it is long done
-	restoreTaken   restoration = "Taken"   // volumes exist that it would overwrite
-	restoreNeeded  restoration = "Needed"  // nothing was done yet
-	restoreRunning restoration = "Running" // the Job works
-	restoreFailed  restoration = "Failed"
-	restoreDone    restoration = "Done" // the data is there, and nobody runs on it yet
+	restoreNone    restoration = ""      // none was asked for, or it is long done
+	restoreTaken   restoration = "Taken" // volumes exist that it would overwrite
+	restoreNeeded  restoration = jobNeeded
+	restoreRunning restoration = jobRunning
+	restoreFailed  restoration = jobFailed
+	restoreDone    restoration = jobDone
 )
 
 // restoreFirst sees to it that a cluster which is to begin with a snapshot does not begin without.
@@ -57,26 +57,36 @@ func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []cor
 			return nil
 		}
 	}
+	how, message, err := s.lookAtJob(ctx, restoreJobName(s.cluster))
+	seen.restore, seen.restoreMessage = restoration(how), message
+	return err
+}
+
+// How far a Job is that makes the data of a member.
+const (
+	jobNeeded  = "Needed" // nothing was done yet
+	jobRunning = "Running"
+	jobFailed  = "Failed"
+	jobDone    = "Done" // the data is there, and nobody runs on it yet
+)
+
+// lookAtJob finds out how far a Job is, and what it has to tell.
+func (s *scope) lookAtJob(ctx context.Context, name string) (how, message string, err error) {
 	job := &batchv1.Job{}
-	err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: restoreJobName(s.cluster)}, job)
-	if apierrors.IsNotFound(err) {
-		seen.restore = restoreNeeded
-		return nil
-	}
+	err = s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, job)
 	if err != nil {
-		return err
+		return jobNeeded, "", client.IgnoreNotFound(err)
 	}
 	switch done, failed := JobState(job); {
 	case done:
-		seen.restore = restoreDone
+		return jobDone, "", nil
 	case failed:
-		seen.restore = restoreFailed
-		seen.restoreMessage, err = JobMessage(ctx, s.Client, job)
+		message, err = JobMessage(ctx, s.Client, job)
+		return jobFailed, message, err
 	default:
-		seen.restore = restoreRunning
-		seen.restoreMessage, err = JobTrouble(ctx, s.Client, job)
+		message, err = JobTrouble(ctx, s.Client, job)
+		return jobRunning, message, err
 	}
-	return err
 }
 
 // JobState tells whether a Job has succeeded, and whether it has failed for good.
