@@ -81,8 +81,8 @@ func (s *scope) takeLeave(ctx context.Context) error {
 		return s.hold(ctx, false)
 	}
 	err := s.saveLast(ctx)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // the volumes go with it
-		return s.hold(ctx, false)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return s.goWithNamespace(ctx)
 	} else if err != nil {
 		return err
 	}
@@ -97,6 +97,18 @@ func (s *scope) takeLeave(ctx context.Context) error {
 		}
 	}
 	return s.hold(ctx, false)
+}
+
+// goWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job and
+// no event. The event is about the Namespace, and is kept in the one called default.
+func (s *scope) goWithNamespace(ctx context.Context) error {
+	if err := s.hold(ctx, false); err != nil {
+		return err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
+	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete", "EtcdCluster %s goes without the last snapshot that its "+
+		"deletionPolicy asks for: none can be taken in a namespace that is deleted", s.cluster.Name)
+	return nil
 }
 
 // saveLast returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and tells its key.

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -129,6 +130,15 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 			}
 			if err := Restore(ctx, store, keys[3], member); err == nil || !strings.Contains(err.Error(), "nothing is restored over data") {
 				t.Errorf("restored over data: %v", err)
+			}
+
+			earlier, file := "x/"+path.Base(keys[3]), filepath.Join(t.TempDir(), "snapshot.db") // a key without a namespace
+			if err := errors.Join(store.Get(ctx, keys[3], file), store.Put(ctx, earlier, file)); err != nil {
+				t.Fatal(err)
+			}
+			member.DataDirectory = filepath.Join(t.TempDir(), "data")
+			if err := Restore(ctx, store, earlier, member); err != nil {
+				t.Error(err)
 			}
 		})
 	}

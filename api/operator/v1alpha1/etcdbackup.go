@@ -130,7 +130,7 @@ type EtcdBackupStatus struct {
 
 // EtcdSnapshotStatus is a snapshot in a store.
 type EtcdSnapshotStatus struct {
-	// Key by which the store has it.
+	// Key by which the store has it, below the prefix of a bucket: that is what spec.restore.key of an EtcdCluster is to be.
 	Key string `json:"key"`
 	// Revision of the data.
 	Revision int64 `json:"revision"`

@@ -126,7 +126,7 @@ type EtcdRestoreSpec struct {
 	//
 	// +optional
 	Store *EtcdStoreSpec `json:"store,omitempty"`
-	// Key by which the store has it: that in the status of the EtcdBackup.
+	// Key by which the store has it: status.snapshot.key of the EtcdBackup, as it is. Nothing is put before it but the prefix of a bucket.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1

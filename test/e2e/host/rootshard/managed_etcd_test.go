@@ -158,7 +158,7 @@ func (n *installed) restored(t *testing.T) {
 	}
 	n.Apply(t, snapshots)
 	key := n.follow(t, "One now", 0)
-	replace := []string{"kcp-etcd/20310506T020000Z-4711.db", key}
+	replace := []string{"default/kcp-etcd/20310506T020000Z-4711.db", key} // as the status shows it
 	n.follow(t, "Verify", 0, replace...)
 
 	begun := time.Now()
