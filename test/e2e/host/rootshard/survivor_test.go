@@ -17,13 +17,7 @@ import (
 	"github.com/kcplane/kcp/operator/etcdcluster"
 )
 
-const survivors = `
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: snapshots}
-spec:
-  accessModes: [ReadWriteOnce]
-  resources: {requests: {storage: 64Mi}}
+const survivors = snapshots + `
 ---
 apiVersion: operator.kcp.io/v1alpha1
 kind: EtcdCluster
