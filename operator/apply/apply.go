@@ -48,7 +48,8 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s exists and %s: delete it, or choose another name", e.Kind, e.Name, by)
 }
 
-// All makes objects what they are to be, in this order. The owner, of the same namespace, controls them from then on.
+// All makes objects what they are to be, in this order. The owner, of the same namespace, controls them from then on. One that has a UID
+// is the one that exists: if it does no more, an error says so, and nothing is made.
 func All(ctx context.Context, c client.Client, owner client.Object, objects ...client.Object) error {
 	for _, object := range objects {
 		if err := one(ctx, c, owner, object); err != nil {
@@ -160,9 +161,14 @@ func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured
 	if err := controllerutil.SetControllerReference(owner, want, scheme); err != nil {
 		return nil, err
 	}
+	uid := want.GetUID()
+	unstructured.RemoveNestedField(want.Object, "metadata", "uid")
 	encoded, err := json.Marshal(want.Object)
 	if err != nil {
 		return nil, err
+	}
+	if uid != "" {
+		want.SetUID(uid)
 	}
 	sum := sha256.Sum256(encoded)
 	annotations := want.GetAnnotations()

@@ -41,6 +41,7 @@ func (s *scope) applyTrust(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	trusted.UID = held.UID // one that is deleted meanwhile is not made again with what it held
 	s.trusted, s.rotation.former = trusted.Data[TrustedClients], former
 	sum := sha256.New()
 	sum.Write(trusted.Data[TrustedClients])

@@ -41,11 +41,11 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	if err != nil {
 		return nil, err
 	}
-	held, err := s.kept(ctx, bundle)
+	held, err := s.secret(ctx, bundle)
 	if err != nil {
 		return nil, err
 	}
-	all, former := pki.Trusted(authority[corev1.TLSCertKey], held[ownAuthorities])
+	all, former := pki.Trusted(authority[corev1.TLSCertKey], held.Data[ownAuthorities])
 	named, err := s.named(ctx, field, further)
 	if err != nil {
 		return nil, err
@@ -58,6 +58,7 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	}
 	secret := access.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
 	secret.Data[ownAuthorities] = all
+	secret.UID = held.UID // one that is deleted meanwhile is not made again with what it held
 	return secret, nil
 }
 
@@ -90,11 +91,11 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 		return err
 	}
 	name := s.shard.ServiceAccountKeys()
-	held, err := s.kept(ctx, name)
+	held, err := s.secret(ctx, name)
 	if err != nil {
 		return err
 	}
-	accepted, former := pki.Trusted(issued[corev1.TLSCertKey], held[corev1.TLSCertKey])
+	accepted, former := pki.Trusted(issued[corev1.TLSCertKey], held.Data[corev1.TLSCertKey])
 	keys := map[string][]byte{corev1.TLSCertKey: accepted, corev1.TLSPrivateKeyKey: issued[corev1.TLSPrivateKeyKey]}
 	if former > 0 {
 		s.rotation.kept = append(s.rotation.kept, name)
@@ -103,7 +104,7 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	input := func(signs []byte) string {
 		return hash(map[string][]byte{"accepted": pki.Keys(accepted), "signs": signs}, []string{"accepted", "signs"})
 	}
-	if signs := held[corev1.TLSPrivateKeyKey]; former > 0 && len(signs) > 0 && !bytes.Equal(signs, issued[corev1.TLSPrivateKeyKey]) {
+	if signs := held.Data[corev1.TLSPrivateKeyKey]; former > 0 && len(signs) > 0 && !bytes.Equal(signs, issued[corev1.TLSPrivateKeyKey]) {
 		rolledOut, err := s.rolledOut(ctx, shard.ServiceAccountInput, input(signs))
 		if err != nil {
 			return err
@@ -114,7 +115,7 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	}
 	s.shard.Inputs[shard.ServiceAccountInput] = input(keys[corev1.TLSPrivateKeyKey])
 	return apply.All(ctx, s.Client, s.rs, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, UID: held.UID, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
 	})
 }
 
@@ -152,9 +153,15 @@ func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) er
 
 // kept returns what a Secret holds, or nothing if there is none.
 func (s *scope) kept(ctx context.Context, name string) (map[string][]byte, error) {
+	secret, err := s.secret(ctx, name)
+	return secret.Data, err
+}
+
+// secret returns a Secret, or an empty one if there is none.
+func (s *scope) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret)
-	return secret.Data, client.IgnoreNotFound(err)
+	return secret, client.IgnoreNotFound(err)
 }
 
 // reportRotation tells how far it is, and what somebody has to do next.
