@@ -4,7 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
 	"testing"
+	"time"
 )
 
 // NewKey returns a key for certificates.
@@ -15,4 +20,28 @@ func NewKey(t testing.TB) *ecdsa.PrivateKey {
 		t.Fatal(err)
 	}
 	return key
+}
+
+// Certificate returns a certificate of a key, signed by another, in PEM.
+func Certificate(t testing.TB, name string, key *ecdsa.PrivateKey, by *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	template := func(name string) *x509.Certificate {
+		return &x509.Certificate{
+			SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		}
+	}
+	self, err := x509.CreateCertificate(rand.Reader, template("by"), template("by"), by.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := x509.ParseCertificate(self)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template(name), parent, key.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }

@@ -40,9 +40,6 @@ var dependencies = []string{
 // again is when something is looked at again that no watch tells of.
 const again = 30 * time.Second
 
-// whileRenewing is how soon to look whether certificates are renewed.
-const whileRenewing = 5 * time.Second
-
 // Reconciler of RootShards.
 type Reconciler struct {
 	client.Client
@@ -90,11 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
 		return ctrl.Result{}, err
 	}
-	after := conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)
-	if len(s.rotation.renew) > 0 { // not every certificate is watched
-		after = conditions.Earliest(after, whileRenewing)
-	}
-	return ctrl.Result{RequeueAfter: after}, s.report.Err()
+	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
 }
 
 // reconcile takes the steps. Pods are left as they are until all that they need is there.

@@ -27,11 +27,15 @@ const (
 	secretsIndex    = "secrets"
 	configMapsIndex = "configMaps"
 	issuersIndex    = "issuers"
+	// authoritiesIndex has the Issuers whose former authorities are trusted until all that they have signed is renewed.
+	authoritiesIndex = "authorities"
 )
 
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, configMapsIndex: configMapsOf, issuersIndex: issuersOf}
+	indices := map[string]client.IndexerFunc{
+		secretsIndex: secretsOf, configMapsIndex: configMapsOf, issuersIndex: issuersOf, authoritiesIndex: authoritiesOf,
+	}
 	if err := index.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
 		return err
 	}
@@ -43,6 +47,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).
 		Owns(&policyv1.PodDisruptionBudget{}).Owns(&networkingv1.NetworkPolicy{}).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.referring(issuersIndex))).
+		Watches(&certmanager.Certificate{}, handler.EnqueueRequestsFromMapFunc(r.ofCertificate)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
@@ -89,6 +94,17 @@ func issuersOf(object client.Object) []string {
 		refs = append(refs, pki.IssuerOf(&template))
 	}
 	return pki.IssuerNames(refs...)
+}
+
+func authoritiesOf(object client.Object) []string {
+	s := shard.Root(object.(*v1alpha1.RootShard))
+	return []string{s.ServerCA(), s.ClientCA()}
+}
+
+// ofCertificate finds the RootShard whose authority signs a certificate, which may be another object's: that of a Kubeconfig.
+func (r *Reconciler) ofCertificate(ctx context.Context, object client.Object) []reconcile.Request {
+	issuer := object.(*certmanager.Certificate).Spec.IssuerRef.Name
+	return index.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), authoritiesIndex, issuer)
 }
 
 // referring finds the RootShards that refer to an object, and the one that a Secret was made for.

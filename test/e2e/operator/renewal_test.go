@@ -2,9 +2,13 @@ package operator
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"errors"
 	"fmt"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -56,4 +60,37 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 			return nil
 		})
 	}
+}
+
+// The certificate of a Kubeconfig is not the RootShard's own, and yet it is what the rotation of its authority waits for.
+func TestTheEndOfARotationIsNoticedWhenTheLastCertificateIsRenewed(t *testing.T) {
+	start(t, asOperator())
+	admin := cluster(t, host)
+	rs, k := shard("rotating"), accessTo("rotating", "rotating")
+	admin.MustCreate(t, rs, k)
+	rotating := func(reason string) {
+		t.Helper()
+		kcptest.Eventually(t, reason, func(context.Context) error {
+			admin.Issue(t)
+			return says(operatortest.Read(t, admin, "rotating", rs).Status.Conditions, "Rotating", metav1.ConditionTrue, reason)
+		})
+	}
+	kcptest.Eventually(t, "pods are asked for", func(context.Context) error {
+		admin.Issue(t)
+		return errors.Join(admin.Get(t.Context(), operatortest.Key("rotating-kcp"), &appsv1.StatefulSet{}),
+			says(operatortest.Read(t, admin, "rotating", k).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "Met"))
+	})
+	former, authority, leaf := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
+	issue := func(secret string, key, by *ecdsa.PrivateKey) {
+		t.Helper()
+		change(t, admin, secret, &corev1.Secret{}, func(s *corev1.Secret) { s.Data["tls.crt"] = operatortest.Certificate(t, secret, key, by) })
+	}
+	issue("kubeconfig-cert-rotating", leaf, former)
+	issue("rotating-client-ca", authority, authority)
+	rotating(v1alpha1.RotatingRenewable)
+	issue("kubeconfig-cert-rotating", leaf, authority)
+	certificate := operatortest.Read(t, admin, "kubeconfig-cert-rotating", &certmanager.Certificate{})
+	certificate.Status.Revision = new(2)
+	admin.MustUpdateStatus(t, certificate)
+	rotating(v1alpha1.RotatingRenewed)
 }
