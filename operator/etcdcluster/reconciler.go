@@ -67,6 +67,8 @@ type scope struct {
 	rotation    rotation
 	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
 	certificatesErr error
+	// after is when a certificate should have been renewed.
+	after time.Duration
 	// complaint is what somebody has to change, though the members are looked after meanwhile.
 	complaint error
 }
@@ -100,7 +102,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		if err := s.save(ctx, before); err != nil {
 			return ctrl.Result{}, err
 		}
-		return ctrl.Result{}, retriable(blocked)
+		return ctrl.Result{RequeueAfter: s.after}, retriable(blocked)
 	}
 	seen, err := s.look(ctx)
 	if err != nil {
@@ -147,7 +149,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 			return ctrl.Result{}, err
 		}
 	}
-	return ctrl.Result{RequeueAfter: pause(d)}, nil
+	return ctrl.Result{RequeueAfter: conditions.Earliest(pause(d), s.after)}, nil
 }
 
 func pause(d decision) time.Duration {
@@ -172,6 +174,7 @@ func (s *scope) prepare(ctx context.Context) error {
 	if err := s.applyOptional(ctx); err != nil {
 		return err
 	}
+	var issued []*certmanager.Certificate
 	for _, object := range objects {
 		wanted, ok := object.(*certmanager.Certificate)
 		if !ok {
@@ -182,7 +185,9 @@ func (s *scope) prepare(ctx context.Context) error {
 			return err
 		}
 		s.certificatesErr = cmp.Or(s.certificatesErr, pki.Issued(wanted.Name, live))
+		issued = append(issued, live)
 	}
+	s.after = conditions.Expiring(&s.cluster.Status.Conditions, s.cluster.Generation, issued)
 	if err := s.readSecret(ctx); err != nil {
 		return err
 	}

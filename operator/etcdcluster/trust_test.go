@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -153,4 +154,30 @@ func TestAnotherAuthorityTakesOverWhileBothAreTrusted(t *testing.T) {
 	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, TrustSecretName("x"), &corev1.Secret{})))
 	rotating(metav1.ConditionFalse, "No")
 	letIn("in the end", false, true)
+}
+
+// Members go on with certificates that end soon, so that nothing else tells of them.
+func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
+	const day = 24 * time.Hour
+	r := newRig(t, 1)
+	if c := apimeta.FindStatusCondition(r.ready(1).Status.Conditions, v1alpha1.ConditionCertificatesExpiring); c == nil || c.Status != metav1.ConditionFalse {
+		t.Errorf("in the beginning, %+v", c)
+	}
+	lasts := func(from, to time.Duration) {
+		t.Helper()
+		c := operatortest.Read(t, r.Cluster, peerName("x"), &certmanager.Certificate{})
+		c.Status.NotBefore, c.Status.NotAfter = new(metav1.NewTime(time.Now().Add(from))), new(metav1.NewTime(time.Now().Add(to)))
+		r.MustUpdateStatus(t, c)
+	}
+	lasts(-280*day, 85*day)
+	late := r.until("a warning", is(v1alpha1.ConditionCertificatesExpiring))
+	if c := apimeta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionCertificatesExpiring); !strings.Contains(c.Message, "Certificates: x-peer ends 20") {
+		t.Errorf("it is said that %s", c.Message)
+	}
+	if !is(v1alpha1.ConditionReady)(late) {
+		t.Error("it is not Ready")
+	}
+	r.rests(3)
+	lasts(0, 365*day)
+	r.until("the end of the warning", func(c *v1alpha1.EtcdCluster) bool { return !is(v1alpha1.ConditionCertificatesExpiring)(c) })
 }

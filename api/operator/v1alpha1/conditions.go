@@ -41,7 +41,7 @@ const (
 	ConditionReferenceValid = "ReferenceValid"
 )
 
-// Types of conditions of EtcdClusters, besides Available and CertificatesReady.
+// Types of conditions of EtcdClusters, besides Available, CertificatesReady and CertificatesExpiring.
 const (
 	// ConditionProgressing is True while members are added, removed, replaced or upgraded.
 	ConditionProgressing = "Progressing"
