@@ -230,7 +230,7 @@ func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulS
 	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
 		pods = max(pods, m.ordinal+1)
 	}
-	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities}
+	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}

@@ -33,6 +33,8 @@ type members struct {
 	image string
 	// authorities is a hash of whom the members trust, which they read when they start only.
 	authorities string
+	// sharing allows members to share a node although there are others.
+	sharing bool
 	// size of the volumes that were made so far. Nil for those that the spec asks for.
 	size *resource.Quantity
 }
@@ -93,6 +95,9 @@ func claim(cluster *v1alpha1.EtcdCluster, size *resource.Quantity) corev1.Persis
 
 func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
 	spec := restricted(cluster, container(cluster, m))
+	if !m.sharing {
+		keepApart(&spec)
+	}
 	spec.Volumes = []corev1.Volume{
 		secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
 		secretVolume("trust", TrustSecretName(cluster.Name)),
