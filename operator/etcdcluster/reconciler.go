@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/status,verbs=get;patch
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters/finalizers,verbs=update
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
@@ -101,6 +103,9 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		s.report(nil, decision{}, blocked)
 		if err := s.save(ctx, before); err != nil {
 			return ctrl.Result{}, err
+		}
+		if unwatched := (*conditions.Blocked)(nil); errors.As(blocked, &unwatched) {
+			s.after = conditions.Earliest(s.after, unwatched.After)
 		}
 		return ctrl.Result{RequeueAfter: s.after}, retriable(blocked)
 	}
@@ -184,7 +189,9 @@ func (s *scope) prepare(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		s.certificatesErr = cmp.Or(s.certificatesErr, pki.Issued(wanted.Name, live))
+		if err := pki.Issued(wanted.Name, live); err != nil {
+			s.certificatesErr = cmp.Or(s.certificatesErr, s.checkIssuer(ctx, wanted), err)
+		}
 		issued = append(issued, live)
 	}
 	s.after = conditions.Expiring(&s.cluster.Status.Conditions, s.cluster.Generation, issued)
@@ -192,6 +199,15 @@ func (s *scope) prepare(ctx context.Context) error {
 		return err
 	}
 	return s.applyTrust(ctx)
+}
+
+// checkIssuer looks for the issuer that the spec names, if that is who is to issue a certificate.
+func (s *scope) checkIssuer(ctx context.Context, wanted *certmanager.Certificate) error {
+	tls := s.cluster.Spec.TLS
+	if tls == nil || tls.IssuerRef == nil || wanted.Spec.IssuerRef != pki.Issuer(*tls.IssuerRef) {
+		return nil
+	}
+	return pki.CheckIssuer(ctx, s.Client, s.cluster.Namespace, "spec.tls.issuerRef", wanted.Spec.IssuerRef)
 }
 
 // applyOptional makes or removes what a spec can do without.

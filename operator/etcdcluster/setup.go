@@ -17,7 +17,12 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/index"
+	"github.com/kcplane/kcp/operator/pki"
 )
+
+// issuersIndex has EtcdClusters by the Issuers that their specs name.
+const issuersIndex = "issuers"
 
 // Images of etcd that are built with the operator.
 const (
@@ -29,15 +34,30 @@ const (
 const concurrency = 8
 
 // Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
-func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	if err := index.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
+		return err
+	}
+	issuing := func(ctx context.Context, issuer client.Object) []reconcile.Request {
+		return index.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
 		Owns(&corev1.Secret{}, builder.OnlyMetadata).
+		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(issuing)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
 		Complete(r)
+}
+
+func issuersOf(object client.Object) []string {
+	tls := object.(*v1alpha1.EtcdCluster).Spec.TLS
+	if tls == nil {
+		return nil
+	}
+	return pki.IssuerNames(tls.IssuerRef)
 }
 
 // clusterOf finds the cluster of a pod by its labels, since it is the StatefulSet that owns it.

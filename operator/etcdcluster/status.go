@@ -26,7 +26,11 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())
 	}
 	if s.certificatesErr != nil {
-		s.set(v1alpha1.ConditionCertificatesReady, false, "CertificateNotReady", s.certificatesErr.Error())
+		reason := "CertificateNotReady"
+		if why := (*conditions.Blocked)(nil); errors.As(s.certificatesErr, &why) {
+			reason = why.Reason
+		}
+		s.set(v1alpha1.ConditionCertificatesReady, false, reason, s.certificatesErr.Error())
 	} else if seen != nil {
 		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
 	}

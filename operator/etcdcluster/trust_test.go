@@ -181,3 +181,24 @@ func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	lasts(0, 365*day)
 	r.until("the end of the warning", func(c *v1alpha1.EtcdCluster) bool { return !is(v1alpha1.ConditionCertificatesExpiring)(c) })
 }
+
+func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
+	for kind, want := range map[string]string{
+		"":              "spec.tls.issuerRef: there is no Issuer company: create it, or name another",
+		"ClusterIssuer": "spec.tls.issuerRef: there is no ClusterIssuer company: create it, or name another",
+		"Isuer":         `spec.tls.issuerRef: cert-manager has no kind of issuers "Isuer": use Issuer or ClusterIssuer`,
+	} {
+		spec := v1alpha1.EtcdClusterSpec{TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: kind}}}
+		c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
+		result := c.Reconcile(t, &Reconciler{Client: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
+		found := operatortest.Read(t, c, "x", &v1alpha1.EtcdCluster{}).Status.Conditions
+		for _, name := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionCertificatesReady} {
+			if said := apimeta.FindStatusCondition(found, name); said == nil || said.Message != want || (said.Status == metav1.ConditionTrue) != (name == v1alpha1.ConditionStalled) {
+				t.Errorf("%q: %+v", kind, said)
+			}
+		}
+		if unwatched := result.RequeueAfter > 0; unwatched != (kind == "ClusterIssuer") {
+			t.Errorf("%q: it looks again after %v", kind, result.RequeueAfter)
+		}
+	}
+}

@@ -23,18 +23,24 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	admin := cluster(t, host)
 	rs, k := shard("renewed"), accessTo("renewed", "renewed")
 	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "renewed-company"}}
-	admin.MustCreate(t, rs, k)
-	shardSays := func(reason string) {
+	etcd := etcdNamed("renewed-etcd")
+	etcd.Spec.TLS = &v1alpha1.EtcdClusterTLSSpec{IssuerRef: rs.Spec.Certificates.IssuerRef}
+	admin.MustCreate(t, rs, k, etcd)
+	bothSay := func(reason string) {
 		t.Helper()
 		kcptest.Eventually(t, reason, func(context.Context) error {
-			return says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionFalse, reason)
+			return errors.Join(says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionFalse, reason),
+				says(operatortest.Read(t, admin, "renewed-etcd", etcd).Status.Conditions, "CertificatesReady", metav1.ConditionFalse, reason))
 		})
 	}
-	shardSays("IssuerNotFound")
+	bothSay("IssuerNotFound")
 	issuer := &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "renewed-company"}}
 	issuer.Spec.SelfSigned = &certmanager.SelfSigned{}
 	admin.MustCreate(t, issuer)
-	shardSays("CertificateNotReady")
+	bothSay("CertificateNotReady")
+	if err := admin.Delete(t.Context(), etcd); err != nil { // whose certificates are issued below, which nobody waits for
+		t.Fatal(err)
+	}
 	kcptest.Eventually(t, "certificates are issued", func(context.Context) error {
 		admin.Issue(t)
 		if n := len(operatortest.Read(t, admin, "renewed", k).Status.Certificates); n != 1 {
