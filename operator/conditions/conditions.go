@@ -84,8 +84,8 @@ func (r *Report) Err() error { return errors.Join(r.failed...) }
 func (r *Report) After() time.Duration {
 	after := time.Duration(0)
 	for _, err := range r.found {
-		if blocked := (*Blocked)(nil); errors.As(err, &blocked) {
-			after = Earliest(after, blocked.After)
+		if err != nil {
+			after = Earliest(after, Cause(err).After)
 		}
 	}
 	return after
@@ -114,7 +114,7 @@ func (r *Report) Ready() bool { return r.Met(r.dependencies...) }
 // Stalled tells whether somebody has to change something.
 func (r *Report) Stalled() bool {
 	for _, err := range r.found {
-		if err != nil && cause(err).Stalled {
+		if err != nil && Cause(err).Stalled {
 			return true
 		}
 	}
@@ -138,7 +138,7 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 		err, known := r.found[dependency]
 		switch {
 		case err != nil:
-			blocked := cause(err)
+			blocked := Cause(err)
 			if first == nil {
 				first = blocked
 			}
@@ -169,13 +169,17 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 	}
 }
 
-func cause(err error) *Blocked {
+// whileTaken is how soon to look whether a name is free: objects of others are not watched.
+const whileTaken = 30 * time.Second
+
+// Cause says what is behind an error, in the words of conditions.
+func Cause(err error) *Blocked {
 	var blocked *Blocked
 	if errors.As(err, &blocked) {
 		return blocked
 	}
 	if isTaken(err) {
-		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true}
+		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true, After: whileTaken}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) { // the latter is what cert-manager says; most likely because of what the spec adds to the object
 		return &Blocked{Reason: "Refused", Message: err.Error(), Stalled: true}

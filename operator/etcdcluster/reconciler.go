@@ -3,7 +3,6 @@ package etcdcluster
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -104,10 +103,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		if err := s.save(ctx, before); err != nil {
 			return ctrl.Result{}, err
 		}
-		if unwatched := (*conditions.Blocked)(nil); errors.As(blocked, &unwatched) {
-			s.after = conditions.Earliest(s.after, unwatched.After)
-		}
-		return ctrl.Result{RequeueAfter: s.after}, retriable(blocked)
+		return ctrl.Result{RequeueAfter: conditions.Earliest(s.after, conditions.Cause(blocked).After)}, retriable(blocked)
 	}
 	seen, err := s.look(ctx)
 	if err != nil {

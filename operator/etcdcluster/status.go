@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/conditions"
 )
 
@@ -26,11 +27,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())
 	}
 	if s.certificatesErr != nil {
-		reason := "CertificateNotReady"
-		if why := (*conditions.Blocked)(nil); errors.As(s.certificatesErr, &why) {
-			reason = why.Reason
-		}
-		s.set(v1alpha1.ConditionCertificatesReady, false, reason, s.certificatesErr.Error())
+		s.set(v1alpha1.ConditionCertificatesReady, false, conditions.Cause(s.certificatesErr).Reason, s.certificatesErr.Error())
 	} else if seen != nil {
 		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
 	}
@@ -180,14 +177,11 @@ func (s *scope) reportBackups(ctx context.Context) error {
 
 // summarize writes the conditions that programs wait for.
 func (s *scope) summarize(seen *sight, d decision, blocked error) {
-	var why *conditions.Blocked
-	if errors.As(blocked, &why) {
-		d = wait(why.Reason, "%s", why.Message)
-		if why.Stalled {
+	if blocked != nil {
+		why := conditions.Cause(blocked)
+		if d = wait(why.Reason, "%s", why.Message); why.Stalled {
 			d.step = stepHelp
 		}
-	} else if blocked != nil {
-		d = wait("Retrying", "%s", blocked.Error())
 	}
 	ready := d.step == stepNothing && seen != nil && seen.healthy() && len(seen.members) == seen.want
 	s.set(v1alpha1.ConditionReady, ready, d.reason, d.why)
@@ -219,7 +213,8 @@ func (s *scope) set(name string, met bool, reason, message string) {
 // retriable returns an error that is worth trying again: not one that a watch will tell the end of.
 func retriable(err error) error {
 	var blocked *conditions.Blocked
-	if errors.As(err, &blocked) {
+	var taken *apply.TakenError
+	if errors.As(err, &blocked) || errors.As(err, &taken) {
 		return nil
 	}
 	return err

@@ -202,3 +202,17 @@ func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
 		}
 	}
 }
+
+// D9, as for every kind: who comes second is told, and goes on as soon as the name is free.
+func TestAnEtcdWaitsForNamesThatAreTaken(t *testing.T) {
+	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ClientServiceName("x")}}
+	c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, theirs)
+	result := c.Reconcile(t, &Reconciler{Client: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
+	said := apimeta.FindStatusCondition(operatortest.Read(t, c, "x", &v1alpha1.EtcdCluster{}).Status.Conditions, v1alpha1.ConditionStalled)
+	if said == nil || said.Status != metav1.ConditionTrue || said.Reason != "NameTaken" || !strings.HasPrefix(said.Message, "Service x-client exists and was not made by the operator") {
+		t.Errorf("it says %+v", said)
+	}
+	if result.RequeueAfter == 0 {
+		t.Error("nobody looks again")
+	}
+}

@@ -268,6 +268,9 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	if got := operatortest.Read(t, w.Cluster, "kcp-kcp", service); len(got.OwnerReferences) > 0 || len(got.Labels) > 0 {
 		t.Errorf("changed to %+v", got)
 	}
+	if w.Reconcile(t, w.reconciler, "kcp").RequeueAfter == 0 { // no watch tells of what others have
+		t.Error("nobody looks whether the name is free")
+	}
 }
 
 func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
