@@ -157,3 +157,32 @@ func TestAnIssuerThatTellsNoAuthorityNeedsABundle(t *testing.T) {
 		t.Errorf("trusted is\n%s", got)
 	}
 }
+
+// D4: of fields that are accepted for old manifests only, people are told once that they change nothing.
+func TestFieldsWithoutEffectAreTold(t *testing.T) {
+	rs := external()
+	rs.Spec.Proxy = &v1alpha1.RootShardProxySpec{Replicas: new(int32(2))}
+	rs.Spec.Cache = &v1alpha1.CacheConfig{Embedded: &v1alpha1.EmbeddedCacheConfig{Enabled: true}}
+	rs.Spec.Auth = &v1alpha1.AuthSpec{DropGroups: []string{"a"}, OIDC: &v1alpha1.OIDCConfiguration{IssuerURL: "https://a", ClientID: "b", ClientSecret: "c"}}
+	for _, test := range []struct {
+		rs   *v1alpha1.RootShard
+		want string
+	}{
+		{external(), ""},
+		{rs, "Warning WithoutEffect accepted, for the manifests that have them, but without effect: spec.proxy, since the operator goes to the shard itself; " +
+			"spec.cache.embedded, since the root shard has the cache; spec.auth.oidc.clientSecret, since the server needs none; " +
+			"spec.auth.dropGroups and passOnGroups, which are for front proxies"},
+	} {
+		w := newWorld(test.rs)
+		expect(t, w.settle(t), "Ready", metav1.ConditionTrue, "", "")
+		told := ""
+		for len(w.Events.Events) > 0 {
+			if event := <-w.Events.Events; strings.Contains(event, "WithoutEffect") {
+				told += event
+			}
+		}
+		if told != test.want {
+			t.Errorf("told is %q, not %q", told, test.want)
+		}
+	}
+}

@@ -3,9 +3,11 @@ package rootshard
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,6 +111,10 @@ func (s *scope) reconcile(ctx context.Context) {
 func (s *scope) summarize() {
 	status := &s.rs.Status
 	s.report.Write(&status.Conditions, s.rs.Generation)
+	if fields := withoutEffect(&s.rs.Spec); len(fields) > 0 && status.ObservedGeneration != s.rs.Generation {
+		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "WithoutEffect", "Check", "accepted, for the manifests that have them, but without effect: %s",
+			strings.Join(fields, "; "))
+	}
 	status.ObservedGeneration = s.rs.Generation
 	status.URL = s.shard.ExternalURL()
 	switch {

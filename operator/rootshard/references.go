@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/conditions"
 	"github.com/kcplane/kcp/operator/shard"
 )
@@ -31,6 +32,23 @@ func (s *scope) references(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// withoutEffect names the fields that are set and change nothing, and why.
+func withoutEffect(spec *v1alpha1.RootShardSpec) []string {
+	var fields []string
+	add := func(set bool, field string) {
+		if set {
+			fields = append(fields, field)
+		}
+	}
+	add(spec.Proxy != nil, "spec.proxy, since the operator goes to the shard itself")
+	add(spec.Cache != nil && spec.Cache.Embedded != nil, "spec.cache.embedded, since the root shard has the cache")
+	if auth := spec.Auth; auth != nil {
+		add(auth.OIDC != nil && auth.OIDC.ClientSecret != "", "spec.auth.oidc.clientSecret, since the server needs none")
+		add(len(auth.DropGroups)+len(auth.PassOnGroups) > 0, "spec.auth.dropGroups and passOnGroups, which are for front proxies")
+	}
+	return fields
 }
 
 func (s *scope) content(ctx context.Context, ref shard.Reference) (kind, name string, data map[string][]byte, err error) {

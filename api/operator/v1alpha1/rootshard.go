@@ -43,7 +43,7 @@ type RootShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Proxy is the front proxy that the operator itself goes through, which it needs for none but sharded installations.
+	// Proxy has no effect: it was about a front proxy that an operator goes through. This one goes to the shard itself.
 	//
 	// +optional
 	Proxy *RootShardProxySpec `json:"proxy,omitempty"`
@@ -150,7 +150,7 @@ type ExtraSpec struct {
 	ExtraVolumeMounts []corev1.VolumeMount `json:"extraVolumeMounts,omitempty"`
 }
 
-// RootShardProxySpec is the front proxy that the operator itself goes through.
+// RootShardProxySpec is accepted, for the manifests that have it, and has no effect.
 type RootShardProxySpec struct {
 	// Image of the proxy. Unset: that of the shard.
 	//
