@@ -69,9 +69,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	report.Set(conditions.Rest, err)
 	report.Write(&backup.Status.Conditions, backup.Generation)
 	if report.Ready() {
-		meta.SetStatusCondition(&backup.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse,
-			Reason: "NotInEtcd", ObservedGeneration: backup.Generation, Message: "a snapshot has no Secrets of the host cluster: keep those of " +
-				"service account keys and certificate authorities as well, or no token and no kubeconfig is worth anything after it is restored"})
+		if err := r.reportSecrets(ctx, backup); err != nil {
+			return ctrl.Result{}, err
+		}
 	}
 	backup.Status.ObservedGeneration = backup.Generation
 	switch {
@@ -119,6 +119,9 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", cluster.Name)
 	}
 	if err := r.checkStore(ctx, backup); err != nil {
+		return err
+	}
+	if err := r.includeSecrets(ctx, backup, cluster); err != nil {
 		return err
 	}
 	job := etcdcluster.SaveJob(backup, cluster, member, etcdcluster.Image(cluster, r.Repository, r.Version))

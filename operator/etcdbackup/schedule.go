@@ -185,7 +185,7 @@ func (r *ScheduleReconciler) create(ctx context.Context, schedule *v1alpha1.Etcd
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(schedule, v1alpha1.SchemeGroupVersion.WithKind("EtcdBackupSchedule"))},
 		},
 		Spec: v1alpha1.EtcdBackupSpec{Cluster: schedule.Spec.Cluster, Store: schedule.Spec.Store,
-			KeepLast: new(keepLast(schedule)), KeepDaily: schedule.Spec.KeepDaily, KeepWeekly: schedule.Spec.KeepWeekly},
+			KeepLast: new(keepLast(schedule)), KeepDaily: schedule.Spec.KeepDaily, KeepWeekly: schedule.Spec.KeepWeekly, IncludeSecrets: schedule.Spec.IncludeSecrets},
 	}
 	if err := r.Create(ctx, backup); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

@@ -14,6 +14,7 @@ const (
 	storeMount   = "/store"
 	scratchMount = "/tmp"
 	clientMount  = "/etc/etcd/client"
+	sealedMount  = "/sealed"
 	jobAttempts  = 2
 )
 
@@ -36,8 +37,18 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 	job := snapshotJob(cluster, backup.Name+"-snapshot", image, &backup.Spec.Store, args)
 	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
 	mount(&job.Spec.Template.Spec, "trust", trustMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
+	if backup.Spec.IncludeSecrets != nil {
+		mount(&job.Spec.Template.Spec, "sealed", sealedMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: SealedName(backup)}})
+		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args, "--secrets="+sealedMount+"/"+SealedKey)
+	}
 	return job
 }
+
+// SealedKey is the key of what is sealed in the Secret of an EtcdBackup.
+const SealedKey = "sealed"
+
+// SealedName returns the name of that Secret.
+func SealedName(backup *v1alpha1.EtcdBackup) string { return backup.Name + "-secrets" }
 
 // restoreJob builds what makes the data of the first member from a snapshot, on the volume that its pod will have.
 func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *batchv1.Job {

@@ -19,6 +19,9 @@ func Key(cluster string, at time.Time, revision int64) string {
 	return fmt.Sprintf("%s/%s-%d.db", cluster, at.UTC().Format(keyTime), revision)
 }
 
+// SecretsSuffix is what the key of the Secrets that belong to a snapshot has more than its own.
+const SecretsSuffix = ".secrets"
+
 // TimeOf returns when a snapshot was taken, by its name. What has another name is none.
 func TimeOf(key string) (at time.Time, ok bool) {
 	name, _, _ := strings.Cut(path.Base(key), "-")

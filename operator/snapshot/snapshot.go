@@ -9,7 +9,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -116,7 +118,7 @@ func prune(ctx context.Context, store Store, cluster string, keep retention.Poli
 	var times []time.Time
 	var snapshots []string
 	for _, key := range keys {
-		if at, ok := retention.TimeOf(key); ok {
+		if at, ok := retention.TimeOf(key); ok && !strings.HasSuffix(key, retention.SecretsSuffix) {
 			times, snapshots = append(times, at), append(snapshots, key)
 		}
 	}
@@ -124,8 +126,13 @@ func prune(ctx context.Context, store Store, cluster string, keep retention.Poli
 		if kept {
 			continue
 		}
-		if err := store.Delete(ctx, snapshots[i]); err != nil {
-			return fmt.Errorf("deleting %s, which is not kept: %w", snapshots[i], err)
+		for _, gone := range []string{snapshots[i], snapshots[i] + retention.SecretsSuffix} {
+			if !slices.Contains(keys, gone) {
+				continue
+			}
+			if err := store.Delete(ctx, gone); err != nil {
+				return fmt.Errorf("deleting %s, which is not kept: %w", gone, err)
+			}
 		}
 	}
 	return nil

@@ -50,6 +50,18 @@ type EtcdBackupSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
+	// IncludeSecrets stores the Secrets of the RootShard beside the snapshot, encrypted: its authorities and the keys of service accounts,
+	// without which nobody has access to what is restored. Unset: they are not stored, and the condition SecretsIncluded is a warning.
+	//
+	// +optional
+	IncludeSecrets *EtcdBackupSecretsSpec `json:"includeSecrets,omitempty"`
+}
+
+// EtcdBackupSecretsSpec says how the Secrets that belong to a snapshot are encrypted.
+type EtcdBackupSecretsSpec struct {
+	// EncryptionKeyRef names the key: 32 bytes or more, made by chance. Keep it where the cluster and the store are not: who has lost
+	// it cannot read the Secrets.
+	EncryptionKeyRef LocalKeyReference `json:"encryptionKeyRef"`
 }
 
 // EtcdStoreSpec is a place for snapshots.
@@ -112,7 +124,7 @@ type EtcdBackupStatus struct {
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling and Stalled; SecretsIncluded, which is False, tells what the snapshot is not enough without.
+	// Conditions: Ready, Reconciling and Stalled; SecretsIncluded, if it is False, tells what the snapshot is not enough without.
 	//
 	// +optional
 	// +listType=map

@@ -66,6 +66,11 @@ type EtcdBackupScheduleSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
+	// IncludeSecrets stores the Secrets of the RootShard beside the snapshot, encrypted: its authorities and the keys of service accounts,
+	// without which nobody has access to what is restored. Unset: they are not stored, and the condition SecretsIncluded is a warning.
+	//
+	// +optional
+	IncludeSecrets *EtcdBackupSecretsSpec `json:"includeSecrets,omitempty"`
 }
 
 // EtcdBackupScheduleStatus is what became of a schedule.

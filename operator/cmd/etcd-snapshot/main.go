@@ -39,7 +39,7 @@ func tell(text string) {
 
 func command() *cobra.Command {
 	root := &cobra.Command{Use: "etcd-snapshot", SilenceUsage: true, Short: "Takes snapshots of an etcd, and restores them"}
-	root.AddCommand(save(), restore(), rescue())
+	root.AddCommand(save(), restore(), rescue(), secrets(), decrypt())
 	return root
 }
 
@@ -71,13 +71,16 @@ func (s *storeFlags) store() (snapshot.Store, error) {
 
 func save() *cobra.Command {
 	var s storeFlags
-	var endpoint, cluster string
+	var endpoint, cluster, secrets string
 	var keep retention.Policy
 	var tls transport.TLSInfo
 	c := &cobra.Command{Use: "save", Short: "Take a snapshot of a member", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
 		store, err := s.store()
 		if err != nil {
 			return err
+		}
+		if secrets != "" {
+			store = snapshot.WithSecrets(store, secrets)
 		}
 		config, err := tls.ClientConfig()
 		if err != nil {
@@ -101,6 +104,7 @@ func save() *cobra.Command {
 	c.Flags().IntVar(&keep.Last, "keep", 0, "How many snapshots of the cluster stay in the store. If nothing says how many: all.")
 	c.Flags().IntVar(&keep.Daily, "keep-daily", 0, "Of how many days the last snapshot stays as well.")
 	c.Flags().IntVar(&keep.Weekly, "keep-weekly", 0, "Of how many weeks the last snapshot stays as well.")
+	c.Flags().StringVar(&secrets, "secrets", "", "File with sealed Secrets that are stored beside the snapshot.")
 	c.Flags().StringVar(&tls.CertFile, "cert-file", "", "File with the client certificate.")
 	c.Flags().StringVar(&tls.KeyFile, "key-file", "", "File with its key.")
 	c.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "File with the authority that vouches for the member.")

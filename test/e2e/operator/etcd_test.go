@@ -49,9 +49,15 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	etcd.Status.Members = []v1alpha1.EtcdMemberStatus{{Name: "stored-0", Ready: true}}
 	etcd.Status.CurrentVersion = etcdcluster.DefaultVersion
 	i.MustUpdateStatus(t, etcd)
+	rs := shard("stored-for")
+	encryption := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "encryption"}, Data: map[string][]byte{"key": make([]byte, 32)}}
+	i.MustCreate(t, rs, encryption)
+	etcd.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, v1alpha1.SchemeGroupVersion.WithKind("RootShard"))}
+	i.MustUpdate(t, etcd)
 	schedule := &v1alpha1.EtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "nightly"}}
 	schedule.Spec = v1alpha1.EtcdBackupScheduleSpec{Cluster: etcd.Name, Schedule: "0 3 * * *",
-		Store: v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}
+		Store:          v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}},
+		IncludeSecrets: &v1alpha1.EtcdBackupSecretsSpec{EncryptionKeyRef: v1alpha1.LocalKeyReference{Name: "encryption", Key: "key"}}}
 	i.MustCreate(t, schedule)
 	schedules := &etcdbackup.ScheduleReconciler{Client: i.operator, Recorder: i.operator.Events, Now: clock}
 	i.operator.Reconcile(t, schedules, schedule.Name)
@@ -66,6 +72,7 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	if err := i.List(t.Context(), jobs); err != nil || len(jobs.Items) != 1 || !metav1.IsControlledBy(&jobs.Items[0], backup) {
 		t.Errorf("there are the Jobs %+v (%v)", jobs.Items, err)
 	}
+	operatortest.Read(t, i.Cluster, backup.Name+"-secrets", &corev1.Secret{})
 	i.operator.Reconcile(t, b, backup.Name)
 	i.operator.WritesNothing(t, func() {
 		i.operator.Reconcile(t, b, backup.Name)

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcplane/kcp/operator/sealed"
+	"github.com/kcplane/kcp/operator/snapshot"
+)
+
+func secrets() *cobra.Command {
+	var s storeFlags
+	var key string
+	c := &cobra.Command{Use: "secrets", Short: "Print the Secrets that belong to a snapshot, encrypted as they are", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		store, err := s.store()
+		if err != nil {
+			return err
+		}
+		content, err := snapshot.Secrets(c.Context(), store, key)
+		return cmp.Or(err, write(c, content))
+	}
+	s.bind(c)
+	c.Flags().StringVar(&key, "key", "", "Key of the snapshot in its store.")
+	return c
+}
+
+func decrypt() *cobra.Command {
+	var file string
+	c := &cobra.Command{Use: "decrypt", Short: "Decrypt from standard input what belongs to a snapshot", Args: cobra.NoArgs}
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		key, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		encrypted, err := io.ReadAll(c.InOrStdin())
+		if err != nil {
+			return err
+		}
+		content, err := sealed.Open(key, encrypted)
+		return cmp.Or(err, write(c, content))
+	}
+	c.Flags().StringVar(&file, "encryption-key-file", "", "File with the key that it was encrypted with.")
+	return c
+}
+
+func write(c *cobra.Command, content []byte) error {
+	_, err := c.OutOrStdout().Write(content)
+	return err
+}
