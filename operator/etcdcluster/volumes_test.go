@@ -6,13 +6,16 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/operatortest"
 )
 
 func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
@@ -39,4 +42,38 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 	}
 	r.Cluster.Client = could // as soon as the class allows it
 	r.ready(1)
+}
+
+// An operator that ends between two steps has written nothing down that the next one needs: the volumes and the StatefulSet tell.
+func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
+	r := newRig(t, 1)
+	r.ready(1)
+	could := r.Cluster.Client
+	interrupted := 0
+	r.Cluster.Client = interceptor.NewClient(could.(client.WithWatch), interceptor.Funcs{
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			if _, ok := o.(*appsv1.StatefulSet); ok && interrupted < 2 { // before it is deleted, then after
+				interrupted++
+				if interrupted == 2 {
+					_ = w.Delete(ctx, o, opts...)
+				}
+				return errors.New("the operator ends")
+			}
+			return w.Delete(ctx, o, opts...)
+		},
+	})
+	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
+	r.grow("20Gi")
+	for interrupted < 2 {
+		r.turn("x")
+		_, _ = r.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: operatortest.Key("x")})
+	}
+	r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
+		set := &appsv1.StatefulSet{}
+		err := r.Get(t.Context(), operatortest.Key("x"), set)
+		return err == nil && set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi" && is(v1alpha1.ConditionReady)(c)
+	})
+	if operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID != pod {
+		t.Error("the pod was replaced")
+	}
 }
