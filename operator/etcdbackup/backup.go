@@ -9,7 +9,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -118,7 +117,7 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 	if member == "" {
 		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", cluster.Name)
 	}
-	if err := r.checkStore(ctx, backup); err != nil {
+	if err := etcdcluster.CheckStore(ctx, r.Client, backup.Namespace, "spec.store", backup.Spec.Store.S3); err != nil {
 		return err
 	}
 	if err := r.includeSecrets(ctx, backup, cluster); err != nil {
@@ -129,28 +128,6 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 		return err
 	}
 	return conditions.Wait("TakingSnapshot", "Job %s takes a snapshot of member %s", job.Name, member)
-}
-
-// checkStore says what is missing of the credentials of a store. A pod would wait for them without an end.
-func (r *Reconciler) checkStore(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
-	s3 := backup.Spec.Store.S3
-	if s3 == nil {
-		return nil
-	}
-	const field = "spec.store.s3.credentialsSecretRef"
-	secret := &corev1.Secret{}
-	err := r.Get(ctx, client.ObjectKey{Namespace: backup.Namespace, Name: s3.CredentialsSecretRef.Name}, secret)
-	if apierrors.IsNotFound(err) {
-		return conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, s3.CredentialsSecretRef.Name)
-	} else if err != nil {
-		return err
-	}
-	for _, key := range etcdcluster.StoreKeys {
-		if len(secret.Data[key]) == 0 {
-			return conditions.Stall("KeyMissing", "%s: Secret %s has no key %s", field, secret.Name, key)
-		}
-	}
-	return nil
 }
 
 // source returns the member to take a snapshot of: one that follows, so that the leader goes on undisturbed, if there is one.

@@ -117,6 +117,9 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if seen.changing, err = s.changing(seen, version); err != nil {
 		return ctrl.Result{}, err
 	}
+	if err := s.checkRestoration(ctx, seen); err != nil {
+		return ctrl.Result{}, err
+	}
 	s.schedule(seen)
 	d := decide(seen.observation)
 	if d.step == stepWait {

@@ -34,6 +34,8 @@ func restoreFirst(o observation) (decision, bool) {
 	case restoreTaken:
 		return help(reasonRestore, "spec.restore asks for a snapshot, and volumes of an earlier cluster of this name exist: delete the "+
 			"PersistentVolumeClaims if their data is not needed, or choose another name"), true
+	case restoreUnready:
+		return help(reasonRestore, "%s", o.restoreMessage), true
 	case restoreNeeded:
 		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore asks for a snapshot"}, true
 	case restoreRunning:
