@@ -2,7 +2,6 @@ package etcdcluster
 
 import (
 	"context"
-	"errors"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,11 +45,11 @@ func (s *scope) end(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Res
 	if !controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) {
 		return ctrl.Result{}, s.save(ctx, before)
 	}
-	var waits *conditions.Blocked
 	err := s.takeLeave(ctx)
-	if !errors.As(err, &waits) {
+	if err == nil || apierrors.IsConflict(err) {
 		return ctrl.Result{}, err
 	}
+	waits := conditions.Cause(err)
 	if err := s.readTrust(ctx); err == nil { // snapshots are taken of members that the status says are ready
 		seen, err := s.look(ctx)
 		if err != nil {

@@ -1,6 +1,8 @@
 package etcdcluster
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/operatortest"
@@ -55,6 +58,33 @@ func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
 		if err := r.Get(t.Context(), operatortest.Key(gone.GetName()), gone); !apierrors.IsNotFound(err) {
 			t.Errorf("%T is there: %v", gone, err)
 		}
+	}
+}
+
+func TestAClusterSaysWhyItsLastSnapshotCannotBeAskedFor(t *testing.T) {
+	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
+	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
+	r.ready(1)
+	could := r.Cluster.Client
+	r.Cluster.Client = interceptor.NewClient(could.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			if _, ok := object.(*v1alpha1.EtcdBackup); ok {
+				return apierrors.NewForbidden(v1alpha1.Resource("etcdbackups"), object.GetName(), errors.New("exceeded quota: backups"))
+			}
+			return c.Create(ctx, object, options...)
+		},
+	})
+	r.must(r.Delete(t.Context(), r.cluster()))
+	r.step()
+	if c := apimeta.FindStatusCondition(r.cluster().Status.Conditions, v1alpha1.ConditionReady); c.Status != metav1.ConditionFalse ||
+		!strings.Contains(c.Message, "exceeded quota: backups") {
+		t.Errorf("it says %+v", c)
+	}
+	r.Cluster.Client = could
+	r.step()
+	backups := &v1alpha1.EtcdBackupList{}
+	if r.must(r.List(t.Context(), backups)); len(backups.Items) != 1 {
+		t.Errorf("there are %d snapshots when one can be asked for", len(backups.Items))
 	}
 }
 
