@@ -13,11 +13,13 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/etcdmember"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // act takes the step that was decided on. What it says, to whom, is an event.
@@ -221,11 +223,28 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	}
 	wanted, err := s.wanted(seen, pods, version)
 	if err != nil {
-		return nil // told in the condition Stalled
+		return err
+	}
+	switch {
+	case wanted == nil:
+		return nil
+	case s.held():
+		return s.resize(ctx, seen.stateful, *wanted.Spec.Replicas)
 	}
 	return apply.All(ctx, s.Client, s.cluster, wanted)
 }
 
+// resize changes how many pods there are, and nothing else.
+func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32) error {
+	if workload.Wanted(set) == pods {
+		return nil
+	}
+	resized := set.DeepCopy()
+	resized.Spec.Replicas = &pods
+	return s.Patch(ctx, resized, client.MergeFrom(set), client.FieldOwner(apply.FieldOwner))
+}
+
+// wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
 func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulSet, error) {
 	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
 		pods = max(pods, m.ordinal+1)
@@ -234,7 +253,17 @@ func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulS
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
-	return statefulSet(s.cluster, m)
+	set, err := statefulSet(s.cluster, m)
+	if err != nil {
+		return nil, nil
+	}
+	held, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))
+	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, held)
+	return set, err
+}
+
+func (s *scope) held() bool {
+	return apimeta.IsStatusConditionTrue(s.cluster.Status.Conditions, v1alpha1.ConditionRolloutHeld)
 }
 
 // changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
@@ -244,9 +273,8 @@ func (s *scope) changing(seen *sight, version string) (bool, error) {
 		return false, nil
 	}
 	wanted, err := s.wanted(seen, len(seen.pods), version)
-	if err != nil {
-		return false, nil // told in the condition Stalled
+	if err != nil || wanted == nil {
+		return false, err
 	}
-	applied, err := apply.Applied(s.Scheme(), s.cluster, wanted, set)
-	return !applied || set.Status.ObservedGeneration < set.Generation, err
+	return !s.held() && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
 }

@@ -47,6 +47,7 @@ type host struct {
 	first   int    // the last number of the first member's
 	running map[types.UID]*process
 	issuers map[string]*authority
+	unready bool // no pod is ready, whatever its process does
 }
 
 // process is the process of a pod.
@@ -149,6 +150,9 @@ func (h *host) turn(name string) {
 	}
 	_, _ = hash.Write(text)
 	set.Status.ObservedGeneration, set.Status.UpdateRevision = set.Generation, fmt.Sprintf("%s-%x", name, hash.Sum32())
+	if set.Status.ReadyReplicas = int32(len(h.running)); h.unready {
+		set.Status.ReadyReplicas = 0
+	}
 	if err := h.Status().Update(h.t.Context(), set); err != nil {
 		h.t.Fatal(err)
 	}

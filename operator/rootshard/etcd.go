@@ -75,5 +75,8 @@ func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdClu
 		Spec:       *rs.Spec.Etcd.Managed.DeepCopy(),
 	}
 	cluster.Spec.ClusterDomain = cmp.Or(cluster.Spec.ClusterDomain, rs.Spec.ClusterDomain)
+	if asked := rs.Annotations[v1alpha1.RolloutAnnotation]; asked != "" {
+		cluster.Annotations = map[string]string{v1alpha1.RolloutAnnotation: asked}
+	}
 	return cluster
 }

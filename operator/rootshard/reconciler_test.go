@@ -198,6 +198,14 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 		!strings.Contains(all, "--etcd-cafile=/etc/etcd/trust/clients.crt") {
 		t.Error(args)
 	}
+	rs = w.reconcile(t)
+	rs.Annotations = map[string]string{v1alpha1.RolloutAnnotation: "now"}
+	w.MustUpdate(t, rs)
+	w.reconcile(t)
+	etcd = operatortest.Read(t, w.Cluster, "kcp-etcd", &v1alpha1.EtcdCluster{})
+	if asked := etcd.Annotations[v1alpha1.RolloutAnnotation]; asked != "now" {
+		t.Errorf("who asks for new pods of all asks the etcd for %q", asked)
+	}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "QuorumLost", Message: "2 of 3 members are gone"})
 	w.MustUpdateStatus(t, etcd)
 	w.Roll(t, "kcp-kcp")

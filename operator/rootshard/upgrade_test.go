@@ -59,11 +59,21 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 		rs = w.reconcile(t)
 		return operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Resources.Limits.Memory().String()
 	}
+	scale := func(pods int32) {
+		t.Helper()
+		set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+		set.Spec.Replicas = &pods
+		w.MustUpdate(t, set)
+	}
+	scale(4)
+	memory()
+	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionFalse, "UpToDate", "") // though an autoscaler wants more
+	w.Roll(t, "kcp-kcp")
 	// An older operator has made another template of the same.
 	older := func() {
 		t.Helper()
 		set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
-		set.Annotations["operator.kcp.io/applied"] = "older"
+		set.Annotations["operator.kcp.io/made"] = "older"
 		set.Spec.Template.Spec.Containers[0].Resources.Limits[corev1.ResourceMemory] = resource.MustParse("1Gi")
 		w.MustUpdate(t, set)
 	}
@@ -74,9 +84,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionTrue, "OperatorChanged", "the annotation operator.kcp.io/rollout")
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
 	w.WritesNothing(t, func() { memory() })
-	scaled := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
-	scaled.Spec.Replicas = new(int32(5))
-	w.MustUpdate(t, scaled)
+	scale(5)
 	if got := memory(); got != "1Gi" {
 		t.Errorf("pods are replaced because an autoscaler wants more: %s", got)
 	}

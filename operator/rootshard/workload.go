@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -47,11 +49,12 @@ func (s *scope) workload(ctx context.Context) error {
 	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component)); err != nil {
 		return err
 	}
-	held, err := s.held(live, set)
+	held, err := workload.Hold(s.rs, live, set, s.shard.Image, ptr.Deref(s.rs.Spec.Replicas, 0), s.shard.Etcd, s.shard.Inputs)
 	if err != nil {
 		return err
 	}
-	if !held {
+	meta.SetStatusCondition(&s.rs.Status.Conditions, held)
+	if held.Status != metav1.ConditionTrue {
 		if err := apply.All(ctx, s.Client, s.rs, set); err != nil {
 			return err
 		}

@@ -41,7 +41,7 @@ const (
 	ConditionReferenceValid = "ReferenceValid"
 )
 
-// Types of conditions of EtcdClusters, besides Available, CertificatesReady and CertificatesExpiring.
+// Types of conditions of EtcdClusters, besides Available, CertificatesReady, CertificatesExpiring and RolloutHeld.
 const (
 	// ConditionProgressing is True while members are added, removed, replaced or upgraded.
 	ConditionProgressing = "Progressing"
@@ -59,11 +59,12 @@ const (
 	ConditionAlarm = "Alarm"
 )
 
-// Annotations that people set on a RootShard or a Kubeconfig.
+// Annotations that people set.
 const (
 	// RenewAnnotation has leaf certificates renewed, once for each value that it is given.
 	RenewAnnotation = "operator.kcp.io/renew"
-	// RolloutAnnotation has the pods of a RootShard made as the operator makes them now, whenever its value changes.
+	// RolloutAnnotation has the pods of a RootShard, and those of its etcd, made as the operator makes them now, whenever its value changes.
+	// An EtcdCluster of its own may have it, too.
 	RolloutAnnotation = "operator.kcp.io/rollout"
 	// AllowVersionAnnotation has a version of kcp that a RootShard may change to, however far it is from the one that runs.
 	AllowVersionAnnotation = "operator.kcp.io/allow-version"

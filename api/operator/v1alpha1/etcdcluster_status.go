@@ -13,7 +13,7 @@ type EtcdClusterStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 	// Conditions: Ready, Reconciling, Stalled, Available, Progressing, Degraded, QuorumLost, BackupHealthy,
-	// CertificatesReady, CertificatesExpiring, VersionSkew, Alarm and Rotating.
+	// CertificatesReady, CertificatesExpiring, VersionSkew, Alarm, RolloutHeld and Rotating.
 	//
 	// +optional
 	// +listType=map
