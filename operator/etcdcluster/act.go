@@ -26,7 +26,7 @@ import (
 func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
 	var err error
 	switch d.step {
-	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply: // done by writing the status, or the StatefulSet
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes: // done by writing the status, or the StatefulSet
 		return nil
 	case stepBootstrap:
 		err = s.tell(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})

@@ -22,7 +22,8 @@ const (
 	stepMoveLeader     step = "MoveLeader"
 	stepRestart        step = "Restart" // delete a pod, so that it is made as asked for
 	stepDefragment     step = "Defragment"
-	stepDisarm         step = "Disarm" // say that there is space again
+	stepGrowVolumes    step = "GrowVolumes" // of all members, and make the StatefulSet anew
+	stepDisarm         step = "Disarm"      // say that there is space again
 	stepRestore        step = "Restore"
 	stepRestored       step = "Restored"  // write down that it is done
 	stepRecover        step = "Recover"   // write down that a survivor is gone on with
@@ -61,6 +62,7 @@ const (
 	reasonPodsStarting = "PodsStarting"
 	reasonRestore      = "Restoring"
 	reasonRecover      = "Recovering"
+	reasonGrow         = "GrowingVolumes"
 )
 
 // decide says what to do next. Its rules come in the order of their urgency; the first that has something to say decides.
@@ -75,7 +77,7 @@ func decide(o observation) decision {
 func next(o observation) decision {
 	rules := []func(observation) (decision, bool){
 		unstick, restoreFirst, identify, recoverLost, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
-		replaceLost, fillPods, shrink, roll, grow, makeSpace, defragment,
+		replaceLost, fillPods, shrink, roll, grow, makeSpace, defragment, growVolumes,
 	}
 	for _, rule := range rules {
 		if d, ok := rule(o); ok {

@@ -170,6 +170,11 @@ func grow(o observation) (decision, bool) {
 	}
 }
 
+// growVolumes goes on until volumes, and the StatefulSet, are as large as is asked for.
+func growVolumes(o observation) (decision, bool) {
+	return decision{step: stepGrowVolumes, reason: reasonGrow, why: "spec.storage.size asks for larger volumes"}, o.growing && o.healthy()
+}
+
 // makeSpace ends the state in which etcd takes no writes, once the free space of every member was given back.
 func makeSpace(o observation) (decision, bool) {
 	if !o.noSpace {

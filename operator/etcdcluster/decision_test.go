@@ -95,6 +95,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		}
 	}
 	full := func(o *observation) { o.noSpace = true }
+	grows := func(o *observation) { o.growing = true }
 
 	for _, c := range []struct {
 		name    string
@@ -255,6 +256,10 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 			o.defrag.due = false
 		}), stepNothing, 0, ""},
 		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(fail(1)), stepWait, 0, "given time"},
+		{"volumes are to grow", cluster(3).with(grows), stepGrowVolumes, 0, "spec.storage.size"},
+		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(fail(1)), stepWait, 0, "given time"},
+		{"volumes are to grow, and nobody is to touch them", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepHelp, 0, "GrowVolumes"},
+		{"volumes are to grow, and there is a larger one", cluster(3).asked(5).with(grows), stepScalePods, 4, ""},
 		{"small members have free space", cluster(3).with(fragment(1<<20, 1, 0, 1, 2)), stepNothing, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -11,6 +11,7 @@ type observation struct {
 	voted     []int // these voters, by their pods
 	volumes   int   // pods that the volumes which exist belong to
 	upgrading bool  // pods are outdated because another version was asked for
+	growing   bool  // volumes are to be larger, or the StatefulSet is to be made anew for those that are
 	changing  bool  // nobody knows yet which pods are outdated, since something else was asked for
 
 	restore        restoration

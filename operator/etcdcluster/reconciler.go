@@ -121,6 +121,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		return ctrl.Result{}, err
 	}
 	s.schedule(seen)
+	s.measure(seen)
 	d := decide(seen.observation)
 	if d.step == stepWait {
 		d.why += seen.trouble()
@@ -128,14 +129,12 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if d.reason == reasonQuorumLost {
 		d.why += s.survivors(seen)
 	}
-	if d.step == stepNothing && !seen.paused && seen.stateful != nil {
-		if grown, err := s.growVolumes(ctx, seen); grown && err == nil {
-			return ctrl.Result{RequeueAfter: afterStep}, nil
-		} else if retriable(err) != nil {
-			return ctrl.Result{}, err
-		} else if err != nil {
-			s.complaint = err
+	if d.step == stepGrowVolumes && s.grows() && seen.stateful != nil {
+		blocked := s.growVolumes(ctx, seen)
+		if blocked == nil || retriable(blocked) != nil {
+			return ctrl.Result{RequeueAfter: afterStep}, blocked
 		}
+		d = help(conditions.Cause(blocked).Reason, "%v", blocked)
 	}
 	if err := s.reportBackups(ctx); err != nil {
 		return ctrl.Result{}, err

@@ -102,6 +102,7 @@ func (s *scope) reportOperation(d decision) {
 	kinds := map[step]v1alpha1.EtcdOperationType{
 		stepAdd: v1alpha1.EtcdAdd, stepStart: v1alpha1.EtcdAdd, stepPromote: v1alpha1.EtcdAdd, stepRemove: v1alpha1.EtcdRemove,
 		stepWipe: v1alpha1.EtcdReplace, stepRecover: v1alpha1.EtcdRestore, stepRestart: v1alpha1.EtcdUpgrade, stepDefragment: v1alpha1.EtcdDefragment,
+		stepGrowVolumes: v1alpha1.EtcdGrowVolume,
 	}
 	kind, known := kinds[d.step]
 	switch {
@@ -114,6 +115,9 @@ func (s *scope) reportOperation(d decision) {
 		kind = v1alpha1.EtcdReplace
 	}
 	name := memberName(s.cluster, d.ordinal)
+	if kind == v1alpha1.EtcdGrowVolume {
+		name = "" // all
+	}
 	if under := status.Operation; under != nil && under.Member == name && (under.Type == kind || under.Type == v1alpha1.EtcdReplace && kind == v1alpha1.EtcdAdd) {
 		return
 	}

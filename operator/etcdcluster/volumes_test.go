@@ -40,11 +40,14 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 	if !is(v1alpha1.ConditionAvailable)(after) {
 		t.Error("it cannot be used any more")
 	}
+	if again := r.step().RequeueAfter; again < whenSettled {
+		t.Errorf("it is tried again after %v", again)
+	}
 	r.Cluster.Client = could // as soon as the class allows it
 	r.ready(1)
 }
 
-// An operator that ends between two steps has written nothing down that the next one needs: the volumes and the StatefulSet tell.
+// An operator that ends between two steps has written down what it was about to do; the volumes and the StatefulSet tell the rest.
 func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
 	r := newRig(t, 1)
 	r.ready(1)
@@ -54,6 +57,9 @@ func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			if _, ok := o.(*appsv1.StatefulSet); ok && interrupted < 2 { // before it is deleted, then after
 				interrupted++
+				if under := r.cluster().Status.Operation; under == nil || under.Type != v1alpha1.EtcdGrowVolume || under.Member != "" {
+					t.Errorf("what is done is not written down, but %+v", under)
+				}
 				if interrupted == 2 {
 					_ = w.Delete(ctx, o, opts...)
 				}
@@ -71,7 +77,7 @@ func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
 	r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
 		set := &appsv1.StatefulSet{}
 		err := r.Get(t.Context(), operatortest.Key("x"), set)
-		return err == nil && set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi" && is(v1alpha1.ConditionReady)(c)
+		return err == nil && set.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage().String() == "20Gi" && is(v1alpha1.ConditionReady)(c) && c.Status.Operation == nil
 	})
 	if operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID != pod {
 		t.Error("the pod was replaced")
