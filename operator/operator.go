@@ -60,16 +60,16 @@ func Options() ctrl.Options {
 
 // Setup registers every reconciler.
 func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
-	c, recorder := mgr.GetClient(), mgr.GetEventRecorder(apply.FieldOwner)
+	c, live, recorder := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(apply.FieldOwner)
 	version, repository := etcdcluster.DefaultVersion, cmp.Or(config.EtcdRepository, etcdcluster.DefaultRepository)
 	for _, reconciler := range []interface {
 		Setup(context.Context, ctrl.Manager) error
 	}{
 		&rootshard.Reconciler{Client: c, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace},
-		&etcdcluster.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
-		&etcdbackup.Reconciler{Client: c, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
+		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
+		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
 		&etcdbackup.ScheduleReconciler{Client: c, Recorder: recorder, Now: time.Now},
-		&kubeconfig.Revoker{Client: c, Live: mgr.GetAPIReader(), Recorder: recorder, Bind: access.Bind},
+		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
 		&kubeconfig.Reconciler{Client: c, Recorder: recorder, Bind: access.Bind},
 	} {
 		if err := reconciler.Setup(ctx, mgr); err != nil {

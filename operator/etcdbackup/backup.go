@@ -39,6 +39,8 @@ const whileWaiting = 10 * time.Second
 // Reconciler of EtcdBackups.
 type Reconciler struct {
 	client.Client
+	// Live reads what the caches do not hold, since it is not the operator's.
+	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
 	// Repository of images of etcd, and the version of clusters that name none.
@@ -117,7 +119,7 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 	if member == "" {
 		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", cluster.Name)
 	}
-	if err := etcdcluster.CheckStore(ctx, r.Client, backup.Namespace, "spec.store", backup.Spec.Store.S3); err != nil {
+	if err := etcdcluster.CheckStore(ctx, r.Live, backup.Namespace, "spec.store", &backup.Spec.Store); err != nil {
 		return err
 	}
 	if err := r.includeSecrets(ctx, backup, cluster); err != nil {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/operatortest"
@@ -34,10 +35,19 @@ func backup() *v1alpha1.EtcdBackup {
 	return &v1alpha1.EtcdBackup{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: v1alpha1.EtcdBackupSpec{Cluster: "x", Store: onVolume, KeepLast: new(int32(3))}}
 }
 
+// with returns a cluster with objects, and the volume for snapshots.
+func with(objects ...client.Object) *operatortest.Cluster {
+	return operatortest.New(append(objects, volume())...)
+}
+
+func volume() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots"}}
+}
+
 var now = time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)
 
 func reconciler(c *operatortest.Cluster) *Reconciler {
-	return &Reconciler{Client: c, Recorder: c.Events, Now: func() time.Time { return now }, Repository: "registry.example.com/etcd", Version: "3.7.3"}
+	return &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: func() time.Time { return now }, Repository: "registry.example.com/etcd", Version: "3.7.3"}
 }
 
 func take(t *testing.T, c *operatortest.Cluster) *v1alpha1.EtcdBackup {
@@ -66,7 +76,7 @@ func says(t *testing.T, conditions []metav1.Condition, name, status, message str
 }
 
 func TestASnapshotIsTakenOnceOfAMemberThatFollows(t *testing.T) {
-	c := operatortest.New(etcd(true), backup())
+	c := with(etcd(true), backup())
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "member x-2")
 	container := operatortest.Read(t, c, "b-snapshot", &batchv1.Job{}).Spec.Template.Spec.Containers[0]
 	if container.Image != "registry.example.com/etcd:v3.7.3" {
@@ -94,7 +104,7 @@ func TestASnapshotTellsWhoseDataItHas(t *testing.T) {
 	cluster := etcd(true)
 	cluster.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "RootShard", Name: "kcp",
 		UID: "uid-kcp", Controller: new(true)}}
-	c := operatortest.New(cluster, backup(), rs)
+	c := with(cluster, backup(), rs)
 	take(t, c)
 	end(t, c, batchv1.JobComplete, 0, `{"key":"team/x/1.db","revision":42,"size":4096}`)
 	if s := take(t, c).Status.Snapshot; s == nil || s.KCPVersion != "1.2.3" || s.KeyPrefix != "/kcp" {
@@ -103,7 +113,7 @@ func TestASnapshotTellsWhoseDataItHas(t *testing.T) {
 }
 
 func TestASnapshotThatFailsSaysWhyAndIsNotTakenAgain(t *testing.T) {
-	c := operatortest.New(etcd(true), backup())
+	c := with(etcd(true), backup())
 	take(t, c)
 	end(t, c, batchv1.JobFailed, 1, "storing x/1.db: no space left on device")
 	failed := take(t, c)
@@ -142,7 +152,18 @@ func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no such image: correct spec.image of EtcdCluster x, or give its imagePullSecrets, and delete Job b-snapshot")
 }
 
+func TestASnapshotThatMissesItsVolumeSaysSo(t *testing.T) {
+	c := operatortest.New(etcd(true), backup())
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True",
+		"spec.store.volume.claimName: there is no PersistentVolumeClaim snapshots in this namespace: create it, or name another")
+	if c.Reconcile(t, reconciler(c), "b").RequeueAfter != whileWaiting {
+		t.Error("nobody looks again")
+	}
+	c.MustCreate(t, volume())
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "takes a snapshot")
+}
+
 func TestASnapshotWaitsForItsCluster(t *testing.T) {
-	says(t, take(t, operatortest.New(backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
-	says(t, take(t, operatortest.New(etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
+	says(t, take(t, with(backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
+	says(t, take(t, with(etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
 }

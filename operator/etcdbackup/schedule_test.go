@@ -28,7 +28,7 @@ func newCalendar(t *testing.T, available bool, change func(*v1alpha1.EtcdBackupS
 	if change != nil {
 		change(&schedule.Spec)
 	}
-	return &calendar{Cluster: operatortest.New(etcd(available), schedule), t: t, now: now}
+	return &calendar{Cluster: with(etcd(available), schedule), t: t, now: now}
 }
 
 // at sets the clock, lets the schedule be followed, and returns the backups that there are then.

@@ -27,7 +27,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 	cluster, b := etcd(true), backup()
 	b.Spec.IncludeSecrets = &v1alpha1.EtcdBackupSecretsSpec{EncryptionKeyRef: v1alpha1.LocalKeyReference{Name: "encryption", Key: "key"}}
 	of := map[string]string{"operator.kcp.io/rootshard": "kcp"}
-	c := operatortest.New(cluster, b, rs, secret("company", nil, "tls.key", []byte("company's")), secret("kcp-service-account-keys", of, "tls.key", []byte("signs")),
+	c := with(cluster, b, rs, secret("company", nil, "tls.key", []byte("company's")), secret("kcp-service-account-keys", of, "tls.key", []byte("signs")),
 		secret("other-ca", map[string]string{"operator.kcp.io/rootshard": "other"}, "tls.key", []byte("other's")),
 		secret("admin", map[string]string{"operator.kcp.io/rootshard": "kcp", "operator.kcp.io/kubeconfig": "uid"}, "kubeconfig", []byte("admin's")))
 	stalled := func(message string) {

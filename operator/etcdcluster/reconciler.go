@@ -46,6 +46,8 @@ const (
 // Reconciler of EtcdClusters.
 type Reconciler struct {
 	client.Client
+	// Live reads what the caches do not hold, since it is not the operator's.
+	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
 	// Repository of the images of members. Their tags are versions of etcd, with a v.
@@ -68,7 +70,7 @@ type scope struct {
 	rotation    rotation
 	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
 	certificatesErr error
-	// after is when a certificate should have been renewed.
+	// after is when to look again for what no watch tells of, such as a certificate that should have been renewed.
 	after time.Duration
 	// complaint is what somebody has to change, though the members are looked after meanwhile.
 	complaint error

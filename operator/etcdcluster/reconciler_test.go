@@ -44,7 +44,7 @@ func newRigOf(t *testing.T, spec v1alpha1.EtcdClusterSpec) *rig {
 	t.Parallel()
 	cluster := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
 	h := newHost(t, cluster)
-	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
+	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Live: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
 		Repository: "etcd", Version: DefaultVersion, host: func(c *v1alpha1.EtcdCluster, member string) string {
 			return h.address(ordinalOf(c, member))
 		}}}

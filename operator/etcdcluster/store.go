@@ -12,14 +12,26 @@ import (
 	"github.com/kcplane/kcp/operator/conditions"
 )
 
-// CheckStore says what is missing of the credentials of a store, if it is a bucket, that a field names. A pod would wait for them without an end.
-func CheckStore(ctx context.Context, c client.Reader, namespace, field string, s3 *v1alpha1.EtcdS3Store) error {
-	if s3 == nil {
-		return nil
+// CheckStore says what is missing of a store that a field names: a volume, or the credentials of a bucket. A pod would wait for it without an
+// end. The reader is one without a cache, which would know the operator's own volumes only.
+func CheckStore(ctx context.Context, live client.Reader, namespace, field string, store *v1alpha1.EtcdStoreSpec) error {
+	if store.Volume != nil {
+		return checkClaim(ctx, live, namespace, field+".volume.claimName", store.Volume.ClaimName)
 	}
-	field += ".s3.credentialsSecretRef"
+	return checkCredentials(ctx, live, namespace, field+".s3.credentialsSecretRef", store.S3)
+}
+
+func checkClaim(ctx context.Context, live client.Reader, namespace, field, name string) error {
+	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.PersistentVolumeClaim{})
+	if apierrors.IsNotFound(err) {
+		return conditions.Stall("ReferenceNotFound", "%s: there is no PersistentVolumeClaim %s in this namespace: create it, or name another", field, name)
+	}
+	return err
+}
+
+func checkCredentials(ctx context.Context, live client.Reader, namespace, field string, s3 *v1alpha1.EtcdS3Store) error {
 	secret := &corev1.Secret{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: s3.CredentialsSecretRef.Name}, secret)
+	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: s3.CredentialsSecretRef.Name}, secret)
 	if apierrors.IsNotFound(err) {
 		return conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, s3.CredentialsSecretRef.Name)
 	} else if err != nil {
@@ -41,9 +53,10 @@ func (s *scope) checkRestoration(ctx context.Context, seen *sight) error {
 	if seen.restore != restoreNeeded {
 		return nil
 	}
-	err := CheckStore(ctx, s.Client, s.cluster.Namespace, "spec.restore.store", s.cluster.Spec.Restore.Store.S3)
+	err := CheckStore(ctx, s.Live, s.cluster.Namespace, "spec.restore.store", s.cluster.Spec.Restore.Store)
 	if blocked := (*conditions.Blocked)(nil); errors.As(err, &blocked) {
 		seen.restore, seen.restoreMessage = restoreUnready, blocked.Message
+		s.after = conditions.Earliest(s.after, whileWaiting)
 		return nil
 	}
 	return err

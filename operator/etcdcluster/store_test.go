@@ -22,20 +22,38 @@ func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := newRigOf(t, spec)
-	stalled := func(message string) {
-		t.Helper()
-		r.until(message, func(c *v1alpha1.EtcdCluster) bool {
-			said := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionStalled)
-			return said != nil && said.Status == metav1.ConditionTrue && strings.Contains(said.Message, message)
-		})
-	}
-	stalled("spec.restore.store.s3.credentialsSecretRef: there is no Secret bucket")
+	r.stalled("spec.restore.store.s3.credentialsSecretRef: there is no Secret bucket")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "bucket"}, Data: map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("me")}}
 	r.MustCreate(t, secret)
-	stalled("Secret bucket has no key AWS_SECRET_ACCESS_KEY")
+	r.stalled("Secret bucket has no key AWS_SECRET_ACCESS_KEY")
 	secret.Data["AWS_SECRET_ACCESS_KEY"] = []byte("secret")
 	r.MustUpdate(t, secret)
+	r.restores()
+}
+
+func TestARestorationSaysWhichVolumeItMisses(t *testing.T) {
+	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Restore: &v1alpha1.EtcdRestoreSpec{Key: "x/1.db",
+		Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}})
+	r.stalled("spec.restore.store.volume.claimName: there is no PersistentVolumeClaim snapshots in this namespace: create it, or name another")
+	r.MustCreate(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots"}})
+	r.restores()
+}
+
+// stalled goes on until somebody is told, and it is clear that the operator looks again soon, since no watch tells it.
+func (r *rig) stalled(message string) {
+	r.t.Helper()
+	r.until(message, func(c *v1alpha1.EtcdCluster) bool {
+		said := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionStalled)
+		return said != nil && said.Status == metav1.ConditionTrue && strings.Contains(said.Message, message)
+	})
+	if again := r.step().RequeueAfter; again != whileWaiting {
+		r.t.Errorf("it looks again after %v", again)
+	}
+}
+
+func (r *rig) restores() {
+	r.t.Helper()
 	r.until("the Job", func(*v1alpha1.EtcdCluster) bool {
-		return r.Get(t.Context(), operatortest.Key("x-restore"), &batchv1.Job{}) == nil
+		return r.Get(r.t.Context(), operatortest.Key("x-restore"), &batchv1.Job{}) == nil
 	})
 }

@@ -109,7 +109,7 @@ func etcdNamed(name string) *v1alpha1.EtcdCluster {
 func beginEtcd(t *testing.T, i *installation, etcd *v1alpha1.EtcdCluster) {
 	t.Helper()
 	i.MustCreate(t, etcd)
-	r := &etcdcluster.Reconciler{Client: i.operator, Recorder: i.operator.Events, Now: time.Now, Version: etcdcluster.DefaultVersion,
+	r := &etcdcluster.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Now: time.Now, Version: etcdcluster.DefaultVersion,
 		Repository: etcdcluster.DefaultRepository}
 	for range 2 {
 		i.operator.Reconcile(t, r, etcd.Name)

@@ -8,6 +8,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 
@@ -34,7 +35,7 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	}
 	now := time.Date(2031, 5, 6, 3, 0, 1, 0, time.UTC)
 	clock := func() time.Time { return now }
-	r := &etcdcluster.Reconciler{Client: i.operator, Recorder: i.operator.Events, Now: clock, Version: etcdcluster.DefaultVersion, Repository: etcdcluster.DefaultRepository}
+	r := &etcdcluster.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Now: clock, Version: etcdcluster.DefaultVersion, Repository: etcdcluster.DefaultRepository}
 	for range 3 {
 		i.operator.Reconcile(t, r, etcd.Name)
 	}
@@ -51,7 +52,10 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	i.MustUpdateStatus(t, etcd)
 	rs := shard("stored-for")
 	encryption := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "encryption"}, Data: map[string][]byte{"key": make([]byte, 32)}}
-	i.MustCreate(t, rs, encryption)
+	volume := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots"},
+		Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}}}}
+	i.MustCreate(t, rs, encryption, volume)
 	etcd.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(rs, v1alpha1.SchemeGroupVersion.WithKind("RootShard"))}
 	i.MustUpdate(t, etcd)
 	schedule := &v1alpha1.EtcdBackupSchedule{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "nightly"}}
@@ -66,7 +70,7 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 		t.Fatalf("there are the backups %+v (%v)", backups.Items, err)
 	}
 	backup := &backups.Items[0]
-	b := &etcdbackup.Reconciler{Client: i.operator, Recorder: i.operator.Events, Now: clock, Repository: etcdcluster.DefaultRepository, Version: etcdcluster.DefaultVersion}
+	b := &etcdbackup.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Now: clock, Repository: etcdcluster.DefaultRepository, Version: etcdcluster.DefaultVersion}
 	i.operator.Reconcile(t, b, backup.Name)
 	jobs := &batchv1.JobList{}
 	if err := i.List(t.Context(), jobs); err != nil || len(jobs.Items) != 1 || !metav1.IsControlledBy(&jobs.Items[0], backup) {
