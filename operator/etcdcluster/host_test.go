@@ -200,13 +200,13 @@ func (h *host) runJobs() {
 		if len(job.Status.Conditions) > 0 {
 			continue
 		}
-		var directory string
+		volumes := map[string]string{}
 		for _, v := range job.Spec.Template.Spec.Volumes {
 			if v.PersistentVolumeClaim != nil {
-				directory = h.volume(v.PersistentVolumeClaim.ClaimName)
+				volumes[v.Name] = h.volume(v.PersistentVolumeClaim.ClaimName)
 			}
 		}
-		replace := strings.NewReplacer(dataMount, directory, "--etcd=/etcd", "--etcd="+filepath.Join(programs, "etcd-member"))
+		replace := strings.NewReplacer(dataMount, volumes[dataVolume], "--directory="+storeMount, "--directory="+volumes["store"], "--etcd=/etcd", "--etcd="+filepath.Join(programs, "etcd-member"))
 		var args []string
 		for _, arg := range job.Spec.Template.Spec.Containers[0].Args {
 			args = append(args, replace.Replace(arg))

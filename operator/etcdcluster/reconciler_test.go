@@ -2,11 +2,10 @@ package etcdcluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -15,14 +14,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/operatortest"
@@ -32,6 +29,7 @@ import (
 type rig struct {
 	*host
 	reconciler *Reconciler
+	begun      map[string]int // what operators have begun to write that end at it. Nil: they go on
 }
 
 func newRig(t *testing.T, members int32) *rig {
@@ -59,7 +57,15 @@ func (r *rig) cluster() *v1alpha1.EtcdCluster {
 func (r *rig) step() ctrl.Result {
 	r.t.Helper()
 	r.turn("x")
-	return r.Reconcile(r.t, r.reconciler, "x")
+	next := *r.reconciler
+	if r.begun != nil {
+		next.Client = r.Mortal(r.begun)
+	}
+	result, err := next.Reconcile(r.t.Context(), ctrl.Request{NamespacedName: operatortest.Key("x")})
+	if r.begun == nil || !errors.Is(err, operatortest.ErrEnded) {
+		r.must(err)
+	}
+	return result
 }
 
 // rests takes steps in which nothing is to be written.
@@ -281,75 +287,6 @@ func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
 		t.Errorf("status: %+v", after.Status)
 	}
 	r.rests(3)
-}
-
-func TestAClusterThatHasLostItsMajorityBeginsAnewWithASurvivor(t *testing.T) {
-	r := newRig(t, 3)
-	before := r.ready(3)
-	name := func(member, clusterID string) {
-		r.ask(func(spec *v1alpha1.EtcdClusterSpec) {
-			spec.Restore = &v1alpha1.EtcdRestoreSpec{Survivor: &v1alpha1.EtcdSurvivorSpec{Member: member, ClusterID: clusterID}}
-		})
-	}
-	says := func(what string) func(*v1alpha1.EtcdCluster) bool {
-		return func(c *v1alpha1.EtcdCluster) bool {
-			stalled := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionStalled)
-			return stalled != nil && stalled.Status == metav1.ConditionTrue && strings.Contains(stalled.Message, what)
-		}
-	}
-	w := r.write()
-	r.until("writes", func(*v1alpha1.EtcdCluster) bool {
-		w.lock.Lock()
-		defer w.lock.Unlock()
-		return len(w.acknowledged) > 10
-	})
-	w.verify(r)
-
-	name("x-1", before.Status.ClusterID)
-	r.until("a refusal", says("a majority of the members answers"))
-	survivor, old := r.volume("data-x-1"), r.process("x-1")
-	r.loseVolume("x-0")
-	r.loseVolume("x-2")
-	r.until("a refusal that stays", says("is refused for good"))
-	if !old.isRunning() {
-		t.Error("the survivor was touched")
-	}
-	name("x-1", "abc")
-	r.until("a confirmation that is wrong", says("not about this cluster"))
-	name("x-2", before.Status.ClusterID)
-	r.until("a survivor that is none", says("lost its volume, too"))
-
-	name("x-1", before.Status.ClusterID)
-	after := r.until("a cluster that begins anew", func(c *v1alpha1.EtcdCluster) bool {
-		return is(v1alpha1.ConditionReady)(c) && c.Status.ClusterID != before.Status.ClusterID && len(c.Status.Members) == 3
-	})
-	if recovered := after.Status.Recovery; recovered.State != v1alpha1.EtcdRecoveryDone || recovered.Directory != after.Status.DataDirectory {
-		t.Errorf("status: %+v", after.Status)
-	}
-	w.verify(r)
-	for _, kept := range []string{"data", after.Status.DataDirectory} {
-		if logs, _ := filepath.Glob(filepath.Join(survivor, kept, "member", "wal", "*.wal")); len(logs) == 0 {
-			t.Errorf("of the survivor's volume, %s is gone", kept)
-		}
-	}
-	jobs := &batchv1.JobList{}
-	r.must(r.List(t.Context(), jobs))
-	if len(jobs.Items) > 0 {
-		t.Errorf("%d Jobs are left", len(jobs.Items))
-	}
-	r.rests(3) // the spec still names the survivor
-
-	// An EtcdCluster that is made anew finds the data that are in use.
-	cluster := r.cluster()
-	r.must(r.Delete(t.Context(), cluster))
-	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, "x", &appsv1.StatefulSet{})))
-	r.must(r.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(operatortest.Namespace)))
-	r.must(r.Create(t.Context(), &v1alpha1.EtcdCluster{Spec: cluster.Spec, ObjectMeta: metav1.ObjectMeta{
-		Namespace: cluster.Namespace, Name: "x", Generation: 1, UID: cluster.UID}}))
-	if found := r.ready(3); found.Status.ClusterID != after.Status.ClusterID {
-		t.Errorf("%s was taken up, not %s", found.Status.ClusterID, after.Status.ClusterID)
-	}
-	w.verify(r)
 }
 
 func TestVolumesGrowUnderTheirPods(t *testing.T) {

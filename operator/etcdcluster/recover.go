@@ -96,7 +96,11 @@ func (s *scope) lookAtRecovery(ctx context.Context, seen *sight) error {
 	switch {
 	case under != nil && under.State == v1alpha1.EtcdRecoveryStarting:
 		seen.recovery, seen.survivor = recoverStarting, ordinalOf(s.cluster, under.Member)
-		return nil
+		how, _, err := s.lookAtJob(ctx, rescueJobName(under))
+		if how != jobNeeded { // an operator has written down where the data are, and has ended before it removed the Job
+			seen.recovery = recoverCopied
+		}
+		return err
 	case same && under.State == v1alpha1.EtcdRecoveryDone:
 		return nil
 	case !same && under != nil && under.State != v1alpha1.EtcdRecoveryDone:
@@ -170,6 +174,9 @@ func (s *scope) reportRecovery(d decision) {
 		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *s.survivor(), State: v1alpha1.EtcdRecoveryCopying,
 			Directory: "data-" + s.Now().UTC().Format("20060102150405")}
 	case stepRecovered:
+		if status.Recovery.State == v1alpha1.EtcdRecoveryStarting {
+			return
+		}
 		status.Recovery.State, status.DataDirectory = v1alpha1.EtcdRecoveryStarting, status.Recovery.Directory
 		status.RestoreGeneration++
 	case stepRecordIdentity:

@@ -50,17 +50,23 @@ func restoreFirst(o observation) (decision, bool) {
 
 // lookAtRestoration finds out how far the restoration is.
 func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []corev1.PersistentVolumeClaim) error {
-	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || s.cluster.Status.RestoreGeneration > 0 || seen.known {
+	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || seen.known {
 		return nil
 	}
+	done := s.cluster.Status.RestoreGeneration > 0
 	for i := range claims {
-		if claims[i].Annotations[restoredAnnotation] != string(s.cluster.UID) {
+		if !done && claims[i].Annotations[restoredAnnotation] != string(s.cluster.UID) {
 			seen.restore = restoreTaken
 			return nil
 		}
 	}
 	how, message, err := s.lookAtJob(ctx, restoreJobName(s.cluster))
-	seen.restore, seen.restoreMessage = restoration(how), message
+	switch {
+	case !done:
+		seen.restore, seen.restoreMessage = restoration(how), message
+	case how != jobNeeded: // an operator has written down that it is done, and has ended before it removed the Job
+		seen.restore = restoreDone
+	}
 	return err
 }
 

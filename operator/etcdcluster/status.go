@@ -37,7 +37,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 			status.ClusterID = identity(seen.clusterID)
 		}
 		if d.step == stepRestored {
-			status.RestoreGeneration++
+			status.RestoreGeneration = 1
 		}
 		s.reportRecovery(d)
 		s.reportRepairs(d)

@@ -114,48 +114,6 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 	check("with new authorities")
 }
 
-func TestAnotherAuthorityTakesOverWhileBothAreTrusted(t *testing.T) {
-	r := newRig(t, 1)
-	r.ready(1)
-	theirs := r.pair(ClientSecretName("x"))
-	rotating := func(status metav1.ConditionStatus, reason string) {
-		t.Helper()
-		r.until("the condition "+reason, func(c *v1alpha1.EtcdCluster) bool {
-			found := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionRotating)
-			return found != nil && found.Status == status && found.Reason == reason
-		})
-		r.ready(1)
-	}
-	letIn := func(when string, former, latter bool) {
-		t.Helper()
-		for who, test := range map[string]struct {
-			certificate tls.Certificate
-			want        bool
-		}{"the former authority": {theirs, former}, "that of now": {r.issuers[ClientIssuerName("x")].client(t), latter}} {
-			if err := r.asks(test.certificate); (err == nil) != test.want {
-				t.Errorf("%s, with a certificate of %s: %v", when, who, err)
-			}
-		}
-	}
-	rotating(metav1.ConditionFalse, "No")
-	for _, authority := range []string{ClientIssuerName("x"), peerCAName("x")} {
-		delete(r.issuers, authority) // with its key
-		r.renew(authority)
-	}
-	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
-	letIn("before anything is renewed", true, true)
-
-	r.renew(serverName("x"), peerName("x"), ClientSecretName("x"))
-	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
-	r.renew(operatorName("x"))
-	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewed)
-	letIn("when all is renewed", true, true)
-
-	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, TrustSecretName("x"), &corev1.Secret{})))
-	rotating(metav1.ConditionFalse, "No")
-	letIn("in the end", false, true)
-}
-
 // Members go on with certificates that end soon, so that nothing else tells of them.
 func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	const day = 24 * time.Hour
