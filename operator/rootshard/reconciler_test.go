@@ -2,6 +2,7 @@ package rootshard_test
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -33,15 +35,22 @@ func external() *v1alpha1.RootShard {
 type world struct {
 	*operatortest.Cluster
 	reconciler *rootshard.Reconciler
+	begun      map[string]int // what operators have begun to write that end at it. Nil: they go on
 }
 
 func newWorld(objects ...client.Object) *world {
 	c := operatortest.New(objects...)
-	return &world{c, &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image}}
+	return &world{Cluster: c, reconciler: &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image}}
 }
 
 func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {
 	t.Helper()
+	for ended := w.begun != nil; ended; {
+		next := *w.reconciler
+		next.Client = w.Mortal(w.begun)
+		_, err := next.Reconcile(t.Context(), ctrl.Request{NamespacedName: operatortest.Key("kcp")})
+		ended = errors.Is(err, operatortest.ErrEnded)
+	}
 	w.Reconcile(t, w.reconciler, "kcp")
 	return operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 }
