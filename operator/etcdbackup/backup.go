@@ -170,8 +170,8 @@ func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, cl
 
 // attribute tells whose data a snapshot has, if the cluster is that of a RootShard.
 func (r *Reconciler) attribute(ctx context.Context, taken *v1alpha1.EtcdSnapshotStatus, cluster *v1alpha1.EtcdCluster) error {
-	owner := metav1.GetControllerOf(cluster)
-	if owner == nil || owner.Kind != "RootShard" {
+	owner := rootShardOf(cluster)
+	if owner == nil {
 		return nil
 	}
 	rs := &v1alpha1.RootShard{}
@@ -180,4 +180,12 @@ func (r *Reconciler) attribute(ctx context.Context, taken *v1alpha1.EtcdSnapshot
 		taken.KCPVersion, taken.KeyPrefix = rs.Status.Version, rs.Spec.Etcd.Prefix
 	}
 	return client.IgnoreNotFound(err)
+}
+
+// rootShardOf returns the RootShard that a cluster is the etcd of, or nil.
+func rootShardOf(cluster *v1alpha1.EtcdCluster) *metav1.OwnerReference {
+	if owner := metav1.GetControllerOf(cluster); owner != nil && owner.Kind == "RootShard" {
+		return owner
+	}
+	return nil
 }

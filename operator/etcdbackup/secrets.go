@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,8 +33,8 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	if err != nil {
 		return err
 	}
-	owner := metav1.GetControllerOf(cluster)
-	if owner == nil || owner.Kind != "RootShard" {
+	owner := rootShardOf(cluster)
+	if owner == nil {
 		return conditions.Stall("NothingToInclude", "spec.includeSecrets: EtcdCluster %s belongs to no RootShard: leave it out, and keep the "+
 			"Secrets that its clients need yourself", cluster.Name)
 	}
@@ -71,11 +70,8 @@ func sealedSecret(backup *v1alpha1.EtcdBackup) *corev1.Secret {
 
 func (r *Reconciler) encryptionKey(ctx context.Context, namespace string, ref v1alpha1.LocalKeyReference) ([]byte, error) {
 	const field = "spec.includeSecrets.encryptionKeyRef"
-	secret := &corev1.Secret{}
-	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, secret)
-	if apierrors.IsNotFound(err) {
-		return nil, conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, ref.Name)
-	} else if err != nil {
+	secret, err := etcdcluster.ReferredSecret(ctx, r, namespace, field, ref.Name)
+	if err != nil {
 		return nil, err
 	}
 	key := secret.Data[ref.Key]

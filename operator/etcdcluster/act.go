@@ -14,6 +14,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -221,14 +222,11 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	if err := s.markVolumes(ctx, seen); err != nil {
 		return err
 	}
-	wanted, err := s.wanted(seen, pods, version)
-	if err != nil {
-		return err
-	}
+	wanted, held, err := s.wanted(seen, pods, version)
 	switch {
-	case wanted == nil:
-		return nil
-	case s.held():
+	case err != nil || wanted == nil:
+		return err
+	case held:
 		return s.resize(ctx, seen.stateful, *wanted.Spec.Replicas)
 	}
 	return apply.All(ctx, s.Client, s.cluster, wanted)
@@ -245,7 +243,7 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 }
 
 // wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
-func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulSet, error) {
+func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
 	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
 		pods = max(pods, m.ordinal+1)
 	}
@@ -253,17 +251,15 @@ func (s *scope) wanted(seen *sight, pods int, version string) (*appsv1.StatefulS
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
-	set, err := statefulSet(s.cluster, m)
-	if err != nil {
-		return nil, nil
+	if set, err = statefulSet(s.cluster, m); err != nil {
+		return nil, false, nil
 	}
-	held, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))
-	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, held)
-	return set, err
-}
-
-func (s *scope) held() bool {
-	return apimeta.IsStatusConditionTrue(s.cluster.Status.Conditions, v1alpha1.ConditionRolloutHeld)
+	condition, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))
+	if err != nil {
+		return nil, false, err
+	}
+	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, condition)
+	return set, condition.Status == metav1.ConditionTrue, nil
 }
 
 // changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
@@ -272,9 +268,9 @@ func (s *scope) changing(seen *sight, version string) (bool, error) {
 	if set == nil {
 		return false, nil
 	}
-	wanted, err := s.wanted(seen, len(seen.pods), version)
+	wanted, held, err := s.wanted(seen, len(seen.pods), version)
 	if err != nil || wanted == nil {
 		return false, err
 	}
-	return !s.held() && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
+	return !held && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
 }

@@ -17,8 +17,9 @@ import (
 type restoration string
 
 const (
-	restoreNone    restoration = ""      // none was asked for, or it is long done
-	restoreTaken   restoration = "Taken" // volumes exist that it would overwrite
+	restoreNone    restoration = ""        // none was asked for, or it is long done
+	restoreTaken   restoration = "Taken"   // volumes exist that it would overwrite
+	restoreUnready restoration = "Unready" // its store cannot be read
 	restoreNeeded  restoration = jobNeeded
 	restoreRunning restoration = jobRunning
 	restoreFailed  restoration = jobFailed

@@ -30,11 +30,8 @@ func checkClaim(ctx context.Context, live client.Reader, namespace, field, name 
 }
 
 func checkCredentials(ctx context.Context, live client.Reader, namespace, field string, s3 *v1alpha1.EtcdS3Store) error {
-	secret := &corev1.Secret{}
-	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: s3.CredentialsSecretRef.Name}, secret)
-	if apierrors.IsNotFound(err) {
-		return conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, s3.CredentialsSecretRef.Name)
-	} else if err != nil {
+	secret, err := ReferredSecret(ctx, live, namespace, field, s3.CredentialsSecretRef.Name)
+	if err != nil {
 		return err
 	}
 	for _, key := range StoreKeys {
@@ -45,8 +42,15 @@ func checkCredentials(ctx context.Context, live client.Reader, namespace, field 
 	return nil
 }
 
-// restoreUnready: its store cannot be read.
-const restoreUnready restoration = "Unready"
+// ReferredSecret reads the Secret that a field names. If there is none, somebody has to change something.
+func ReferredSecret(ctx context.Context, reader client.Reader, namespace, field, name string) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, name)
+	}
+	return secret, err
+}
 
 // checkRestoration looks for what a restoration needs before its Job is made.
 func (s *scope) checkRestoration(ctx context.Context, seen *sight) error {

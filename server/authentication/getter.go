@@ -21,7 +21,7 @@ type Getter struct {
 
 // Objects are the built-in objects of the cluster of each call's context.
 type Objects interface {
-	// Get reads an object into one of its version, as runtime.Decoder does. What does not exist is a NotFound error.
+	// Get reads an object into one of an external version. What does not exist is a NotFound error.
 	Get(ctx context.Context, namespace, name string, into runtime.Object) error
 }
 

@@ -46,7 +46,7 @@ func Resources() *serverstorage.ResourceConfig {
 
 // Providers returns what installs the built-in types of config, in the order of discovery. Rules resolves roles for the
 // checks against privilege escalation; reviews authenticates the tokens of TokenReviews; registries gets those of
-// the core group and of RBAC.
+// the core group, of RBAC and of admissionregistration.k8s.io.
 func Providers(
 	config controlplaneapiserver.CompletedConfig, rules Rules, reviews authenticator.Request, client discovery.DiscoveryInterface, registries *Registries,
 ) []controlplaneapiserver.RESTStorageProvider {
