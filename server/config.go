@@ -95,8 +95,8 @@ import (
 type config struct {
 	opts    options.Completed
 	backend *storage.Backend
-	// networks are where the server calls whom tenants name.
-	networks *outbound.Networks
+	// calls are those to hosts that tenants name.
+	calls *outbound.Calls
 
 	generic      *genericapiserver.Config
 	controlPlane *controlplaneapiserver.Config
@@ -162,7 +162,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err != nil {
 		return nil, err
 	}
-	c := &config{opts: opts, backend: backend, networks: networks}
+	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks)}
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
@@ -202,7 +202,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 			_, exported := c.exports.System()[resource]
 			return c.builtin.Has(resource) || (c.custom.IsSystem(resource) && !exported)
 		},
-		WebhookAuthentication: c.toWebhooks(),
+		WebhookAuthentication: c.calls.Webhooks(kcpadmission.WebhookLimits, c.generic.TracerProvider),
 	})
 	if err != nil {
 		return nil, err
@@ -287,7 +287,7 @@ func (c *config) buildClients() error {
 func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 	authn := &c.generic.Authentication
 	upstream := authentication.Wrap(authn.Authenticator)
-	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.networks.DialContext)
+	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.calls)
 	upstream = union.New(upstream, bearertoken.New(virtual.AtHome(ofTypes)))
 	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
 	c.reviews = authentication.Reviews(all)
@@ -379,29 +379,6 @@ func (c *config) inService(r *http.Request) bool {
 	}
 	lc, err := c.set.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
 	return err == nil && lc.DeletionTimestamp != nil
-}
-
-// toWebhooks tells how the server calls webhooks: in networks that tenants may lead it to, and without any credentials. Upstream
-// would show kubernetes.default.svc, which it takes for itself, those of the server.
-func (c *config) toWebhooks() webhook.AuthenticationInfoResolverWrapper {
-	wrap := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, c.generic.TracerProvider)
-	guarded := func(config *rest.Config, err error) (*rest.Config, error) {
-		if err != nil {
-			return nil, err
-		}
-		config = rest.CopyConfig(config)
-		config.Dial = c.networks.DialContext
-		return config, nil
-	}
-	return func(next webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-		next = wrap(next)
-		return &webhook.AuthenticationInfoResolverDelegator{
-			ClientConfigForFunc: func(hostPort string) (*rest.Config, error) { return guarded(next.ClientConfigFor(hostPort)) },
-			ClientConfigForServiceFunc: func(name, namespace string, port int) (*rest.Config, error) {
-				return guarded(next.ClientConfigForService(name, namespace, port))
-			},
-		}
-	}
 }
 
 // countObjects returns how many objects the cluster of ctx stores.
@@ -507,7 +484,7 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 		},
 		Admission: c.generic.AdmissionControl, Authorizer: c.generic.Authorization.Authorizer,
 		ServiceResolver:   outbound.NoServices{},
-		AuthResolver:      c.toWebhooks(),
+		AuthResolver:      c.calls.Webhooks(customresources.ConversionLimits, c.generic.TracerProvider),
 		StaticModels:      info.StaticOpenAPISpec,
 		RequestTimeout:    c.generic.RequestTimeout,
 		MinRequestTimeout: time.Duration(c.generic.MinRequestTimeout) * time.Second, MaxRequestBodyBytes: c.generic.MaxRequestBodyBytes,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +16,13 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
+
+// ConversionLimits are those of calls to the conversion webhooks of definitions. A request holds the objects of a list, and its answer
+// has the same ones in another version.
+var ConversionLimits = outbound.Limits{Bytes: 1 << 20, Factor: 2, Time: 35 * time.Second}
 
 // Upstream's handler chooses among the converters that it has by the strategy of a definition. System definitions of more
 // than one version have the strategy Webhook, and their handlers a client whose transport is a function of this process:

@@ -4,42 +4,52 @@ package issuers
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
 
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
-
+	"github.com/google/cel-go/cel"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
-	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/apiserver/pkg/server/egressselector"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
 const (
 	// most configurations are kept ready for tokens at a time. They are made when the first token comes.
 	most = 256
-	// retry is when a configuration that could not be used is tried again.
-	retry = 10 * time.Second
-	// patience is how long the first token waits for the keys of its issuer.
-	patience, interval = 5 * time.Second, 50 * time.Millisecond
+	// patience is how long the first token waits for the discovery document of its issuer, and longest how long any token is looked at.
+	patience, longest = 5 * time.Second, 10 * time.Second
+	// maxExpressions are used of the rules and mappings for the tokens of one issuer.
+	maxExpressions = 64
+	// maxCost of evaluating an expression, in upstream's units: a tenth of what a policy may cost.
+	maxCost = celconfig.PerCallLimit / 10
+	// maxToken and maxUser are the most bytes of a token, and of the identity that is made of it.
+	maxToken, maxUser = 64 << 10, 64 << 10
 )
 
 // clusterExtra is the extra information of users that says where they are somebody.
@@ -53,7 +63,7 @@ type Issuers struct {
 	audiences  authenticator.Audiences
 	disallowed []string
 	compiler   func() authenticationcel.Compiler
-	dial       utilnet.DialFunc
+	calls      *outbound.Calls
 
 	mu    sync.Mutex
 	ready map[informers.Key]*ready
@@ -62,23 +72,19 @@ type Issuers struct {
 // ready is a configuration that tokens can be checked with.
 type ready struct {
 	version string
-	tokens  []authenticator.Token
-	err     error
-	made    time.Time
+	tokens  func() []authenticator.Token
 	used    time.Time
 	stop    context.CancelFunc
 }
 
 // New returns the issuers of all types. Whose tokens they accept is good for audiences, those of the server. Nobody may
-// name one of disallowed, which are the issuers of the server itself. They are called by dial.
-func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string, dial utilnet.DialFunc) *Issuers {
+// name one of disallowed, which are the issuers of the server itself. They are called by calls.
+func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string, calls *outbound.Calls) *Issuers {
 	i := &Issuers{
 		clusters: set.LogicalClusters, configs: set.WorkspaceAuthenticationConfigurations, types: types,
-		audiences: audiences, disallowed: disallowed, dial: dial,
-		compiler: sync.OnceValue(func() authenticationcel.Compiler {
-			return authenticationcel.NewCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
-		}),
-		ready: map[informers.Key]*ready{},
+		audiences: audiences, disallowed: disallowed, calls: calls,
+		compiler: sync.OnceValue(newCompiler),
+		ready:    map[informers.Key]*ready{},
 	}
 	set.WorkspaceAuthenticationConfigurations.AddHandler(func(old, _ runtime.Object) {
 		if key, err := informers.KeyOf(old); old != nil && err == nil {
@@ -86,6 +92,18 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 		}
 	})
 	return i
+}
+
+// newCompiler returns what compiles expressions. Their evaluation ends at maxCost, or with its context.
+func newCompiler() authenticationcel.Compiler {
+	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		ProgramOptions:    []cel.ProgramOption{cel.CostLimit(maxCost), cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
+	})
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return authenticationcel.NewCompiler(env)
 }
 
 func (i *Issuers) forget(key informers.Key) {
@@ -111,6 +129,14 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	if !ok {
 		return nil, false, nil
 	}
+	if len(of.Spec.AuthenticationConfigurations) == 0 {
+		return nil, false, nil
+	}
+	if len(token) > maxToken {
+		return nil, false, fmt.Errorf("the token has %d bytes, the limit of issuers of workspaces is %d", len(token), maxToken)
+	}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	var refused []error
 	for _, reference := range of.Spec.AuthenticationConfigurations {
 		config, err := i.configs.Get(of.Cluster, "", reference.Name)
@@ -120,7 +146,7 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 		for _, tokens := range i.authenticators(config) {
 			response, ok, err := tokens.AuthenticateToken(ctx, token)
 			if err != nil {
-				refused = append(refused, err)
+				refused = append(refused, errors.New(shortened(err)))
 			}
 			if ok {
 				return confine(response, cluster)
@@ -148,7 +174,25 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 			confined.Extra[key] = values
 		}
 	}
+	if size := sizeOf(confined); size > maxUser {
+		return nil, false, fmt.Errorf("the name, groups and extra information of the user have %d bytes, the limit of issuers of workspaces is %d", size, maxUser)
+	}
 	return &authenticator.Response{User: authorization.InClusterOnly(confined, cluster), Audiences: response.Audiences}, true, nil
+}
+
+// sizeOf returns how many bytes describe a user.
+func sizeOf(u user.Info) int {
+	size := len(u.GetName()) + len(u.GetUID())
+	for _, group := range u.GetGroups() {
+		size += 1 + len(group)
+	}
+	for key, values := range u.GetExtra() {
+		size += len(key)
+		for _, value := range values {
+			size += 1 + len(value)
+		}
+	}
+	return size
 }
 
 // reserved tells whether only the server gives a name.
@@ -160,9 +204,8 @@ func reserved(name string) bool {
 func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) []authenticator.Token {
 	key := informers.Key{Cluster: logicalcluster.Of(config), Name: config.Name}
 	i.mu.Lock()
-	defer i.mu.Unlock()
 	r := i.ready[key]
-	if r == nil || r.version != config.ResourceVersion || (r.err != nil && time.Since(r.made) > retry) {
+	if r == nil || r.version != config.ResourceVersion {
 		if r != nil {
 			r.stop()
 		}
@@ -171,7 +214,8 @@ func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthentication
 		i.makeRoom()
 	}
 	r.used = time.Now()
-	return r.tokens
+	i.mu.Unlock()
+	return r.tokens()
 }
 
 // makeRoom drops a configuration if there are too many: of the workspace that has the most, the one that was not used for longest.
@@ -194,22 +238,28 @@ func (i *Issuers) makeRoom() {
 	delete(i.ready, oldest)
 }
 
-// prepare makes a configuration ready. Its authenticators find the keys of their issuers by themselves.
+// prepare makes a configuration ready when its authenticators are asked for: expressions are compiled, which must not keep others from
+// their own. Those that are invalid are left out, and the others keep working.
 func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) *ready {
 	ctx, stop := context.WithCancel(context.Background())
-	r := &ready{version: config.ResourceVersion, made: time.Now(), used: time.Now(), stop: stop}
-	for _, jwt := range config.Spec.JWT {
-		tokens, err := i.newAuthenticator(ctx, jwt)
-		if err != nil {
-			r.err = err
-			continue // the others keep working
+	return &ready{version: config.ResourceVersion, stop: stop, tokens: sync.OnceValue(func() []authenticator.Token {
+		var all []authenticator.Token
+		for _, jwt := range config.Spec.JWT {
+			tokens, err := i.newAuthenticator(ctx, jwt)
+			if err != nil {
+				klog.InfoS("Issuer of a workspace type is not used", "cluster", logicalcluster.Of(config), "configuration", config.Name, "err", shortened(err))
+				continue
+			}
+			all = append(all, tokens)
 		}
-		r.tokens = append(r.tokens, tokens)
-	}
-	return r
+		return all
+	})}
 }
 
 func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTAuthenticator) (authenticator.Token, error) {
+	if n := len(jwt.ClaimValidationRules) + len(jwt.UserValidationRules) + len(jwt.ClaimMappings.Extra); n > maxExpressions {
+		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra, the limit is %d together", jwt.Issuer.URL, n, maxExpressions)
+	}
 	// The fields are those of upstream's versioned type.
 	content, err := json.Marshal(jwt)
 	if err != nil {
@@ -222,34 +272,37 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 	if err := apiserverv1.Convert_v1_JWTAuthenticator_To_apiserver_JWTAuthenticator(versioned, &internal, nil); err != nil {
 		return nil, err
 	}
-	internal.Issuer.EgressSelectorType = apiserver.EgressSelectorCluster // which dial is, for upstream
-	options := oidc.Options{
-		EgressLookup:     func(egressselector.NetworkContext) (utilnet.DialFunc, error) { return i.dial, nil },
-		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: i.disallowed,
-	}
+	var roots *x509.CertPool // those of the system
 	if ca := internal.Issuer.CertificateAuthority; ca != "" {
-		if options.CAContentProvider, err = dynamiccertificates.NewStaticCAContent("issuer", []byte(ca)); err != nil {
+		if roots, err = certutil.NewPoolFromBytes([]byte(ca)); err != nil {
 			return nil, err
 		}
 	}
-	checked, err := oidc.New(ctx, options)
+	caller := func(limits outbound.Limits) http.RoundTripper {
+		return i.calls.RoundTripper(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, limits)
+	}
+	published := newKeys(ctx, internal.Issuer.URL, internal.Issuer.DiscoveryURL, caller)
+	if internal.Issuer.DiscoveryURL != "" {
+		if _, errs := validation.CompileAndValidateJWTAuthenticator(i.compiler(), internal, i.disallowed); len(errs) > 0 {
+			return nil, errs.ToAggregate()
+		}
+		internal.Issuer.DiscoveryURL = "" // upstream wants one of it and keys
+	}
+	checked, err := oidc.New(ctx, oidc.Options{
+		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: i.disallowed,
+		KeySet: published, Client: &http.Client{Transport: undistributed{}},
+	})
 	if err != nil {
 		return nil, err
 	}
-	return authenticator.WrapAudienceAgnosticToken(i.audiences, &patient{AuthenticatorTokenWithHealthCheck: checked, made: time.Now()}), nil
+	return authenticator.WrapAudienceAgnosticToken(i.audiences, checked), nil
 }
 
-// patient waits a little for the keys of its issuer while they are fetched for the first time.
-type patient struct {
-	oidc.AuthenticatorTokenWithHealthCheck
-	made time.Time
-}
+// undistributed refuses to read claims that a token says are elsewhere. For each issuer that it finds there, upstream would start a
+// goroutine that has no end.
+type undistributed struct{}
 
-func (p *patient) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	if time.Since(p.made) < patience && p.HealthCheck() != nil {
-		_ = wait.PollUntilContextTimeout(ctx, interval, patience-time.Since(p.made), true, func(context.Context) (bool, error) {
-			return p.HealthCheck() == nil, nil
-		})
-	}
-	return p.AuthenticatorTokenWithHealthCheck.AuthenticateToken(ctx, token)
+// RoundTrip implements http.RoundTripper.
+func (undistributed) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("distributed claims are not supported: the token itself must have the claim")
 }

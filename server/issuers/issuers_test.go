@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/traits"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kcplane/kcp/server/informers"
@@ -33,6 +37,18 @@ func TestAUserOfAnIssuerIsSomebodyInOneClusterOnly(t *testing.T) {
 	}
 }
 
+func TestAUserOfAnIssuerIsSmall(t *testing.T) {
+	for count, want := range map[int]bool{maxUser / 128: true, maxUser / 10: false} {
+		groups := make([]string, count)
+		for n := range groups {
+			groups[n] = fmt.Sprintf("group-%08d", n)
+		}
+		if _, ok, err := confine(&authenticator.Response{User: &user.DefaultInfo{Name: "jane", Groups: groups}}, "ours"); ok != want || (err == nil) != want {
+			t.Errorf("%d groups: %t, %v", count, ok, err)
+		}
+	}
+}
+
 func TestARequestWithoutOneClusterIsNobody(t *testing.T) {
 	i := &Issuers{}
 	for _, ctx := range []context.Context{t.Context(), logicalcluster.WithWildcard(t.Context())} {
@@ -54,5 +70,27 @@ func TestWhatWasNotUsedForLongestMakesRoom(t *testing.T) {
 	i.makeRoom()
 	if _, left := i.ready[informers.Key{Cluster: "c", Name: "0"}]; left || len(i.ready) != most || stopped != 1 {
 		t.Errorf("%d are ready, %d were stopped, the oldest is left: %t", len(i.ready), stopped, left)
+	}
+}
+
+func TestExpressionsOfIssuersCostLittle(t *testing.T) {
+	list := make([]any, 1000)
+	for n := range list {
+		list[n] = float64(n)
+	}
+	compiled, err := newCompiler().CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{
+		Expression: "dyn(claims.list).all(a, dyn(claims.list).all(b, dyn(claims.list).all(c, a + b + c >= 0.0))) ? 'x' : 'y'",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for ctx, want := range map[context.Context]string{t.Context(): "cost limit exceeded", ended: "interrupted"} {
+		_, err = authenticationcel.NewClaimsMapper([]authenticationcel.CompilationResult{compiled}).EvalClaimMapping(ctx,
+			types.DefaultTypeAdapter.NativeToValue(map[string]any{"list": list}).(traits.Mapper))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }

@@ -83,9 +83,17 @@ func StandardNetworks(served ...string) []string {
 // errElsewhere is why nothing is connected to.
 var errElsewhere = errors.New("tenants may not lead the server there")
 
+// elsewhereError is why an address is not called. Its text says nothing that tenants may not know.
+type elsewhereError struct{ address string }
+
+// Error implements error.
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the installation can allow that by --%s", e.address, networksFlag)
+}
+
 // DialContext connects to an address if that is in one of the networks.
 func (n *Networks) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second, Control: func(_, resolved string, _ syscall.RawConn) error {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: func(_, resolved string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(resolved)
 		if err != nil || !n.contain(to.Addr()) {
 			return errElsewhere
@@ -95,7 +103,7 @@ func (n *Networks) DialContext(ctx context.Context, network, address string) (ne
 	connection, err := dialer.DialContext(ctx, network, address)
 	if errors.Is(err, errElsewhere) {
 		// Where the name leads is not for tenants to know.
-		return nil, fmt.Errorf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the installation can allow that by --%s", address, networksFlag)
+		return nil, &elsewhereError{address}
 	}
 	return connection, err
 }
