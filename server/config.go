@@ -361,9 +361,11 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 		h = path.WithoutAudit(h)
 	}
 	bare := h
-	h = inactive.WithRefusal(h, c.set.LogicalClusters, inactive.OwnRequests(c.loopback.BearerToken), g.Serializer)
+	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
+	h = inactive.WithRefusal(h, c.set.LogicalClusters, own, g.Serializer)
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	h = c.views.WithView(h, bare, g.Serializer)
+	h = authentication.WithServer(h, c.loopback.BearerToken)
 	return authentication.WithInClusterServiceAccount(h)
 }
 

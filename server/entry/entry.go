@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/audit"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
@@ -66,12 +65,12 @@ type Entry struct {
 }
 
 // WithContent serves requests for resources in a logical cluster once the cluster has its first content. It stands behind
-// authorization: who may not enter changes nothing.
+// authorization: who may not enter changes nothing. The server itself has no need of first content, and makes it.
 func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
 		info, known := request.RequestInfoFrom(r.Context())
-		if !ok || cluster.Wildcard || !known || !info.IsResourceRequest || aside[info.APIGroup] || e.entered(cluster.Name) || isServer(r.Context()) {
+		if !ok || cluster.Wildcard || !known || !info.IsResourceRequest || aside[info.APIGroup] || e.entered(cluster.Name) || authorization.IsServer(r.Context()) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -95,12 +94,6 @@ func (e *Entry) entered(cluster logicalcluster.Name) bool {
 		}
 	}
 	return true
-}
-
-// isServer tells whether the server itself asks. It has no need of first content, and makes it.
-func isServer(ctx context.Context) bool {
-	u, ok := request.UserFrom(ctx)
-	return ok && u.GetName() == user.APIServerUser
 }
 
 // make stores the first content of a logical cluster once, however many requests want it, and waits until it is seen.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authentication"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -63,7 +65,8 @@ func TestRequestsInInactiveClustersAreRefused(t *testing.T) {
 	lister, _ := clusters(t, cluster("off", "true", "Inactive"), cluster("on", "", "Ready"), cluster("odd", "yes", "Ready"))
 	const token = "token-of-the-server"
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	h := WithRefusal(served, lister, OwnRequests(token), scheme.Codecs.WithoutConversion())
+	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
+	h := authentication.WithServer(WithRefusal(served, lister, own, scheme.Codecs.WithoutConversion()), token)
 	named := func(name logicalcluster.Name) logicalcluster.Cluster { return logicalcluster.Cluster{Name: name} }
 	for _, test := range []struct {
 		name          string
@@ -116,18 +119,16 @@ func TestRequestsInInactiveClustersAreRefused(t *testing.T) {
 	}
 }
 
-func TestWithoutATokenNoRequestIsTheServersOwn(t *testing.T) {
-	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.Header.Set("Authorization", "Bearer ")
-	if OwnRequests("")(r) {
-		t.Error("a request with an empty token counts as the server's own")
-	}
-}
-
 // open starts a request that lasts until its context ends, and returns what is closed then.
 func open(t *testing.T, h http.Handler, c logicalcluster.Cluster, userName string, info request.RequestInfo) <-chan struct{} {
 	t.Helper()
-	ctx := request.WithRequestInfo(logicalcluster.WithCluster(t.Context(), c), &info)
+	return openIn(t, t.Context(), h, c, userName, info)
+}
+
+// openIn is open for a request with the values of ctx.
+func openIn(t *testing.T, ctx context.Context, h http.Handler, c logicalcluster.Cluster, userName string, info request.RequestInfo) <-chan struct{} {
+	t.Helper()
+	ctx = request.WithRequestInfo(logicalcluster.WithCluster(ctx, c), &info)
 	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: userName})
 	r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx)
 	running, done := make(chan struct{}), make(chan struct{})
@@ -187,11 +188,12 @@ func TestWatchesEndWhenTheirClusterGoesOutOfService(t *testing.T) {
 			lister, apply := clusters(t, cluster("ours", "", "Ready"), cluster("theirs", "", "Ready"))
 			watches := NewWatches(lister)
 			h := watches.WithEnd(lasting)
-			first, second := open(t, h, ours, "alice", watchSecrets), open(t, h, ours, "alice", watchSecrets)
+			// One of them is by a user who is called like the server.
+			first, second := open(t, h, ours, "alice", watchSecrets), open(t, h, ours, user.APIServerUser, watchSecrets)
 			wildcard := open(t, h, all, "admin", watchSecrets)
 			others := map[string]<-chan struct{}{
 				"of another cluster":     open(t, h, theirs, "alice", watchSecrets),
-				"of the server":          open(t, h, ours, user.APIServerUser, watchSecrets),
+				"of the server":          openIn(t, authorization.AsServer(t.Context()), h, ours, user.APIServerUser, watchSecrets),
 				"of the LogicalCluster":  open(t, h, ours, "alice", watchLogicalClusters),
 				"that is only a request": open(t, h, ours, "alice", listSecrets),
 			}

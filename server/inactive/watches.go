@@ -5,10 +5,10 @@ import (
 	"net/http"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/underway"
 )
@@ -73,6 +73,5 @@ func ends(ctx context.Context) bool {
 	if !ok || !info.IsResourceRequest || info.Verb != "watch" || (info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters") {
 		return false
 	}
-	u, ok := request.UserFrom(ctx)
-	return !ok || u.GetName() != user.APIServerUser
+	return !authorization.IsServer(ctx)
 }

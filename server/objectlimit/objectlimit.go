@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -190,8 +189,8 @@ func (l *Limits) Deleted(cluster logicalcluster.Name, resource schema.GroupResou
 
 // isExempt tells whether an object is stored even in a full cluster: without it nobody could clear the cluster up.
 func isExempt(ctx context.Context, resource schema.GroupResource, name string) bool {
-	who, ok := request.UserFrom(ctx)
-	return !ok || who.GetName() == user.APIServerUser || resource == logicalClusters || (resource == bindings && name == authorization.OwnersBindingName)
+	_, ok := request.UserFrom(ctx)
+	return !ok || authorization.IsServer(ctx) || resource == logicalClusters || (resource == bindings && name == authorization.OwnersBindingName)
 }
 
 // tally returns that of a cluster, nil if there is none and none is to be made.

@@ -128,7 +128,7 @@ func TestAFullClusterTakesNothing(t *testing.T) {
 	s := newShard(t, 0)
 	s.cluster(t, "full", "3", corev1alpha1.LogicalClusterPhaseReady)
 	s.cluster(t, "free", "", corev1alpha1.LogicalClusterPhaseReady)
-	alice, server := as("alice", "full"), as(user.APIServerUser, "full")
+	alice, server := as("alice", "full"), authorization.AsServer(as(user.APIServerUser, "full"))
 	for range 3 {
 		if err := s.store(alice, configMaps, "x"); err != nil {
 			t.Fatal(err)
@@ -147,6 +147,9 @@ func TestAFullClusterTakesNothing(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s was refused: %v", what, err)
 		}
+	}
+	if err := s.store(as(user.APIServerUser, "full"), configMaps, "x"); err == nil {
+		t.Error("a user who is called like the server is not limited")
 	}
 	if err := s.store(alice, bindings, "another"); err == nil {
 		t.Error("another binding was stored")

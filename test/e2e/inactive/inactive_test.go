@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -108,6 +110,17 @@ func TestOpenWatchesEndWithTheService(t *testing.T) {
 	// Not in parallel: watches of all clusters end as well.
 	cluster, neighbour := server.Cluster(t), server.Cluster(t)
 	ours, theirs, all := follow(t, cluster), follow(t, neighbour), follow(t, server.Named("*"))
+	config := cluster.Config(kcptest.Masters)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:apiserver", Groups: []string{"system:masters"}}
+	likeTheServer, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	impersonated, err := likeTheServer.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(impersonated.Stop)
 	cluster.Kubectl(t, "create", "configmap", "seen")
 	for _, w := range []watch.Interface{ours, all} {
 		if !next(t, w, "seen") {
@@ -115,14 +128,14 @@ func TestOpenWatchesEndWithTheService(t *testing.T) {
 		}
 	}
 	mark(t, cluster, `"true"`, corev1alpha1.LogicalClusterPhaseInactive)
-	if next(t, ours, "nothing") || next(t, all, "nothing") {
+	if next(t, ours, "nothing") || next(t, all, "nothing") || next(t, impersonated, "nothing") {
 		t.Error("a watch goes on")
 	}
 	neighbour.Kubectl(t, "create", "configmap", "also-seen")
 	if !next(t, theirs, "also-seen") {
 		t.Error("the watch of another cluster has ended")
 	}
-	_, err := cluster.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").Watch(kcptest.Context(t), metav1.ListOptions{})
+	_, err = cluster.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("").Watch(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 

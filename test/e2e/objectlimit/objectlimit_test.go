@@ -97,6 +97,12 @@ func TestAClusterHoldsNoMoreThanItMay(t *testing.T) {
 	if _, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("another cluster: %v", err)
 	}
+	// The server itself is not limited, who is called like it is.
+	header := http.Header{"Content-Type": {"application/json"}, "Impersonate-User": {"system:apiserver"}, "Impersonate-Group": {"system:masters"}}
+	code, body := ours.Raw(t, kcptest.Masters, http.MethodPost, "/clusters/"+ours.Name+"/api/v1/namespaces/default/configmaps", header, `{"metadata":{"name":"x"}}`)
+	if code != http.StatusForbidden {
+		t.Errorf("who impersonates the server gets %d %s", code, body)
+	}
 
 	// All but the creation of objects goes on.
 	event := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x"}, InvolvedObject: corev1.ObjectReference{Namespace: "default"}}
