@@ -104,7 +104,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	default:
 		return nil
 	}
-	if isExempt(a) {
+	if isExempt(ctx, a) {
 		return nil
 	}
 	export, err := exportOf(a)

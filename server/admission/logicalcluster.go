@@ -29,8 +29,8 @@ var (
 // exempt are the groups that may do with LogicalClusters what the server itself does.
 var exempt = []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup, authorization.WorkspaceBootstrapper}
 
-func isExempt(a admission.Attributes) bool {
-	return slices.ContainsFunc(a.GetUserInfo().GetGroups(), func(g string) bool { return slices.Contains(exempt, g) })
+func isExempt(ctx context.Context, a admission.Attributes) bool {
+	return slices.ContainsFunc(authorization.GroupsIn(ctx, a.GetUserInfo()), func(g string) bool { return slices.Contains(exempt, g) })
 }
 
 // Handles implements admission.Interface.
@@ -59,13 +59,13 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	if step, ok := ctx.Value(stepKey{}).(step); ok {
 		return validateStep(a, step)
 	}
-	if err := validateLimit(a); err != nil {
+	if err := validateLimit(ctx, a); err != nil {
 		return err
 	}
-	if err := validateRequiredGroups(a); err != nil {
+	if err := validateRequiredGroups(ctx, a); err != nil {
 		return err
 	}
-	if isExempt(a) {
+	if isExempt(ctx, a) {
 		return nil
 	}
 	old := &corev1alpha1.LogicalCluster{}
@@ -94,7 +94,7 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 }
 
 // validateLimit keeps the limit of objects to administrators of the installation, and to numbers.
-func validateLimit(a admission.Attributes) error {
+func validateLimit(ctx context.Context, a admission.Attributes) error {
 	if a.GetOperation() == admission.Delete {
 		return nil
 	}
@@ -105,7 +105,7 @@ func validateLimit(a admission.Attributes) error {
 	if limit == before {
 		return nil
 	}
-	if !mayAdminister(a) {
+	if !mayAdminister(ctx, a) {
 		return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.MaxTotalObjectsAnnotation)
 	}
 	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
@@ -118,8 +118,8 @@ func validateLimit(a admission.Attributes) error {
 
 // validateRequiredGroups keeps it to administrators of the installation whom a logical cluster is open to at all: it begins with
 // the groups of the workspace above it.
-func validateRequiredGroups(a admission.Attributes) error {
-	if a.GetOperation() != admission.Update || mayAdminister(a) ||
+func validateRequiredGroups(ctx context.Context, a admission.Attributes) error {
+	if a.GetOperation() != admission.Update || mayAdminister(ctx, a) ||
 		annotations(a.GetObject())[corev1alpha1.RequiredGroupsAnnotation] == annotations(a.GetOldObject())[corev1alpha1.RequiredGroupsAnnotation] {
 		return nil
 	}
@@ -127,8 +127,8 @@ func validateRequiredGroups(a admission.Attributes) error {
 }
 
 // mayAdminister tells whether a request is by an administrator of the installation, or the server itself.
-func mayAdminister(a admission.Attributes) bool {
-	return authorization.Administers(a.GetUserInfo().GetGroups())
+func mayAdminister(ctx context.Context, a admission.Attributes) bool {
+	return authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo()))
 }
 
 // placed are the annotations that say where a logical cluster is in the tree, and of which type.

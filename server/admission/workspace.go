@@ -40,8 +40,8 @@ func isWorkspace(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == workspaceResource
 }
 
-func isMaster(a admission.Attributes) bool {
-	return slices.Contains(a.GetUserInfo().GetGroups(), user.SystemPrivilegedGroup)
+func isMaster(ctx context.Context, a admission.Attributes) bool {
+	return slices.Contains(authorization.GroupsIn(ctx, a.GetUserInfo()), user.SystemPrivilegedGroup)
 }
 
 // Admit implements admission.MutationInterface.
@@ -57,7 +57,7 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if err != nil {
 		return err
 	}
-	written, err := systemAnnotations(a, parent)
+	written, err := systemAnnotations(ctx, a, parent)
 	if err != nil {
 		return err
 	}
@@ -116,10 +116,10 @@ func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluste
 
 // systemAnnotations are what a new workspace has to have under keys that are the system's, empty for those that it must not have:
 // who creates it, who may enter it at all, and where it is, which is decided later. Who may say that themselves gets nothing.
-func systemAnnotations(a admission.Attributes, parent *corev1alpha1.LogicalCluster) (map[string]string, error) {
+func systemAnnotations(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) (map[string]string, error) {
 	given := annotations(a.GetObject())
 	written := map[string]string{}
-	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isMaster(a) {
+	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isMaster(ctx, a) {
 		who := a.GetUserInfo()
 		info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
 		for key, values := range who.GetExtra() {
@@ -135,11 +135,11 @@ func systemAnnotations(a admission.Attributes, parent *corev1alpha1.LogicalClust
 		written[tenancyv1alpha1.OwnerAnnotation] = string(owner)
 	}
 	if groups := parent.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
-		if _, ok := given[corev1alpha1.RequiredGroupsAnnotation]; !ok || !isMaster(a) {
+		if _, ok := given[corev1alpha1.RequiredGroupsAnnotation]; !ok || !isMaster(ctx, a) {
 			written[corev1alpha1.RequiredGroupsAnnotation] = groups
 		}
 	}
-	if !isMaster(a) {
+	if !isMaster(ctx, a) {
 		for _, key := range placeAnnotations {
 			written[key] = ""
 		}
@@ -164,8 +164,8 @@ func withSystem(given, written map[string]string) map[string]string {
 }
 
 // checkWritten refuses a new workspace if a policy or webhook has changed, after Admit, what the system says of it.
-func checkWritten(a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
-	written, err := systemAnnotations(a, parent)
+func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
+	written, err := systemAnnotations(ctx, a, parent)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err := decodeBoth(a, ws, old); err != nil {
 		return err
 	}
-	if problem := workspaceProblem(a, old, ws); problem != "" {
+	if problem := workspaceProblem(ctx, a, old, ws); problem != "" {
 		return forbidden(a, "%s", problem)
 	}
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
@@ -214,7 +214,7 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err != nil {
 		return err
 	}
-	if err := checkWritten(a, parent); err != nil {
+	if err := checkWritten(ctx, a, parent); err != nil {
 		return err
 	}
 	if ws.Spec.Mount != nil {
@@ -229,7 +229,7 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 }
 
 // workspaceProblem returns what is wrong with a change of a workspace, empty if nothing.
-func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace) string {
+func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tenancyv1alpha1.Workspace) string {
 	creating := a.GetOperation() == admission.Create
 	switch {
 	case ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady && ws.Spec.Mount == nil && (ws.Spec.Cluster == "" || ws.Spec.URL == ""):
@@ -240,7 +240,7 @@ func workspaceProblem(a admission.Attributes, old, ws *tenancyv1alpha1.Workspace
 		return "spec.mount is immutable"
 	case creating && ws.Spec.Mount != nil && mountProblem(ws.Spec.Mount.Reference) != "":
 		return mountProblem(ws.Spec.Mount.Reference)
-	case isMaster(a):
+	case isMaster(ctx, a):
 		return ""
 	case old.Spec.Cluster != ws.Spec.Cluster:
 		return "spec.cluster can only be set by system privileged users"

@@ -91,7 +91,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	case wt.Name == string(logicalcluster.Root) && cluster != logicalcluster.Root:
 		return forbidden(a, "the workspace type root exists in the workspace root only")
 	}
-	if isExempt(a) {
+	if isExempt(ctx, a) {
 		return nil
 	}
 	if _, err := w.config.Types.Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {

@@ -45,6 +45,12 @@ func Wrap(inner authenticator.Request) authenticator.Request {
 		}
 		// Authenticators remove what they have used, so that it reaches nobody else.
 		r.Header = scoped.Header
+		if err := authorization.CheckExtra(response.User); err != nil {
+			return nil, false, err
+		}
+		if _, issued := authorization.IssuedIn(response.User); issued {
+			return response, true, nil // vouched for by a front proxy, which knows the issuers of the cluster
+		}
 		switch {
 		case !isServiceAccount(response.User):
 			return withExtra(response, nil), true, nil

@@ -104,6 +104,12 @@ func newAuthority(t testing.TB, existing accounts) authority {
 		if cluster := r.Header.Get("Test-Cluster"); cluster != "" {
 			extra[authorization.ClusterNameKey] = []string{cluster}
 		}
+		if scope := r.Header.Get("Test-Scope"); scope != "" {
+			extra[authorization.ScopesKey] = []string{scope}
+		}
+		if cluster := r.Header.Get("Test-Former-Cluster"); cluster != "" {
+			extra[authorization.FormerClusterNameKey] = []string{cluster}
+		}
 		return &authenticator.Response{User: &user.DefaultInfo{Name: name, Extra: extra}}, true, nil
 	})
 	return authority{plain, Generator{plain}, union.New(certificate, bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))}
@@ -167,6 +173,10 @@ func TestServiceAccountTokensCarryTheirCluster(t *testing.T) {
 		"a forged token":                                {bearer(forged), "", ""},
 		"a user with a certificate":                     {[]string{"Test-Certificate", "alice"}, "alice", ""},
 		"... who claims a cluster":                      {[]string{"Test-Certificate", "alice", "Test-Cluster", "a"}, "alice", ""},
+		"... in scope, for a front proxy":               {[]string{"Test-Certificate", "alice", "Test-Cluster", "a", "Test-Scope", "cluster:a"}, "alice", "a"},
+		"... out of scope":                              {[]string{"Test-Certificate", "alice", "Test-Cluster", "a", "Test-Scope", "cluster:a,cluster:b"}, "alice", ""},
+		"... by the former key":                         {[]string{"Test-Certificate", "alice", "Test-Former-Cluster", "a"}, "", ""},
+		"a service account with the former key":         {[]string{"Test-Certificate", bot, "Test-Former-Cluster", "a", "Test-Cluster", "a"}, "", ""},
 		"... and bears a token":                         {append(bearer(ours), "Test-Certificate", "alice", "Test-Cluster", "a"), "alice", ""},
 		"a service account from a front proxy":          {[]string{"Test-Certificate", bot, "Test-Cluster", "a"}, bot, "a"},
 		"... with its token":                            {append(bearer(ours), "Test-Certificate", bot, "Test-Cluster", "a"), bot, "a"},

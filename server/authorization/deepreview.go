@@ -3,9 +3,7 @@ package authorization
 import (
 	"context"
 	"net/http"
-	"slices"
 
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -31,7 +29,7 @@ func WithDeepReview(next http.Handler) http.Handler {
 		ctx := r.Context()
 		info, ok := request.RequestInfoFrom(ctx)
 		u, known := request.UserFrom(ctx)
-		if ok && known && r.Header.Get(DeepReviewHeader) == "true" && slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) &&
+		if ok && known && r.Header.Get(DeepReviewHeader) == "true" && isMaster(ctx, u) &&
 			info.IsResourceRequest && info.Verb == "create" && info.APIGroup == "authorization.k8s.io" && info.Resource == "subjectaccessreviews" {
 			r = r.WithContext(Deep(ctx))
 		}

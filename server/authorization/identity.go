@@ -1,6 +1,7 @@
 package authorization
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -17,8 +18,10 @@ const (
 	ScopesKey = "authentication.kcp.io/scopes"
 	// WarrantKey adds further identities: each value is the JSON of one, which may have scopes and warrants of its own.
 	WarrantKey = "authorization.kcp.io/warrant"
-	// ClusterNameKey is the logical cluster that a service account lives in.
-	ClusterNameKey = "authentication.kubernetes.io/cluster-name"
+	// ClusterNameKey is the logical cluster that a service account lives in, or whose issuer vouches for a user.
+	ClusterNameKey = "authentication.kcp.io/cluster-name"
+	// FormerClusterNameKey is what ClusterNameKey was called before. A user that has it is refused, and a warrant that has it is ignored.
+	FormerClusterNameKey = "authentication.kubernetes.io/cluster-name"
 )
 
 const (
@@ -62,6 +65,9 @@ func appendIdentities(identities []user.Info, u user.Info, cluster logicalcluste
 		if isServiceAccount(w.User) && len(w.Extra[ClusterNameKey]) == 0 {
 			continue // nobody can tell whose service account that is
 		}
+		if _, former := w.Extra[FormerClusterNameKey]; former {
+			continue
+		}
 		identities = appendIdentities(identities, &user.DefaultInfo{Name: w.User, UID: w.UID, Groups: w.Groups, Extra: w.Extra}, cluster, depth+1)
 	}
 	return identities
@@ -96,7 +102,8 @@ func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
 func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
 	scopes, limited = declaredScopes(u)
 	clusters := u.GetExtra()[ClusterNameKey]
-	if !isServiceAccount(u.GetName()) || len(clusters) == 0 {
+	_, former := u.GetExtra()[FormerClusterNameKey]
+	if !isServiceAccount(u.GetName()) || (len(clusters) == 0 && !former) {
 		return scopes, limited
 	}
 	own := make([]logicalcluster.Name, len(clusters))
@@ -137,11 +144,39 @@ func parseScope(value string) []logicalcluster.Name {
 	return allowed
 }
 
+// ServiceAccountCluster returns the logical cluster that a service account lives in, false for users and for accounts that name no
+// single cluster.
+func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
+	clusters := u.GetExtra()[ClusterNameKey]
+	if !isServiceAccount(u.GetName()) || len(clusters) != 1 {
+		return "", false
+	}
+	return logicalcluster.Name(clusters[0]), true
+}
+
+// IssuedIn returns the logical cluster whose issuer vouches for a user, false for all other users. Such a user is scoped to that cluster.
+func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
+	clusters := u.GetExtra()[ClusterNameKey]
+	if isServiceAccount(u.GetName()) || len(clusters) != 1 {
+		return "", false
+	}
+	scopes, limited := declaredScopes(u)
+	foreign := func(c logicalcluster.Name) bool { return string(c) != clusters[0] }
+	return logicalcluster.Name(clusters[0]), limited && !slices.ContainsFunc(scopes, foreign)
+}
+
+// GroupsIn returns the groups of u, without those of its warrants, as it acts in the cluster of ctx. A user that is limited to clusters
+// has no groups of its own in all clusters at once, nor outside of all clusters.
+func GroupsIn(ctx context.Context, u user.Info) []string {
+	cluster, _ := logicalcluster.From(ctx)
+	return inScope(u, cluster.Name).GetGroups()
+}
+
 // globalServiceAccount returns the identity by which a service account of one other cluster can be referred to, or nil if
 // u is none, or is limited to clusters that this is not among.
 func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
-	clusters := u.GetExtra()[ClusterNameKey]
-	if !isServiceAccount(u.GetName()) || len(clusters) != 1 || clusters[0] == string(cluster) {
+	home, ok := ServiceAccountCluster(u)
+	if !ok || home == cluster {
 		return nil
 	}
 	if scopes, limited := declaredScopes(u); limited && !slices.Contains(scopes, cluster) {
@@ -151,12 +186,12 @@ func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
 	if err != nil {
 		return nil
 	}
-	return &user.DefaultInfo{Name: globalName(clusters[0], namespace, name), Groups: []string{user.AllAuthenticated}}
+	return &user.DefaultInfo{Name: globalName(home, namespace, name), Groups: []string{user.AllAuthenticated}}
 }
 
 // globalName is how a service account is called outside of its cluster.
-func globalName(cluster, namespace, name string) string {
-	return "system:kcp:serviceaccount:" + cluster + ":" + namespace + ":" + name
+func globalName(cluster logicalcluster.Name, namespace, name string) string {
+	return "system:kcp:serviceaccount:" + string(cluster) + ":" + namespace + ":" + name
 }
 
 func isServiceAccount(name string) bool {

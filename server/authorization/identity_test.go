@@ -1,6 +1,7 @@
 package authorization
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -46,6 +47,15 @@ func TestEffectiveIdentities(t *testing.T) {
 		"a foreign service account is a member of its cluster and has a global name": {
 			&user.DefaultInfo{Name: sa, Groups: []string{"system:serviceaccounts", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {"there"}}},
 			outside + " system:cluster:there] system:kcp:serviceaccount:there:ns:bot[system:authenticated]"},
+		"a foreign service account leaves its groups at home": {
+			&user.DefaultInfo{Name: sa, Groups: []string{AdminGroup, user.SystemPrivilegedGroup, user.AllAuthenticated}, Extra: map[string][]string{
+				"authentication.kcp.io/cluster-name": {"there"}, WarrantKey: {`{"user":"bob","groups":["ops"]}`}}},
+			outside + " system:cluster:there] system:kcp:serviceaccount:there:ns:bot[system:authenticated] bob[ops]"},
+		"a service account with the former key is in no cluster": {
+			&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{FormerClusterNameKey: {"here"}}}, outside + "]"},
+		"a warrant with the former key is ignored": {person(map[string][]string{WarrantKey: {
+			`{"user":"` + sa + `","extra":{"authentication.kubernetes.io/cluster-name":["here"],"authentication.kcp.io/cluster-name":["here"]}}`}}),
+			"alice[devs system:authenticated]"},
 		"a warrant adds an identity": {person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["ops"]}`}}), "alice[devs system:authenticated] bob[ops]"},
 		"a warrant has its own scope": {person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["ops","system:authenticated"],"extra":{"authentication.kcp.io/scopes":["cluster:there"]}}`}}),
 			"alice[devs system:authenticated] " + outside + " system:cluster:there]"},
@@ -75,7 +85,7 @@ func TestWarrantsAreBounded(t *testing.T) {
 
 func FuzzScopesAndWarrantsNeverWidenAScope(f *testing.F) {
 	f.Add("cluster:a", `{"user":"b"}`)
-	f.Add("cluster:here,", `{"user":"system:serviceaccount:a:b","extra":{"authentication.kubernetes.io/cluster-name":["x"]}}`)
+	f.Add("cluster:here,", `{"user":"system:serviceaccount:a:b","extra":{"authentication.kcp.io/cluster-name":["x"]}}`)
 	f.Fuzz(func(t *testing.T, scope, warrant string) {
 		u := person(map[string][]string{ScopesKey: {scope}, WarrantKey: {warrant}})
 		identities := EffectiveIdentities(u, logicalcluster.Name("here"))
@@ -83,4 +93,31 @@ func FuzzScopesAndWarrantsNeverWidenAScope(f *testing.F) {
 			t.Errorf("scope %q lets alice act here", scope)
 		}
 	})
+}
+
+func TestGroupsCountWhereTheirHolderActs(t *testing.T) {
+	bot := &user.DefaultInfo{Name: "system:serviceaccount:ns:bot", Groups: []string{AdminGroup}, Extra: map[string][]string{ClusterNameKey: {"there"}}}
+	scoped := &user.DefaultInfo{Name: "alice", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:there"}}}
+	warranted := person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["` + AdminGroup + `"]}`}})
+	there, here := logicalcluster.WithName(context.Background(), "there"), logicalcluster.WithName(context.Background(), "here")
+	everywhere := logicalcluster.WithWildcard(context.Background())
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		user user.Info
+		want bool
+	}{
+		"a service account in its cluster":              {there, bot, true},
+		"... in another one":                            {here, bot, false},
+		"... in all of them":                            {everywhere, bot, false},
+		"... outside of all of them":                    {context.Background(), bot, false},
+		"a scoped user in scope":                        {there, scoped, true},
+		"a scoped user in another cluster":              {here, scoped, false},
+		"a scoped user in all of them":                  {everywhere, scoped, false},
+		"a user without a scope":                        {everywhere, &user.DefaultInfo{Name: "x", Groups: []string{AdminGroup}}, true},
+		"a warrant, which changes nothing about a user": {here, warranted, false},
+	} {
+		if got := Administers(GroupsIn(c.ctx, c.user)); got != c.want {
+			t.Errorf("%s: administers the installation: %t, want %t", name, got, c.want)
+		}
+	}
 }

@@ -3,6 +3,7 @@ package authorization
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -32,8 +33,22 @@ func ImpersonatorFrom(ctx context.Context) *Impersonator {
 	return i
 }
 
-// ImpersonatedUser returns the impersonated identity of a request, limited to the cluster of the request unless a member
-// of system:masters impersonates. It returns nil if the request impersonates nobody, or not yet.
+// impersonated is an identity that somebody else has taken on.
+type impersonated struct {
+	*user.DefaultInfo
+	by user.Info
+}
+
+// impersonatorOf returns who has taken on the identity of u, nil if u is somebody, or a member of system:masters has.
+func impersonatorOf(u user.Info) user.Info {
+	if i, ok := u.(impersonated); ok {
+		return i.by
+	}
+	return nil
+}
+
+// ImpersonatedUser returns the impersonated identity of a request, limited to the cluster of the request and to the policies that the
+// impersonator is under, unless a member of system:masters impersonates. It returns nil if the request impersonates nobody, or not yet.
 func ImpersonatedUser(ctx context.Context) user.Info {
 	i := ImpersonatorFrom(ctx)
 	u, ok := request.UserFrom(ctx)
@@ -44,9 +59,12 @@ func ImpersonatedUser(ctx context.Context) user.Info {
 		if same, isDefault := u.(*user.DefaultInfo); isDefault && same == i.User {
 			return nil // still the impersonator, whose right to impersonate is being asked
 		}
-		if slices.Contains(i.User.Groups, user.SystemPrivilegedGroup) {
+		if isMaster(ctx, i.User) {
 			return u
 		}
+	}
+	if i.User != nil {
+		u = impersonated{&user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}, i.User}
 	}
 	cluster, ok := logicalcluster.From(ctx)
 	if !ok {
@@ -63,7 +81,11 @@ func InClusterOnly(u user.Info, cluster logicalcluster.Name) user.Info {
 // scoped returns u with one more scope. Whomever u has a warrant of gets it too: a warrant does not follow the scopes of
 // its holder, so that an impersonator could otherwise write himself one that reaches further than he does.
 func scoped(u user.Info, scope string) user.Info {
-	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: scopedExtra(u.GetExtra(), scope, 0)}
+	limited := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: scopedExtra(u.GetExtra(), scope, 0)}
+	if by := impersonatorOf(u); by != nil {
+		return impersonated{limited, by}
+	}
+	return limited
 }
 
 func scopedExtra(extra map[string][]string, scope string, depth int) map[string][]string {
@@ -104,6 +126,32 @@ func As(u user.Info, a authorizer.Attributes) authorizer.Attributes { return att
 // guarded are the groups that nobody may take on who is not a member.
 var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper, AdminGroup, user.AllAuthenticated)
 
+// isMaster tells whether u acts as a member of system:masters in the cluster of ctx.
+func isMaster(ctx context.Context, u user.Info) bool {
+	return u != nil && slices.Contains(GroupsIn(ctx, u), user.SystemPrivilegedGroup)
+}
+
+const formerKey = "extra " + FormerClusterNameKey + " is not accepted: use " + ClusterNameKey
+
+// hasFormerKey tells whether a warrant, or one within it, has the extra FormerClusterNameKey.
+func hasFormerKey(value string, depth int) bool {
+	var w warrant
+	if depth > maxWarrantDepth || json.Unmarshal([]byte(value), &w) != nil {
+		return false
+	}
+	_, former := w.Extra[FormerClusterNameKey]
+	return former || slices.ContainsFunc(w.Extra[WarrantKey], func(nested string) bool { return hasFormerKey(nested, depth+1) })
+}
+
+// CheckExtra refuses a user whose extra, or that of whose warrants, has the key FormerClusterNameKey.
+func CheckExtra(u user.Info) error {
+	_, former := u.GetExtra()[FormerClusterNameKey]
+	if former || slices.ContainsFunc(u.GetExtra()[WarrantKey], func(value string) bool { return hasFormerKey(value, 0) }) {
+		return errors.New(formerKey)
+	}
+	return nil
+}
+
 // isImpersonation tells whether a asks for the right to take on an identity.
 func isImpersonation(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() && (a.GetVerb() == "impersonate" || strings.HasPrefix(a.GetVerb(), "impersonate:"))
@@ -132,11 +180,14 @@ func withoutPrefix(name string) string {
 }
 
 // impersonation refuses to impersonate a guarded group, or a warrant of one, to everybody who does not hold the group.
-func (c chain) impersonation(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+func (c chain) impersonation(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if !isImpersonation(a) {
 		return noOpinion, "", true, nil
 	}
-	held := a.GetUser().GetGroups()
+	if a.GetResource() == "userextras" && (a.GetSubresource() == FormerClusterNameKey || (a.GetSubresource() == WarrantKey && hasFormerKey(a.GetName(), 0))) {
+		return deny, formerKey, false, nil
+	}
+	held := GroupsIn(ctx, a.GetUser())
 	if slices.Contains(held, user.SystemPrivilegedGroup) {
 		return noOpinion, "", true, nil
 	}

@@ -44,8 +44,12 @@ func TestGuardedGroupsCannotBeReachedByDetours(t *testing.T) {
 		"a warrant of a guarded group":         {nil, "impersonate", "userextras", WarrantKey, warrantOf(user.SystemPrivilegedGroup), false},
 		"a warrant of a group one holds":       {[]string{AdminGroup}, "impersonate", "userextras", WarrantKey, warrantOf(AdminGroup), true},
 		"a warrant in a warrant":               {nil, "impersonate", "userextras", WarrantKey, warrantOf("devs", warrantOf("x", warrantOf(AdminGroup))), false},
-		"a warrant nobody can read":            {nil, "impersonate", "userextras", WarrantKey, `{"groups":`, true},
-		"a question about a request in-force":  {nil, "impersonate-on:user-info:list", "groups", "", AdminGroup, true},
+		"the former key of a cluster":          {nil, "impersonate", "userextras", FormerClusterNameKey, "a", false},
+		"... as a master":                      {[]string{user.SystemPrivilegedGroup}, "impersonate", "userextras", FormerClusterNameKey, "a", false},
+		"... in a warrant": {nil, "impersonate", "userextras", WarrantKey,
+			warrantOf("devs", `{"user":"x","extra":{"authentication.kubernetes.io/cluster-name":["a"]}}`), false},
+		"a warrant nobody can read":           {nil, "impersonate", "userextras", WarrantKey, `{"groups":`, true},
+		"a question about a request in-force": {nil, "impersonate-on:user-info:list", "groups", "", AdminGroup, true},
 	} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice", Groups: c.groups}, Verb: c.verb, APIGroup: "authentication.k8s.io",
 			Resource: c.resource, Subresource: c.subresource, Name: c.arg, ResourceRequest: true}
@@ -82,7 +86,14 @@ func TestAnImpersonatedIdentityIsLimitedToTheClusterWithAllItsWarrants(t *testin
 		if c.impersonator != nil {
 			ctx = WithImpersonator(ctx, c.impersonator)
 		}
-		if diff := cmp.Diff(c.want, ImpersonatedUser(ctx)); diff != "" {
+		got := ImpersonatedUser(ctx)
+		if by := impersonatorOf(got); by != nil {
+			if by != user.Info(c.impersonator.User) {
+				t.Errorf("%s: by %v", name, by)
+			}
+			got = got.(impersonated).DefaultInfo
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

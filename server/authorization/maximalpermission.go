@@ -39,36 +39,52 @@ func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (
 }
 
 // WithinPolicy tells whether the policy of an export allows a request, in the cluster of a consumer: whether a rule of the
-// export's own cluster does, for the user under a name that stands for them there.
+// export's own cluster does, for the user under a name that stands for them there. It has to allow an impersonator, too: who may
+// impersonate is decided by the consumer, and whom the policy trusts by the provider.
 func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport, consumer logicalcluster.Name, a authorizer.Attributes) (allowed bool, reason string, err error) {
 	if export.Spec.MaximalPermissionPolicy == nil || export.Spec.MaximalPermissionPolicy.Local == nil {
 		return true, "", nil
 	}
 	provider := logicalcluster.Of(export)
-	there := logicalcluster.WithName(ctx, provider)
-	for _, identity := range EffectiveIdentities(a.GetUser(), consumer) {
-		decision, _, err := r.Authorize(there, attributesOf{a, inPolicy(identity)})
-		if err != nil {
-			return false, "", err
-		}
-		if decision == allow {
-			return true, "", nil
+	refused := fmt.Sprintf("API export %q|%q policy: access denied", provider, export.Name)
+	if allowed, err := r.inPolicyOf(ctx, provider, consumer, a.GetUser(), a); err != nil || !allowed {
+		return false, refused, err
+	}
+	if by := impersonatorOf(a.GetUser()); by != nil {
+		if allowed, err := r.inPolicyOf(ctx, provider, consumer, by, a); err != nil || !allowed {
+			return false, refused + " to the impersonator", err
 		}
 	}
-	return false, fmt.Sprintf("API export %q|%q policy: access denied", provider, export.Name), nil
+	return true, "", nil
 }
 
-// inPolicy returns the name and groups under which policies of exports speak of an identity. Nobody can have them elsewhere: what
-// users call themselves gets the prefix, too.
-func inPolicy(u user.Info) user.Info {
+// inPolicyOf tells whether rules of a provider's cluster allow u, a user of a consumer, what a asks for.
+func (r *Rules) inPolicyOf(ctx context.Context, provider, consumer logicalcluster.Name, u user.Info, a authorizer.Attributes) (bool, error) {
+	there := logicalcluster.WithName(ctx, provider)
+	for _, identity := range EffectiveIdentities(u, consumer) {
+		decision, _, err := r.Authorize(there, attributesOf{a, inPolicy(identity, provider)})
+		if err != nil || decision == allow {
+			return decision == allow, err
+		}
+	}
+	return false, nil
+}
+
+// inPolicy returns the name and groups under which policies of a provider speak of an identity. Nobody can have them elsewhere: what
+// users call themselves gets the prefix, too. Whom the issuer of a consumer vouches for is an anonymous member of that cluster: the
+// consumer decides which names and groups its issuer gives.
+func inPolicy(u user.Info, provider logicalcluster.Name) user.Info {
+	if _, issued := IssuedIn(u); issued {
+		u = inScope(u, provider)
+	}
 	name := u.GetName()
 	if isServiceAccount(name) {
-		clusters := u.GetExtra()[ClusterNameKey]
+		home, ok := ServiceAccountCluster(u)
 		namespace, account, err := serviceaccount.SplitUsername(name)
-		if err != nil || len(clusters) != 1 {
+		if err != nil || !ok {
 			return &user.DefaultInfo{Name: BindingPrefix + user.Anonymous, Groups: []string{BindingPrefix + user.AllUnauthenticated}}
 		}
-		name = globalName(clusters[0], namespace, account)
+		name = globalName(home, namespace, account)
 	}
 	groups := make([]string, 0, len(u.GetGroups()))
 	for _, group := range u.GetGroups() {

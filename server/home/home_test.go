@@ -30,7 +30,7 @@ func TestEverybodyMayAskForTheirHomeAndForNothingElse(t *testing.T) {
 		}, authorizer.DecisionNoOpinion},
 		"a service account of another workspace": {"root", func(r *authorizer.AttributesRecord) {
 			r.User = &user.DefaultInfo{Name: "system:serviceaccount:default:default", Groups: []string{user.AllAuthenticated},
-				Extra: map[string][]string{"authentication.kubernetes.io/cluster-name": {"other"}}}
+				Extra: map[string][]string{"authentication.kcp.io/cluster-name": {"other"}}}
 		}, authorizer.DecisionNoOpinion},
 		"not authenticated":    {"root", func(r *authorizer.AttributesRecord) { r.User = &user.DefaultInfo{Name: "carol"} }, authorizer.DecisionNoOpinion},
 		"elsewhere":            {"other", func(*authorizer.AttributesRecord) {}, authorizer.DecisionNoOpinion},

@@ -91,7 +91,7 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 // those whom the view shows. In root, where everybody comes, every user has an account, and the service accounts of a cluster one.
 func holderOf(ctx context.Context) (holder, bool) {
 	who, ok := request.UserFrom(ctx)
-	if !ok || authorization.Administers(who.GetGroups()) {
+	if !ok || authorization.Administers(authorization.GroupsIn(ctx, who)) {
 		return holder{}, false
 	}
 	in, ok := virtual.Home(ctx)
@@ -103,8 +103,8 @@ func holderOf(ctx context.Context) (holder, bool) {
 		in, ok = addressed.Name, found
 	}
 	if in == "" || in == logicalcluster.Root {
-		if from := who.GetExtra()[authorization.ClusterNameKey]; len(from) == 1 {
-			return holder{cluster: logicalcluster.Name(from[0])}, ok
+		if from, is := authorization.ServiceAccountCluster(who); is {
+			return holder{cluster: from}, ok
 		}
 		return holder{in, who.GetName()}, ok
 	}

@@ -52,9 +52,6 @@ const (
 	maxToken, maxUser = 64 << 10, 64 << 10
 )
 
-// clusterExtra is the extra information of users that says where they are somebody.
-const clusterExtra = "authentication.kcp.io/cluster-name"
-
 // Issuers is an authenticator.Token. The cluster of a request must be in its context.
 type Issuers struct {
 	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
@@ -162,7 +159,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 	if reserved(u.GetName()) {
 		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
 	}
-	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{clusterExtra: {string(cluster)}}}
+	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{authorization.ClusterNameKey: {string(cluster)}}}
 	for _, group := range u.GetGroups() {
 		if !reserved(group) {
 			confined.Groups = append(confined.Groups, group)
@@ -170,7 +167,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 	}
 	confined.Groups = append(confined.Groups, user.AllAuthenticated)
 	for key, values := range u.GetExtra() {
-		if !strings.Contains(key, "kcp.io") {
+		if !strings.Contains(key, "kcp.io") && key != authorization.FormerClusterNameKey {
 			confined.Extra[key] = values
 		}
 	}

@@ -1,0 +1,34 @@
+package admission
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestServiceAccountsOfOtherClustersAdministerNothingHere(t *testing.T) {
+	ctx := logicalcluster.WithName(context.Background(), "here")
+	for cluster, want := range map[string]bool{"here": true, "there": false} {
+		for _, group := range []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup, authorization.WorkspaceBootstrapper} {
+			bot := &user.DefaultInfo{Name: "system:serviceaccount:ns:bot", Groups: []string{group}, Extra: map[string][]string{"authentication.kcp.io/cluster-name": {cluster}}}
+			a := admission.NewAttributesRecord(nil, nil, corev1alpha1.SchemeGroupVersion.WithKind("LogicalCluster"), "", "cluster",
+				corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), "", admission.Update, &metav1.UpdateOptions{}, false, bot)
+			if got := isExempt(ctx, a); got != want {
+				t.Errorf("an account of %s in %s is exempt: %t, want %t", cluster, group, got, want)
+			}
+			if got := mayAdminister(ctx, a); got != want {
+				t.Errorf("an account of %s in %s administers: %t, want %t", cluster, group, got, want)
+			}
+			if got := isMaster(ctx, a); got != (want && group == user.SystemPrivilegedGroup) {
+				t.Errorf("an account of %s in %s is a master: %t", cluster, group, got)
+			}
+		}
+	}
+}
