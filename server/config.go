@@ -503,6 +503,11 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	*c.discovery = *d
 	c.builtin = d.Builtin()
 	reserved.Insert(c.builtin.UnsortedList()...)
+	own, err := customresources.SystemDefinitions()
+	if err != nil {
+		return err
+	}
+	reserved.Insert(customresources.SystemResources(own)...)
 	*c.openapi = *openapi.New(c.custom, c.staticOpenAPI.Load)
 	c.shown = discovery.Of(c.replicated.Shown).WithDiscovery(openapi.Of(c.replicated.Shown).WithOpenAPI(openapi.NothingBuiltIn))
 	inViews := apiexport.Shown(c.exports, c.custom.List)

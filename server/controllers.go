@@ -51,7 +51,9 @@ func (c *config) runControllers(ctx context.Context) {
 		rootca.New(set, c.kube, ca),
 		serviceaccounttoken.New(set, c.kube, c.secretIssuer, ca),
 		clusterroleaggregation.New(set, c.kube),
-		customresourcedefinition.New(set, c.definitions.CustomResourceDefinitions(), c.metadata),
+		customresourcedefinition.New(customresourcedefinition.Inputs{
+			Set: set, Definitions: c.definitions.CustomResourceDefinitions(), Metadata: c.metadata, Serves: c.custom.List, BuiltIn: c.discovery.BuiltinNames,
+		}),
 		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Held),
 		logicalcluster.New(logicalcluster.Inputs{
 			Set: set, Metadata: c.metadata, Resources: c.discovery.Resources, Held: c.backend.Held, ExternalURL: c.opts.ShardExternalURL,
@@ -61,7 +63,7 @@ func (c *config) runControllers(ctx context.Context) {
 		workspacetype.New(set, c.dynamic),
 		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
-			Set: set, Exports: c.exports, Defaults: c.defaultBindings, Serves: c.custom.List, Resources: c.discovery.Resources, Metadata: c.metadata,
+			Set: set, Exports: c.exports, Defaults: c.defaultBindings, Serves: c.custom.List, BuiltIn: c.discovery.BuiltinNames, Resources: c.discovery.Resources, Metadata: c.metadata,
 			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
 		}),
 		endpointslice.ForExports(endpointslice.Inputs{

@@ -3,33 +3,37 @@ package customresources
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
+
+	"github.com/kcplane/kcp/server/authorization"
 )
 
 // DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group
-// (empty, in definitions named <plural>.core) and groups without a dot, such as apps. Builtin are the resources that
-// compiled code serves; they cannot be defined again.
-func DefinitionStorage(getter generic.RESTOptionsGetter, builtin sets.Set[schema.GroupResource]) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
+// (empty, in definitions named <plural>.core) and groups without a dot, such as apps. Reserved are the resources that the server
+// itself serves; they cannot be defined again.
+func DefinitionStorage(getter generic.RESTOptionsGetter, reserved sets.Set[schema.GroupResource]) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
 	definitions, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, getter)
 	if err != nil {
 		return nil, nil, err
 	}
-	definitions.CreateStrategy = createStrategy{definitions.CreateStrategy, builtin}
+	definitions.CreateStrategy = createStrategy{definitions.CreateStrategy, reserved}
 	definitions.UpdateStrategy = updateStrategy{definitions.UpdateStrategy}
 	return map[string]rest.Storage{
 		"customresourcedefinitions":        definitions,
-		"customresourcedefinitions/status": customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions),
+		"customresourcedefinitions/status": statusREST{customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions)},
 	}, definitions, nil
 }
 
@@ -40,16 +44,50 @@ func ValidateDefinition(ctx context.Context, crd *apiextensions.CustomResourceDe
 
 type createStrategy struct {
 	rest.RESTCreateStrategy
-	builtin sets.Set[schema.GroupResource]
+	reserved sets.Set[schema.GroupResource]
 }
 
 func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
 	crd := obj.(*apiextensions.CustomResourceDefinition)
 	errs := ValidateDefinition(ctx, crd)
-	if s.builtin.Has(schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}) {
-		errs = append(errs, field.Forbidden(field.NewPath("spec", "names", "plural"), fmt.Sprintf("%s is built in", crd.Name)))
+	if s.reserved.Has(schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}) {
+		errs = append(errs, field.Forbidden(field.NewPath("spec", "names", "plural"),
+			fmt.Sprintf("%s is built in: the server serves it in every workspace, and a definition needs another group or plural", crd.Name)))
 	}
 	return errs
+}
+
+// statusREST keeps what the server itself has written into the status of a definition: which names are accepted, and the conditions by
+// which a definition is served and its instances are deleted. Other conditions, and the stored versions, belong to clients.
+type statusREST struct {
+	*customresourcedefinition.StatusREST
+}
+
+// Update implements rest.Updater.
+func (s statusREST) Update(
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions,
+) (runtime.Object, bool, error) {
+	if !authorization.IsServer(ctx) {
+		info = rest.WrapUpdatedObjectInfo(info, keepServersStatus)
+	}
+	return s.StatusREST.Update(ctx, name, info, create, update, force, options)
+}
+
+// serversConditions are those that the server itself writes.
+var serversConditions = sets.New(apiextensions.Established, apiextensions.NamesAccepted, apiextensions.NonStructuralSchema, apiextensions.Terminating,
+	apiextensions.KubernetesAPIApprovalPolicyConformant)
+
+func keepServersStatus(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
+	after, isDefinition := obj.(*apiextensions.CustomResourceDefinition)
+	before, wasDefinition := old.(*apiextensions.CustomResourceDefinition)
+	if !isDefinition || !wasDefinition {
+		return obj, nil
+	}
+	isServers := func(c apiextensions.CustomResourceDefinitionCondition) bool { return serversConditions.Has(c.Type) }
+	isClients := func(c apiextensions.CustomResourceDefinitionCondition) bool { return !isServers(c) }
+	after.Status.AcceptedNames = before.Status.AcceptedNames
+	after.Status.Conditions = append(slices.DeleteFunc(slices.Clone(before.Status.Conditions), isClients), slices.DeleteFunc(after.Status.Conditions, isServers)...)
+	return after, nil
 }
 
 type updateStrategy struct{ rest.RESTUpdateStrategy }

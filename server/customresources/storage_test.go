@@ -3,6 +3,7 @@ package customresources
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -26,12 +28,19 @@ func inCluster(name logicalcluster.Name) context.Context {
 
 func definitions(t *testing.T) *customresourcedefinition.REST {
 	t.Helper()
-	reserved := sets.New(schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "roles"})
-	_, definitions, err := DefinitionStorage(backend.BuiltIn(restOptions(t)), reserved)
+	_, definitions := definitionStorage(t)
+	return definitions
+}
+
+func definitionStorage(t *testing.T) (map[string]rest.Storage, *customresourcedefinition.REST) {
+	t.Helper()
+	reserved := sets.New(schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "roles"},
+		schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"})
+	all, definitions, err := DefinitionStorage(backend.BuiltIn(restOptions(t)), reserved)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return definitions
+	return all, definitions
 }
 
 func unestablished(name, group, plural string) *apiextensions.CustomResourceDefinition {
@@ -61,6 +70,7 @@ func TestWhichDefinitionsAreAccepted(t *testing.T) {
 		{"widgets.foo.k8s.io", "foo.k8s.io", "widgets", "api-approved.kubernetes.io"},
 		{"secrets.core", "", "secrets", "secrets.core is built in"},
 		{"roles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io", "roles", "is built in"},
+		{"workspaces.tenancy.kcp.io", "tenancy.kcp.io", "workspaces", "workspaces.tenancy.kcp.io is built in: the server serves it in every workspace, and a definition needs another group or plural"},
 		{"a.b.core", "", "a.b", "spec.names.plural"},
 	} {
 		ctx := inCluster(logicalcluster.Name(fmt.Sprintf("c%d", len(c.group))))
@@ -100,6 +110,49 @@ func TestTheGroupOfADefinitionCannotChange(t *testing.T) {
 			t.Errorf("to group %q: got %v, want invalid", group, err)
 		}
 	}
+}
+
+func TestClientsDoNotWriteWhatTheServerSaysOfADefinition(t *testing.T) {
+	all, storage := definitionStorage(t)
+	ctx := inCluster("a")
+	if _, err := storage.Create(ctx, unestablished("widgets.example.org", "example.org", "widgets"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	write := func(ctx context.Context, accepted string, versions []string, conditions ...apiextensions.CustomResourceDefinitionConditionType) *apiextensions.CustomResourceDefinition {
+		t.Helper()
+		obj, err := storage.Get(ctx, "widgets.example.org", &metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		crd := obj.(*apiextensions.CustomResourceDefinition)
+		crd.Status.AcceptedNames.Plural, crd.Status.StoredVersions, crd.Status.Conditions = accepted, versions, nil
+		for _, c := range conditions {
+			crd.Status.Conditions = append(crd.Status.Conditions, apiextensions.CustomResourceDefinitionCondition{Type: c, Status: apiextensions.ConditionTrue})
+		}
+		obj, _, err = all["customresourcedefinitions/status"].(rest.Updater).
+			Update(ctx, crd.Name, rest.DefaultUpdatedObjectInfo(crd), rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*apiextensions.CustomResourceDefinition)
+	}
+	want := func(crd *apiextensions.CustomResourceDefinition, accepted string, conditions ...apiextensions.CustomResourceDefinitionConditionType) {
+		t.Helper()
+		var got []apiextensions.CustomResourceDefinitionConditionType
+		for _, c := range crd.Status.Conditions {
+			got = append(got, c.Type)
+		}
+		if !slices.Equal(got, conditions) || crd.Status.AcceptedNames.Plural != accepted {
+			t.Errorf("got the conditions %v and the name %q, want %v and %q", got, crd.Status.AcceptedNames.Plural, conditions, accepted)
+		}
+	}
+	forged := write(ctx, "widgets", []string{"v1", "v2"}, apiextensions.Established, apiextensions.NamesAccepted, "Checked")
+	want(forged, "", "Checked")
+	if !slices.Equal(forged.Status.StoredVersions, []string{"v1", "v2"}) {
+		t.Errorf("the stored versions are %v: who has migrated objects cannot say so", forged.Status.StoredVersions)
+	}
+	want(write(authorization.AsServer(ctx), "widgets", []string{"v1"}, apiextensions.Established), "widgets", apiextensions.Established)
+	want(write(ctx, "secrets", []string{"v1"}, "Checked", apiextensions.Terminating), "widgets", apiextensions.Established, "Checked")
 }
 
 // What is accepted must be found again under the key that requests for its resources compute.

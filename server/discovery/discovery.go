@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -114,6 +115,26 @@ func (d *Discovery) Builtin() sets.Set[schema.GroupResource] {
 		}
 	}
 	return resources
+}
+
+// BuiltinNames returns the names of the resources of a group that compiled code serves.
+func (d *Discovery) BuiltinNames(group string) []apiextensionsv1.CustomResourceDefinitionNames {
+	var names []apiextensionsv1.CustomResourceDefinitionNames
+	for _, g := range d.builtin {
+		if g.Name != group {
+			continue
+		}
+		for _, v := range g.Versions {
+			for _, r := range v.Resources {
+				of := apiextensionsv1.CustomResourceDefinitionNames{Plural: r.Resource, Singular: r.SingularResource, ShortNames: r.ShortNames}
+				if r.ResponseKind != nil {
+					of.Kind, of.ListKind = r.ResponseKind.Kind, r.ResponseKind.Kind+"List"
+				}
+				names = append(names, of)
+			}
+		}
+	}
+	return names
 }
 
 func (d *Discovery) documents(cluster logicalcluster.Cluster) *documents {

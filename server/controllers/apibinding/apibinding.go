@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,8 @@ type Inputs struct {
 	Defaults func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	// Serves returns what a cluster serves.
 	Serves func(logicalcluster.Name) []customresources.Installed
+	// BuiltIn returns the names of what is built into a group.
+	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
 	// Resources returns every resource of the cluster of ctx.
 	Resources func(ctx context.Context) ([]discovery.Resource, error)
 	Metadata  metadata.Interface
@@ -281,7 +284,7 @@ func (r *reconciler) resolve(
 			skipped = append(skipped, o.key())
 			continue
 		}
-		if problem := conflict(o.schema, served, binding.Name); problem != nil {
+		if problem := conflict(o.schema, served, r.BuiltIn(o.schema.Spec.Group), binding.Name); problem != nil {
 			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}

@@ -82,14 +82,14 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 
 // deleteInstances deletes the objects of a resource, and returns how many are left.
 func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
-	version := ""
-	for _, i := range r.Serves(key.Cluster) {
-		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) && i.Identity == resource.Schema.IdentityHash {
-			version = instances.Version(i.CRD)
+	version := func() string {
+		for _, i := range r.Serves(key.Cluster) {
+			if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) && i.Binding != "" && i.Identity == resource.Schema.IdentityHash {
+				return instances.Version(i.CRD)
+			}
 		}
+		return "" // it was never served, or a definition of the cluster has come before
 	}
-	if version == "" {
-		return 0, nil // it was never served
-	}
-	return instances.Delete(ctx, r.Metadata, schema.GroupVersionResource{Group: resource.Group, Version: version, Resource: resource.Resource}, metav1.DeleteOptions{})
+	gvr := schema.GroupVersionResource{Group: resource.Group, Version: version(), Resource: resource.Resource}
+	return instances.DeleteOwn(ctx, r.Metadata, gvr, func() bool { return version() != "" })
 }

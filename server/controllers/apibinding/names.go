@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -74,6 +73,12 @@ func decode(annotation string) map[string]holder {
 	return holders
 }
 
+// Holder returns the name of the APIBinding that has taken a resource of a logical cluster, in the form of customresources.ResourceName,
+// empty if none has.
+func Holder(lc *corev1alpha1.LogicalCluster, key string) string {
+	return decode(lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation])[key].Binding
+}
+
 // claim brings holders up to date with the definitions and bindings that there are, gives to the binding what is free of
 // its offers, and returns what it holds.
 func claim(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition, offers []offer) map[string]bool {
@@ -108,25 +113,35 @@ func claim(holders map[string]holder, binding string, bindings sets.Set[string],
 
 // conflict returns why a schema cannot be served besides what a cluster serves already, but for what the binding itself
 // has brought.
-func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Installed, binding string) error {
+func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Installed, builtIn []apiextensionsv1.CustomResourceDefinitionNames, binding string) error {
 	wanted := s.Spec.Names
 	resources := sets.New(wanted.ShortNames...).Insert(wanted.Plural, wanted.Singular).Delete("")
 	kinds := sets.New(wanted.Kind, wanted.ListKind).Delete("")
+	shared := func(names apiextensionsv1.CustomResourceDefinitionNames) []string {
+		return sets.List(resources.Intersection(sets.New(names.ShortNames...).Insert(names.Plural, names.Singular)).
+			Union(kinds.Intersection(sets.New(names.Kind, names.ListKind))))
+	}
+	inUse := func(with string, names []string) error {
+		return fmt.Errorf("naming conflict with %s: the names %v of %s are in use", with, names, customresources.ResourceName(wanted.Plural, s.Spec.Group))
+	}
+	for _, names := range builtIn {
+		if both := shared(names); len(both) > 0 {
+			return inUse(fmt.Sprintf("%s, which is built in", customresources.ResourceName(names.Plural, s.Spec.Group)), both)
+		}
+	}
 	for _, i := range served {
 		if i.CRD.Spec.Group != s.Spec.Group || (i.Binding == binding && i.CRD.Spec.Names.Plural == wanted.Plural) {
 			continue
 		}
-		names := i.CRD.Status.AcceptedNames
-		shared := resources.Intersection(sets.New(names.ShortNames...).Insert(names.Plural, names.Singular).Delete("")).
-			Union(kinds.Intersection(sets.New(names.Kind, names.ListKind).Delete("")))
-		if shared.Len() == 0 {
+		both := shared(i.CRD.Status.AcceptedNames)
+		if len(both) == 0 {
 			continue
 		}
 		with := fmt.Sprintf("CustomResourceDefinition %q", i.CRD.Name)
 		if i.Binding != "" {
 			with = fmt.Sprintf("APIBinding %q bound to %s", i.Binding, i.CRD.Name)
 		}
-		return fmt.Errorf("naming conflict with %s: the names %v of %s are in use", with, slices.Sorted(maps.Keys(shared)), customresources.ResourceName(wanted.Plural, s.Spec.Group))
+		return inUse(with, both)
 	}
 	return nil
 }

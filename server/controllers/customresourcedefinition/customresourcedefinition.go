@@ -2,7 +2,9 @@ package customresourcedefinition
 
 import (
 	"context"
+	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -15,55 +17,77 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/controllers/apibinding"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/instances"
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 const remainingInterval = time.Second
 
+// Inputs of the controller.
+type Inputs struct {
+	Set *informers.Set
+	// Definitions and Metadata reach the cluster in each call's context.
+	Definitions apiextensionsclient.CustomResourceDefinitionInterface
+	Metadata    metadata.Interface
+	// Serves returns what a cluster serves that is not built in, and BuiltIn the names of what is built into a group.
+	Serves  func(logicalcluster.Name) []customresources.Installed
+	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
+}
+
 type reconciler struct {
-	definitions apiextensionsclient.CustomResourceDefinitionInterface
-	lister      informers.Lister[*apiextensionsv1.CustomResourceDefinition]
-	metadata    metadata.Interface
-	controller  *controller.Controller
+	Inputs
+	controller *controller.Controller
 	// written are definitions as this controller wrote them, until the informer has them: the next one must know which
 	// names are taken.
 	written map[informers.Key]*apiextensionsv1.CustomResourceDefinition
 }
 
 // New returns the controller. Its keys are definitions.
-func New(set *informers.Set, definitions apiextensionsclient.CustomResourceDefinitionInterface, meta metadata.Interface) *controller.Controller {
-	r := &reconciler{
-		definitions: definitions, lister: set.CustomResourceDefinitions, metadata: meta,
-		written: map[informers.Key]*apiextensionsv1.CustomResourceDefinition{},
-	}
+func New(in Inputs) *controller.Controller {
+	r := &reconciler{Inputs: in, written: map[informers.Key]*apiextensionsv1.CustomResourceDefinition{}}
 	// One worker: two definitions of a cluster must not get the same name.
 	r.controller = controller.New("customresourcedefinition", 1, r.reconcile)
-	set.CustomResourceDefinitions.AddHandler(func(old, obj runtime.Object) {
+	in.Set.CustomResourceDefinitions.AddHandler(func(old, obj runtime.Object) {
 		if obj != nil {
 			r.enqueue(obj)
 			return
 		}
-		// Names have become free.
 		gone := old.(*apiextensionsv1.CustomResourceDefinition)
-		key, err := informers.KeyOf(gone)
-		if err != nil {
+		if key, err := informers.KeyOf(gone); err == nil {
+			r.controller.Enqueue(key) // nothing is known of it any more
+			r.freed(key.Cluster, gone.Spec.Group)
+		}
+	})
+	in.Set.APIBindings.AddHandler(func(old, obj runtime.Object) {
+		before, _ := old.(*apisv1alpha2.APIBinding)
+		now, _ := obj.(*apisv1alpha2.APIBinding)
+		if before == nil || (now != nil && len(now.Status.BoundResources) >= len(before.Status.BoundResources)) {
 			return
 		}
-		r.controller.Enqueue(key) // nothing is known of it any more
-		waiting, err := set.CustomResourceDefinitions.List(key.Cluster)
-		if err != nil {
-			return
-		}
-		for _, crd := range waiting {
-			if crd.Spec.Group == gone.Spec.Group && !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
-				r.enqueue(crd)
-			}
+		for _, resource := range before.Status.BoundResources {
+			r.freed(logicalcluster.Of(before), resource.Group)
 		}
 	})
 	return r.controller
+}
+
+// freed looks again after the definitions that wait for names in a group.
+func (r *reconciler) freed(cluster logicalcluster.Name, group string) {
+	waiting, err := r.Set.CustomResourceDefinitions.List(cluster)
+	if err != nil {
+		return
+	}
+	for _, crd := range waiting {
+		if crd.Spec.Group == group && !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
+			r.enqueue(crd)
+		}
+	}
 }
 
 func (r *reconciler) enqueue(obj runtime.Object) {
@@ -73,7 +97,7 @@ func (r *reconciler) enqueue(obj runtime.Object) {
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
-	crd, err := r.lister.Get(key.Cluster, "", key.Name)
+	crd, err := r.Set.CustomResourceDefinitions.Get(key.Cluster, "", key.Name)
 	if apierrors.IsNotFound(err) {
 		delete(r.written, key)
 		return nil
@@ -85,11 +109,11 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if crd.DeletionTimestamp != nil {
 		return r.finalize(ctx, key, crd)
 	}
-	others, err := r.others(key.Cluster, crd)
+	inUse, err := r.inUse(key.Cluster, crd)
 	if err != nil {
 		return err
 	}
-	wanted := next(crd, others)
+	wanted := next(crd, inUse)
 	if sameStatus(crd, wanted) {
 		return nil
 	}
@@ -112,7 +136,7 @@ func (r *reconciler) latest(key informers.Key, crd *apiextensionsv1.CustomResour
 
 // write stores the status of a definition that nobody changed meanwhile.
 func (r *reconciler) write(ctx context.Context, key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
-	written, err := r.definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
+	written, err := r.Definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -120,16 +144,58 @@ func (r *reconciler) write(ctx context.Context, key informers.Key, crd *apiexten
 	return written, nil
 }
 
-// others returns the definitions of the cluster, if crd asks for names that it does not have yet.
-func (r *reconciler) others(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) ([]*apiextensionsv1.CustomResourceDefinition, error) {
+// inUse returns the names that others have in the group and cluster of crd, if crd asks for names that it does not have yet: other
+// definitions, what is bound, and the server itself.
+func (r *reconciler) inUse(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) ([]inUse, error) {
 	if reflect.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) {
 		return nil, nil
 	}
-	others, err := r.lister.List(cluster)
-	for i, other := range others {
-		others[i] = r.latest(informers.Key{Cluster: cluster, Name: other.Name}, other)
+	var all []inUse
+	definitions, err := r.Set.CustomResourceDefinitions.List(cluster)
+	if err != nil {
+		return nil, err
 	}
-	return others, err
+	for _, other := range definitions {
+		if other.Name != crd.Name && other.Spec.Group == crd.Spec.Group {
+			all = append(all, inUse{names: r.latest(informers.Key{Cluster: cluster, Name: other.Name}, other).Status.AcceptedNames})
+		}
+	}
+	for _, names := range r.BuiltIn(crd.Spec.Group) {
+		all = append(all, inUse{names, " by the server"})
+	}
+	for _, i := range r.Serves(cluster) {
+		switch {
+		case i.CRD.Spec.Group != crd.Spec.Group:
+		case i.IsSystem():
+			all = append(all, inUse{i.CRD.Status.AcceptedNames, " by the server"})
+		case i.Binding != "":
+			all = append(all, inUse{i.CRD.Status.AcceptedNames, byBinding(i.Binding)})
+		}
+	}
+	binding, err := r.holder(cluster, crd)
+	if binding != "" {
+		all = append(all, inUse{apiextensionsv1.CustomResourceDefinitionNames{Plural: crd.Spec.Names.Plural}, byBinding(binding)})
+	}
+	return all, err
+}
+
+func byBinding(name string) string { return fmt.Sprintf(" by APIBinding %q", name) }
+
+// holder returns the binding that has taken the resource of a definition, empty if there is none. A binding takes a resource before it
+// is served.
+func (r *reconciler) holder(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) (binding string, err error) {
+	lc, err := r.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return "", controller.IgnoreNotFound(err)
+	}
+	key := customresources.ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
+	if binding = apibinding.Holder(lc, key); binding == "" {
+		return "", nil
+	}
+	if _, err := r.Set.APIBindings.Get(cluster, "", binding); err != nil {
+		return "", controller.IgnoreNotFound(err) // it has left what it held
+	}
+	return binding, nil
 }
 
 // sameStatus compares all but the times of conditions.
@@ -177,6 +243,21 @@ func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.C
 	if version == "" || !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		return false, nil // nothing could ever be stored, or nothing can be reached
 	}
-	left, err := instances.Delete(ctx, r.metadata, schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Status.AcceptedNames.Plural}, metav1.DeleteOptions{})
+	resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural}
+	left, err := instances.DeleteOwn(ctx, r.Metadata, resource, func() bool { return r.owns(logicalcluster.Of(crd), crd) })
 	return left > 0, controller.IgnoreNotFound(err)
+}
+
+// owns tells whether the objects of the resource that a definition names are those of the definition, and not of a binding or of the
+// server.
+func (r *reconciler) owns(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) bool {
+	for _, names := range r.BuiltIn(crd.Spec.Group) {
+		if names.Plural == crd.Spec.Names.Plural {
+			return false
+		}
+	}
+	key := customresources.ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
+	return !slices.ContainsFunc(r.Serves(cluster), func(i customresources.Installed) bool {
+		return i.Key() == key && (i.IsSystem() || i.Binding != "")
+	})
 }

@@ -14,26 +14,29 @@ import (
 	"github.com/kcplane/kcp/server/customresources"
 )
 
-// acceptedNames returns the names that crd gets among others, the definitions of the same group and cluster, and the
-// conditions that say so. A name goes to whom it was accepted for first.
-func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) (
+// inUse are names that a resource of the same group and cluster has, and by whom.
+type inUse struct {
+	names apiextensionsv1.CustomResourceDefinitionNames
+	by    string
+}
+
+// acceptedNames returns the names that crd gets besides those in use, and the conditions that say so. A name goes to whom it was
+// accepted for first.
+func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) (
 	apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition, apiextensionsv1.CustomResourceDefinitionCondition,
 ) {
-	resources, kinds := sets.New[string](), sets.New[string]()
+	resources, kinds := map[string]string{}, map[string]string{} // by whom they are used
 	for _, other := range others {
-		if other.Spec.Group != crd.Spec.Group || other.Name == crd.Name {
-			continue
+		for _, name := range append([]string{other.names.Plural, other.names.Singular}, other.names.ShortNames...) {
+			resources[name] = other.by
 		}
-		n := other.Status.AcceptedNames
-		resources.Insert(n.Plural, n.Singular)
-		resources.Insert(n.ShortNames...)
-		kinds.Insert(n.Kind, n.ListKind)
+		kinds[other.names.Kind], kinds[other.names.ListKind] = other.by, other.by
 	}
 	requested, accepted := crd.Spec.Names, crd.Status.AcceptedNames
 	var problems []string
-	take := func(taken sets.Set[string], field, name string, into *string) {
-		if name != "" && taken.Has(name) {
-			problems = append(problems, fmt.Sprintf("%s: %q is already in use", field, name))
+	take := func(taken map[string]string, field, name string, into *string) {
+		if by, used := taken[name]; name != "" && used {
+			problems = append(problems, fmt.Sprintf("%s: %q is already in use%s", field, name, by))
 			return
 		}
 		*into = name
@@ -42,7 +45,7 @@ func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []*apie
 	take(resources, "singular", requested.Singular, &accepted.Singular)
 	take(kinds, "kind", requested.Kind, &accepted.Kind)
 	take(kinds, "listKind", requested.ListKind, &accepted.ListKind)
-	if short := sets.New(requested.ShortNames...).Intersection(resources); short.Len() > 0 {
+	if short := sets.New(requested.ShortNames...).Intersection(sets.KeySet(resources)); short.Len() > 0 {
 		problems = append(problems, fmt.Sprintf("shortNames: %q are already in use", sets.List(short)))
 	} else {
 		accepted.ShortNames = requested.ShortNames
@@ -70,7 +73,7 @@ func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, ok bo
 }
 
 // next returns crd with the status that it should have.
-func next(crd *apiextensionsv1.CustomResourceDefinition, others []*apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+func next(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) *apiextensionsv1.CustomResourceDefinition {
 	out := crd.DeepCopy()
 	names, named, established := acceptedNames(crd, others)
 	out.Status.AcceptedNames = names

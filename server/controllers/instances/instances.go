@@ -28,22 +28,48 @@ func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
 
 // Delete deletes every object of a resource in the cluster of ctx, and returns how many wait for their finalizers.
 func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, options metav1.DeleteOptions) (left int, err error) {
+	return deleteAll(ctx, client, resource, func(*metav1.PartialObjectMetadata) metav1.DeleteOptions { return options }, nil)
+}
+
+// DeleteOwn is Delete for what defines the resource: a definition or a binding. served tells whether the objects that clients get are
+// those of it. It is asked again when they are known, and only those objects are deleted that were found before that: others may come
+// under the same names.
+func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, served func() bool) (left int, err error) {
+	if !served() {
+		return 0, nil
+	}
+	only := func(item *metav1.PartialObjectMetadata) metav1.DeleteOptions {
+		return metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(item.UID))}
+	}
+	return deleteAll(ctx, client, resource, only, served)
+}
+
+func deleteAll(
+	ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, options func(*metav1.PartialObjectMetadata) metav1.DeleteOptions, served func() bool,
+) (left int, err error) {
 	objects := client.Resource(resource)
 	list, err := objects.List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) == 0 {
 		return 0, err
+	}
+	if served != nil && !served() {
+		return 0, nil
 	}
 	for i := range list.Items {
 		item := &list.Items[i]
 		if item.DeletionTimestamp != nil {
 			continue
 		}
-		if err := objects.Namespace(item.Namespace).Delete(ctx, item.Name, options); err != nil && !apierrors.IsNotFound(err) {
+		err := objects.Namespace(item.Namespace).Delete(ctx, item.Name, options(item))
+		if err != nil && !apierrors.IsNotFound(err) && !(served != nil && apierrors.IsConflict(err)) {
 			return 0, fmt.Errorf("deleting %s %s/%s: %w", resource.GroupResource(), item.Namespace, item.Name, err)
 		}
 	}
 	if list, err = objects.List(ctx, metav1.ListOptions{Limit: counted}); err != nil {
 		return 0, err
+	}
+	if served != nil && !served() {
+		return 0, nil
 	}
 	left = len(list.Items)
 	if more := list.RemainingItemCount; more != nil {

@@ -38,7 +38,7 @@ func TestVersionsOfOthersAreNoMatterForOwners(t *testing.T) {
 	ours, theirs := server.Cluster(t), server.Cluster(t)
 	group := kcptest.Suffix() + ".example.org"
 	theirs.Apply(t, definition(group, "gadgets", "Gadget", "v9"))
-	theirs.Apply(t, definition("tenancy.kcp.io", "workspaces", "Workspace", "v9"))
+	theirs.Command(t, "kubectl", kcptest.Masters).Input(definition("tenancy.kcp.io", "workspaces", "Workspace", "v9")).Fail(t, "apply", "-f", "-")
 	theirs.WaitForDefinition(t, "gadgets."+group)
 	ours.Apply(t, definition(group, "gadgets", "Gadget", "v1"))
 	ours.WaitForDefinition(t, "gadgets."+group)
