@@ -156,7 +156,21 @@ func Serve(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		v.Serve(next, w, r.WithContext(context.WithValue(context.WithValue(r.Context(), addressedKey{}, nil), servingKey{}, v)))
+		v.Serve(withReadsOfAll(next), w, r.WithContext(context.WithValue(context.WithValue(r.Context(), addressedKey{}, nil), servingKey{}, v)))
+	})
+}
+
+// withReadsOfAll refuses to do anything in all logical clusters at once but to list and to watch.
+func withReadsOfAll(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cluster, _ := logicalcluster.From(r.Context())
+		info, ok := request.RequestInfoFrom(r.Context())
+		if cluster.Wildcard && ok && info.IsResourceRequest && info.Verb != "list" && info.Verb != "watch" {
+			Fail(w, r, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
+				"in all logical clusters at once objects can only be listed and watched: address one of them, by clusters/<name> in place of clusters/*"))
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
