@@ -87,7 +87,13 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 		})
 	}
 	d := &Definition{Hash: hash, sharing: shared, CRD: served, shown: disguiseCore(served), informer: &capturingInformer{}}
-	d.compiled = sync.OnceValues(func() (http.Handler, error) { return compile(d) })
+	d.compiled = sync.OnceValues(func() (http.Handler, error) {
+		handler, err := compile(d)
+		if err == nil {
+			d.informer.completed(d.shown)
+		}
+		return handler, err
+	})
 	return d
 }
 

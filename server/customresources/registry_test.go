@@ -1,12 +1,14 @@
 package customresources
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -101,5 +103,29 @@ func TestEqualDefinitionsAreHeldOnceAndGoWithTheLastCluster(t *testing.T) {
 	r.set(again)
 	if i, ok := r.get("c0", "widgets.example.org"); !ok || i.informer.isRemoved() {
 		t.Error("a definition did not come back after it was gone")
+	}
+}
+
+// A tenant who creates and deletes a definition decides when it is closed, even while the first request compiles it.
+func TestADefinitionThatIsClosedWhileItIsCompiledIsTornDownAfterwards(t *testing.T) {
+	for name, failure := range map[string]error{"compiled": nil, "not compiled": errors.New("no converter")} {
+		told, complete := 0, false
+		d := newDefinition("hash", sharing{}, widgets(), func(d *Definition) (http.Handler, error) {
+			_, err := d.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) {
+				if told++; !complete {
+					t.Errorf("%s: the handler is called before it is complete", name)
+				}
+			}})
+			d.close()
+			complete = failure == nil
+			return http.NotFoundHandler(), errors.Join(err, failure)
+		})
+		_, err := d.compiled()
+		if d.close(); (err != nil) != (failure != nil) || !d.informer.isRemoved() {
+			t.Errorf("%s: got %v, removed: %t", name, err, d.informer.isRemoved())
+		}
+		if want := map[bool]int{true: 1}[complete]; told != want {
+			t.Errorf("%s: the handler was called %d times, want %d", name, told, want)
+		}
 	}
 }

@@ -39,12 +39,14 @@ func (o oneDefinition) Get(name string) (*apiextensionsv1.CustomResourceDefiniti
 	return o.shown, nil
 }
 
-// capturingInformer keeps the handler that upstream registers, to tell it when the definition is gone.
+// capturingInformer keeps the handlers that upstream registers, and tells them when the definition is gone. Upstream registers them
+// before it has completed what they use, so they are called after that only.
 type capturingInformer struct {
 	cache.SharedIndexInformer // nil: nothing else is asked of it
 
 	mu       sync.Mutex
 	handlers []cache.ResourceEventHandler
+	complete bool
 	gone     bool
 }
 
@@ -61,10 +63,24 @@ func (i *capturingInformer) isRemoved() bool {
 	return i.gone
 }
 
+// completed says that upstream has completed its handlers.
+func (i *capturingInformer) completed(crd *apiextensionsv1.CustomResourceDefinition) {
+	i.tell(crd, func() { i.complete = true })
+}
+
+// removed says that the definition is gone.
 func (i *capturingInformer) removed(crd *apiextensionsv1.CustomResourceDefinition) {
+	i.tell(crd, func() { i.gone = true })
+}
+
+// tell changes the state, and calls the handlers if they are complete and the definition is gone.
+func (i *capturingInformer) tell(crd *apiextensionsv1.CustomResourceDefinition, change func()) {
 	i.mu.Lock()
-	i.gone = true
-	handlers := i.handlers
+	change()
+	var handlers []cache.ResourceEventHandler
+	if i.complete && i.gone {
+		handlers, i.handlers = i.handlers, nil
+	}
 	i.mu.Unlock()
 	for _, h := range handlers {
 		h.OnDelete(crd)
