@@ -158,6 +158,7 @@ type config struct {
 }
 
 func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens) (*config, error) {
+	metrics.WithoutNames() // before the flags that may name some
 	networks, err := outbound.NewNetworks(opts.TenantWebhookNetworks)
 	if err != nil {
 		return nil, err

@@ -22,7 +22,7 @@ import (
 
 // ConversionLimits are those of calls to the conversion webhooks of definitions. A request holds the objects of a list, and its answer
 // has the same ones in another version.
-var ConversionLimits = outbound.Limits{Bytes: 1 << 20, Factor: 2, Time: 35 * time.Second}
+var ConversionLimits = outbound.Limits{Bytes: 1 << 20, Factor: 2, Time: 30 * time.Second}
 
 // Upstream's handler chooses among the converters that it has by the strategy of a definition. System definitions of more
 // than one version have the strategy Webhook, and their handlers a client whose transport is a function of this process:

@@ -36,8 +36,12 @@ const (
 // of its client certificate, and cookies, which are for this host.
 var withheld = []string{"X-Remote-", impersonation, "Cookie"}
 
-// idlePerHost is how many connections to a host are kept.
-const idlePerHost = 25
+const (
+	// idlePerHost and maxIdle are how many connections are kept to a host, and to all together.
+	idlePerHost, maxIdle = 25, 1024
+	// maxHeaderBytes of an answer are read. The rest of it goes to the client as it comes, and is not kept.
+	maxHeaderBytes = 64 << 10
+)
 
 // Config of a Proxy.
 type Config struct {
@@ -78,7 +82,8 @@ func NewProxy(config Config) (*Proxy, error) {
 
 func newTransports(config *tls.Config) transports {
 	plain := outbound.Transport(config)
-	plain.Proxy, plain.MaxIdleConnsPerHost = http.ProxyFromEnvironment, idlePerHost
+	plain.Proxy, plain.MaxIdleConnsPerHost, plain.MaxIdleConns = http.ProxyFromEnvironment, idlePerHost, maxIdle
+	plain.MaxResponseHeaderBytes = maxHeaderBytes
 	upgrade := plain.Clone()
 	upgrade.ForceAttemptHTTP2, upgrade.TLSNextProto = false, map[string]func(string, *tls.Conn) http.RoundTripper{}
 	return transports{plain, upgrade}

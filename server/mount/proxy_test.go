@@ -128,6 +128,15 @@ func TestAMountThatDoesNotServeIsUnavailable(t *testing.T) {
 	}
 }
 
+func TestAnswersOfMountsHaveSmallHeaders(t *testing.T) {
+	url, enter := mounted(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
+	}))
+	if w := enter(url, "/api", http.Header{}); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("the answer is %d %s", w.Code, w.Body)
+	}
+}
+
 func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
 	asked := false
 	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))

@@ -33,6 +33,8 @@ type Limits struct {
 	Sent int64
 	// Time is how long a call may take, up to the last byte of the answer.
 	Time time.Duration
+	// Stream is whether an answer is read piece by piece, as long as its reader wants: it has neither a size nor a time.
+	Stream bool
 	// Check refuses answers for their content, nil for none. It sees successful ones, whole.
 	Check func([]byte) error
 
@@ -43,7 +45,7 @@ type Limits struct {
 // of the server, of its resolver, or that the host has in the network.
 func (l Limits) RoundTripper(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		ctx, cancel := context.WithTimeoutCause(r.Context(), l.Time, fmt.Errorf("no complete answer within %s", l.Time))
+		ctx, cancel := l.within(r.Context())
 		response, err := l.exchange(ctx, next, r)
 		if err != nil {
 			err = describe(ctx, r, err)
@@ -66,6 +68,14 @@ func (l Limits) RoundTripper(next http.RoundTripper) http.RoundTripper {
 		response.Body = io.NopCloser(bytes.NewReader(content))
 		return response, nil
 	})
+}
+
+// within returns the context of a call.
+func (l Limits) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if l.Stream {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("no complete answer within %s", l.Time))
 }
 
 func (l Limits) exchange(ctx context.Context, next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -110,6 +120,8 @@ func (l Limits) exchange(ctx context.Context, next http.RoundTripper, r *http.Re
 		}{io.LimitReader(response.Body, maxErrorBytes), response.Body}
 		response.ContentLength = -1
 		delete(header, "Content-Length")
+		return response, nil
+	case l.Stream:
 		return response, nil
 	case response.ContentLength > limit:
 		err = tooLarge(limit)

@@ -1,6 +1,7 @@
 package endpoints
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -241,6 +242,13 @@ func TestWhatAVirtualWorkspaceMustNotDo(t *testing.T) {
 		"no-JSON":      func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") },
 		"large-headers": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("X", strings.Repeat("x", 2*mostHeaderBytes))
+		},
+		"packed": func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.Header().Set("Content-Encoding", "gzip")
+			packed := gzip.NewWriter(w)
+			fmt.Fprint(packed, `{"apiVersion":"example.org/v1","kind":"BookList","items":[]}`)
+			packed.Close()
 		},
 		"endless": func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")

@@ -3,8 +3,6 @@ package endpoints
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,14 +14,15 @@ import (
 
 // Limits of what a virtual workspace can make the server wait for, and read.
 const (
-	headerTimeout   = time.Minute
+	headerTimeout   = time.Minute // and of all of an answer that is not a watch
 	mostHeaderBytes = 64 << 10
 	mostBytes       = 32 << 20 // of an answer that is not a watch
 )
 
 var (
 	errRedirect = errors.New("it answers with a redirect, which is not followed")
-	errTooLarge = fmt.Errorf("its answer has more than %d bytes", mostBytes)
+	limits      = outbound.Limits{Bytes: mostBytes, Time: headerTimeout}
+	watchLimits = outbound.Limits{Stream: true}
 )
 
 func newTransport(config *tls.Config) http.RoundTripper {
@@ -47,28 +46,8 @@ func (l leading) RoundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	out.URL.Path, out.URL.RawPath = l.path+"/clusters/"+string(cluster)+r.URL.Path, ""
 	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"}, customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
-	response, err := l.next.RoundTrip(out)
-	if err == nil && r.URL.Query().Get("watch") == "" {
-		response.Body = &limited{response.Body, mostBytes}
+	if r.URL.Query().Get("watch") != "" {
+		return watchLimits.RoundTripper(l.next).RoundTrip(out)
 	}
-	return response, err
-}
-
-// limited is a body that fails when more is read of it than is left.
-type limited struct {
-	io.ReadCloser
-	left int64
-}
-
-// Read implements io.Reader.
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errTooLarge
-	}
-	if int64(len(p)) > l.left {
-		p = p[:l.left]
-	}
-	n, err := l.ReadCloser.Read(p)
-	l.left -= int64(n)
-	return n, err
+	return limits.RoundTripper(l.next).RoundTrip(out)
 }
