@@ -176,13 +176,10 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err := c.buildGeneric(); err != nil {
 		return nil, err
 	}
-	c.inflight = inflight.New(inflight.Config{
-		Requests: opts.MaxRequests, Watches: opts.MaxWatches, LongRunning: c.generic.LongRunningFunc, Serializer: c.generic.Serializer,
-	})
-	if err := c.inflight.Register(legacyregistry.Register); err != nil {
+	if err := c.buildClients(); err != nil {
 		return nil, err
 	}
-	if err := c.buildClients(); err != nil {
+	if err := c.buildInflight(); err != nil {
 		return nil, err
 	}
 	if err := c.buildMounts(); err != nil {
@@ -248,6 +245,18 @@ func (c *config) buildGeneric() error {
 	// These write to one cluster, on behalf of components that do not exist here.
 	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
 	return nil
+}
+
+// buildInflight takes the limits of requests in flight from upstream, whose own let one tenant have all of them.
+func (c *config) buildInflight() error {
+	g := c.generic
+	c.inflight = inflight.New(inflight.Config{
+		Requests: c.opts.MaxRequests, Watches: c.opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight,
+		Bytes: c.opts.RequestMemory, MaxBody: g.MaxRequestBodyBytes,
+		LongRunning: g.LongRunningFunc, Serializer: g.Serializer, Clusters: c.set.LogicalClusters,
+	})
+	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = 0, 0
+	return c.inflight.Register(legacyregistry.Register, legacyregistry.CustomRegister)
 }
 
 func (c *config) buildClients() error {

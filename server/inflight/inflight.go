@@ -1,74 +1,80 @@
-// Package inflight bounds how many requests and watches the server has open for one logical cluster, so that no tenant takes what
-// the server can serve at a time from all others. Only what is open is known: a cluster without requests costs nothing.
+// Package inflight lets requests in: as many as their logical cluster may have open, and in the order that is fair to all tenants. It decides
+// on whose account a request is; server/fairqueue decides what follows from that. Requests of administrators, and of the server itself, are
+// not counted and never wait.
 package inflight
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"net/http"
-	"sync"
+	"runtime"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"k8s.io/component-base/metrics"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/fairqueue"
+	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/mount"
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// retryAfter is when a client that was refused may try again, in seconds.
-const retryAfter = 1
+const (
+	// seatsPerProcessor are how many requests run on a processor at a time while several tenants are active.
+	seatsPerProcessor = 2
+	// patience is how long a request waits for its turn: upstream has it wait for a quarter of the time that it may take.
+	patience = 15 * time.Second
+	// perByte is how much memory a byte of a body takes until it is stored: itself, what it is decoded into, and what that is encoded into.
+	perByte = 4
+)
 
 // Config of Limits. Zero is no limit.
 type Config struct {
-	// Requests are those that are answered and done with, Watches those that stay open.
+	// Requests are those that are answered and done with, Watches those that stay open, each of one logical cluster.
 	Requests, Watches int
-	// LongRunning tells which are which.
+	// Reads and Writes are those of all clusters that may be in flight.
+	Reads, Writes int
+	// Bytes of memory that bodies and answers may take.
+	Bytes int64
+	// MaxBody is the length of the longest body that is read.
+	MaxBody int64
+	// LongRunning returns whether a request stays open.
 	LongRunning request.LongRunningRequestCheck
-	Serializer  runtime.NegotiatedSerializer
+	Serializer  kruntime.NegotiatedSerializer
+	// Clusters have owners.
+	Clusters informers.Lister[*corev1alpha1.LogicalCluster]
 }
 
 // Limits are those of all logical clusters.
 type Limits struct {
-	config  Config
-	refused *metrics.CounterVec
-
-	mu   sync.Mutex
-	open map[holder]tally
+	config Config
+	queue  *fairqueue.Queue
 }
 
-// holder is on whose account a request is: a logical cluster, or a user of the one that all share.
-type holder struct {
-	cluster logicalcluster.Name
-	user    string
-}
-
-// tally counts what a holder has open.
-type tally struct{ requests, watches int32 }
-
-// New returns limits that nobody has reached.
+// New returns limits that nothing has reached.
 func New(config Config) *Limits {
-	return &Limits{config: config, open: map[holder]tally{}, refused: metrics.NewCounterVec(&metrics.CounterOpts{
-		Name: "kcp_logicalcluster_refused_requests_total", Help: "Requests that were refused because their logical cluster has too many open, by kind: request or watch.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"kind"})}
-}
-
-// Register registers kcp_logicalcluster_refused_requests_total.
-func (l *Limits) Register(register func(metrics.Registerable) error) error {
-	if err := register(l.refused); err != nil {
-		return fmt.Errorf("metric of refused requests: %w", err)
+	queue := fairqueue.Config{
+		Seats: seatsPerProcessor * runtime.GOMAXPROCS(0), Requests: config.Requests, Watches: config.Watches,
+		Bytes: config.Bytes, Patience: patience, Place: accounts{config.Clusters}.place,
 	}
-	return nil
+	queue.Total[fairqueue.Read], queue.Total[fairqueue.Write] = config.Reads, config.Writes
+	return &Limits{config: config, queue: fairqueue.New(queue)}
 }
 
-// WithLimits refuses requests for logical clusters that have too many open. It stands behind authorization: who is not let into a
-// cluster takes nothing from it.
+// Register registers the metrics of the queue.
+func (l *Limits) Register(register func(metrics.Registerable) error, custom func(metrics.StableCollector) error) error {
+	return l.queue.Register(register, custom)
+}
+
+// WithLimits lets requests in when it is their turn, and refuses those of tenants that have too many open. It stands behind authorization: who
+// is not let into a cluster takes nothing from it.
 func (l *Limits) WithLimits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, counted := holderOf(r.Context())
@@ -77,22 +83,54 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		watch := l.config.LongRunning(r, info)
-		if err := l.enter(h, watch); err != nil {
+		x := &exchange{ResponseWriter: w, watch: l.config.LongRunning(r, info)}
+		err := l.queue.Enter(r.Context(), h, kindOf(info, x.watch), &x.ticket)
+		if err == nil {
+			defer x.ticket.Leave()
+			err = l.takeBody(r, &x.ticket)
+		}
+		if err != nil {
 			responsewriters.ErrorNegotiated(err, l.config.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 			return
 		}
-		defer l.leave(h, watch)
-		next.ServeHTTP(w, r)
+		x.Context = r.Context()
+		r = r.WithContext(x)
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = &body{r.Body, x}
+		}
+		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(x), r)
 	})
 }
 
+func kindOf(info *request.RequestInfo, watch bool) fairqueue.Kind {
+	switch {
+	case watch:
+		return fairqueue.Watch
+	case info.Verb == "get" || info.Verb == "list":
+		return fairqueue.Read
+	}
+	return fairqueue.Write
+}
+
+// takeBody takes memory for the body of a request.
+func (l *Limits) takeBody(r *http.Request, t *fairqueue.Ticket) error {
+	length := r.ContentLength
+	if length == 0 || r.Body == nil || r.Body == http.NoBody {
+		return nil
+	}
+	if length < 0 || length > l.config.MaxBody {
+		length = l.config.MaxBody
+	}
+	return t.Take(length * perByte)
+}
+
 // holderOf returns on whose account a request is, false if it is on nobody's. Through a view it is on that of the provider, not of
-// those whom the view shows. In root, where everybody comes, every user has an account, and the service accounts of a cluster one.
-func holderOf(ctx context.Context) (holder, bool) {
+// those whom the view shows. In root, where everybody comes, every user has an account, and the service
+// accounts of a cluster, and the users of its issuers, have one.
+func holderOf(ctx context.Context) (fairqueue.Holder, bool) {
 	who, ok := request.UserFrom(ctx)
 	if !ok || authorization.Administers(authorization.GroupsIn(ctx, who)) {
-		return holder{}, false
+		return fairqueue.Holder{}, false
 	}
 	in, ok := virtual.Home(ctx)
 	if !ok {
@@ -103,49 +141,66 @@ func holderOf(ctx context.Context) (holder, bool) {
 		in, ok = addressed.Name, found
 	}
 	if in == "" || in == logicalcluster.Root {
-		if from, is := authorization.ServiceAccountCluster(who); is {
-			return holder{cluster: from}, ok
+		if from := who.GetExtra()[authorization.ClusterNameKey]; len(from) == 1 {
+			return fairqueue.Holder{Cluster: from[0]}, ok
 		}
-		return holder{in, who.GetName()}, ok
+		return fairqueue.Holder{Cluster: string(in), User: who.GetName()}, ok
 	}
-	return holder{cluster: in}, ok
+	return fairqueue.Holder{Cluster: string(in)}, ok
 }
 
-// count returns the number that a request of a kind counts for, its limit, and what the kind is called.
-func (l *Limits) count(t *tally, watch bool) (open *int32, limit int, kind string) {
-	if watch {
-		return &t.watches, l.config.Watches, "watch"
-	}
-	return &t.requests, l.config.Requests, "request"
+// exchange is a request with its ticket, and its context, and what writes the answer: one allocation for the three.
+type exchange struct {
+	context.Context
+	http.ResponseWriter
+	ticket fairqueue.Ticket
+	watch  bool
 }
 
-func (l *Limits) enter(h holder, watch bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.open[h]
-	open, limit, kind := l.count(&t, watch)
-	if limit > 0 && int(*open) >= limit {
-		l.refused.WithLabelValues(kind).Inc()
-		whose := "the logical cluster"
-		if h.user != "" {
-			whose = "the user, in a logical cluster that all share,"
-		}
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d requests open of this kind (%s), and may have no more at a time", whose, *open, kind), retryAfter)
+// Value implements context.Context.
+func (x *exchange) Value(key any) any {
+	if key == fairqueue.Key {
+		return &x.ticket
 	}
-	*open++
-	l.open[h] = t
-	return nil
+	return x.Context.Value(key)
 }
 
-func (l *Limits) leave(h holder, watch bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	t := l.open[h]
-	open, _, _ := l.count(&t, watch)
-	*open--
-	if t == (tally{}) {
-		delete(l.open, h)
-		return
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (x *exchange) Write(content []byte) (int, error) {
+	x.started()
+	x.ticket.Lend()
+	defer x.ticket.Return()
+	return x.ResponseWriter.Write(content)
+}
+
+// Flush implements http.Flusher.
+func (x *exchange) Flush() {
+	x.started()
+	x.ticket.Lend()
+	defer x.ticket.Return()
+	x.ResponseWriter.(http.Flusher).Flush()
+}
+
+// started gives the seat of a watch back with the first that is written.
+func (x *exchange) started() {
+	if x.watch {
+		x.watch = false
+		x.ticket.Started()
 	}
-	l.open[h] = t
+}
+
+// body is that of a request, whose client may take its time to send it.
+type body struct {
+	io.ReadCloser
+	of *exchange
+}
+
+// Read implements io.Reader.
+func (b *body) Read(into []byte) (int, error) {
+	b.of.ticket.Lend()
+	defer b.of.ticket.Return()
+	return b.ReadCloser.Read(into)
 }

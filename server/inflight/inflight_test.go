@@ -12,16 +12,27 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/mount"
 )
 
-func newLimits(requests, watches int) *Limits {
+func newLimits(requests, watches int, clusters ...*corev1alpha1.LogicalCluster) *Limits {
+	lister := informers.Lister[*corev1alpha1.LogicalCluster]{
+		Informer: informers.New(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, &cache.ListWatch{}, nil),
+	}
+	for _, lc := range clusters {
+		if err := lister.Indexer().Add(lc); err != nil {
+			panic(err)
+		}
+	}
 	return New(Config{
-		Requests: requests, Watches: watches, Serializer: scheme.Codecs,
+		Requests: requests, Watches: watches, Serializer: scheme.Codecs, Clusters: lister, MaxBody: 3 << 20,
 		LongRunning: func(_ *http.Request, info *request.RequestInfo) bool { return info.Verb == "watch" },
 	})
 }
@@ -75,8 +86,8 @@ func TestAClusterTakesNothingFromOthers(t *testing.T) {
 	}
 	close(end)
 	open.Wait()
-	if got := code(ours, "list"); got != http.StatusOK || len(l.open) > 0 {
-		t.Errorf("when all have ended: got %d, and %v are open", got, l.open)
+	if got := code(ours, "list"); got != http.StatusOK {
+		t.Errorf("when all have ended: got %d", got)
 	}
 }
 
@@ -88,8 +99,10 @@ func TestAPanicLeavesNothingOpen(t *testing.T) {
 		defer func() { _ = recover() }()
 		h.ServeHTTP(httptest.NewRecorder(), requestOf(as(logicalcluster.WithName(t.Context(), "ours"), "alice"), "get"))
 	}()
-	if len(l.open) > 0 {
-		t.Errorf("%v are open", l.open)
+	w := httptest.NewRecorder()
+	l.WithLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, requestOf(as(logicalcluster.WithName(t.Context(), "ours"), "alice"), "get"))
+	if w.Code != http.StatusOK {
+		t.Errorf("the next one gets %d %s", w.Code, w.Body)
 	}
 }
 
@@ -102,16 +115,55 @@ func TestOnWhoseAccountARequestIs(t *testing.T) {
 	robot := request.WithUser(root, &user.DefaultInfo{Name: "system:serviceaccount:default:robot", Extra: map[string][]string{authorization.ClusterNameKey: {"theirs"}}})
 	for what, test := range map[string]struct {
 		ctx  context.Context
-		want holder
+		want fairqueue.Holder
 	}{
-		"a cluster": {as(logicalcluster.WithName(t.Context(), "ours"), "alice"), holder{cluster: "ours"}}, "root": {as(root, "alice"), holder{"root", "alice"}},
-		"a robot in root": {robot, holder{cluster: "theirs"}}, "a mount": {as(mounted, "alice"), holder{cluster: "org"}},
-		"all clusters": {as(logicalcluster.WithWildcard(t.Context()), "alice"), holder{user: "alice"}},
+		"a cluster": {as(logicalcluster.WithName(t.Context(), "ours"), "alice"), fairqueue.Holder{Cluster: "ours"}}, "root": {as(root, "alice"), fairqueue.Holder{Cluster: "root", User: "alice"}},
+		"a robot in root": {robot, fairqueue.Holder{Cluster: "theirs"}}, "a mount": {as(mounted, "alice"), fairqueue.Holder{Cluster: "org"}},
+		"all clusters": {as(logicalcluster.WithWildcard(t.Context()), "alice"), fairqueue.Holder{User: "alice"}},
 	} {
 		if got, ok := holderOf(test.ctx); !ok || got != test.want {
 			t.Errorf("%s: got %+v, %t", what, got, ok)
 		}
 	}
+}
+
+func made(name, parent string, by *corev1alpha1.UserInfo) *corev1alpha1.LogicalCluster {
+	lc := &corev1alpha1.LogicalCluster{}
+	lc.Name, lc.Annotations = corev1alpha1.LogicalClusterName, map[string]string{logicalcluster.AnnotationKey: name}
+	if lc.Spec.CreatedBy = by; parent != "" {
+		lc.Spec.Owner = &corev1alpha1.LogicalClusterOwner{Cluster: parent}
+	}
+	return lc
+}
+
+func TestWhereAClusterIsAmongAllTenants(t *testing.T) {
+	alice, bob := &corev1alpha1.UserInfo{Username: "alice"}, &corev1alpha1.UserInfo{Username: "bob"}
+	robotOf := func(cluster string) *corev1alpha1.UserInfo {
+		return &corev1alpha1.UserInfo{Username: "system:serviceaccount:default:robot", Extra: map[string]corev1alpha1.ExtraValue{authorization.ClusterNameKey: {cluster}}}
+	}
+	a := accounts{newLimits(0, 0,
+		made("root", "", nil), made("org", "root", &corev1alpha1.UserInfo{Username: "admin", Groups: []string{authorization.AdminGroup}}),
+		made("team", "org", alice), made("deep", "team", bob), made("own1", "root", alice), made("own2", "root", alice), made("home", "", alice), made("toys", "home", alice),
+		made("plain", "", nil), made("automated", "root", robotOf("root")), made("byrobot", "root", robotOf("own1")), made("byteam", "root", robotOf("team")),
+		made("circle1", "circle2", robotOf("circle2")), made("circle2", "circle1", robotOf("circle1")),
+	).config.Clusters}
+	for cluster, want := range map[string]fairqueue.Place{
+		"org": {Account: "cluster:org", Unit: "org", Owner: "cluster:org"}, "team": {Account: "cluster:org", Unit: "org", Owner: "user:alice"},
+		"deep": {Account: "cluster:org", Unit: "org", Owner: "user:bob"}, "own1": {Account: "user:alice", Unit: "own1", Owner: "user:alice"},
+		"own2": {Account: "user:alice", Unit: "own2", Owner: "user:alice"}, "home": {Account: "user:alice", Unit: "home", Owner: "user:alice"},
+		"toys": {Account: "user:alice", Unit: "home", Owner: "user:alice"}, "plain": {Account: "cluster:plain", Unit: "plain", Owner: "cluster:plain"},
+		"automated": {Account: "cluster:automated", Unit: "automated", Owner: "cluster:automated"},
+		"byrobot":   {Account: "user:alice", Unit: "byrobot", Owner: "user:alice"}, "byteam": {Account: "cluster:org", Unit: "byteam", Owner: "cluster:org"},
+		"none": {Account: "cluster:none", Unit: "none", Owner: "cluster:none"}, "system:admin": {Account: "cluster:system:admin", Unit: "system:admin", Owner: "cluster:system:admin"},
+	} {
+		if got := a.place(fairqueue.Holder{Cluster: cluster}); got != want {
+			t.Errorf("%s: got %+v, want %+v", cluster, got, want)
+		}
+	}
+	if got := a.place(fairqueue.Holder{Cluster: "root", User: "alice"}); got != (fairqueue.Place{Account: "user:alice", Unit: "root", Owner: "user:alice"}) {
+		t.Errorf("a user of root: got %+v", got)
+	}
+	a.place(fairqueue.Holder{Cluster: "circle1"}) // it ends
 }
 
 func BenchmarkWithLimits(b *testing.B) {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/outbound"
 )
@@ -114,6 +115,7 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from somewhere else just now; try again", t.path)))
 			return
 		}
+		fairqueue.From(r.Context()).Wait() // until it ends
 		p.forward(w, followed, t, location, own, hops+1)
 	})
 }

@@ -60,6 +60,8 @@ type Options struct {
 	TotalObjectLimit int64
 	// MaxRequests and MaxWatches are how many a logical cluster may have open at a time; zero is any number.
 	MaxRequests, MaxWatches int
+	// RequestMemory is how many bytes of memory the bodies and answers of all requests of tenants may take; zero is any number.
+	RequestMemory int64
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
 	ObjectCountInterval time.Duration
 	// RunControllers tells whether this process runs the controllers.
@@ -89,11 +91,18 @@ type Authorization struct {
 
 // withheld are upstream's flags that would change what a logical cluster is, or that have no meaning here.
 var withheld = sets.New(
-	"max-requests-inflight", "max-mutating-requests-inflight", "enable-priority-and-fairness",
+	"enable-priority-and-fairness",
 	"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "storage-backend", "storage-media-type",
 	"delete-collection-workers", "etcd-count-metric-poll-period", "etcd-servers-overrides", "lease-reuse-duration-seconds",
 	"service-account-signing-endpoint",
 )
+
+// usages of upstream's flags that mean something else here.
+var usages = map[string]string{
+	"max-requests-inflight": "Number of reading requests of all tenants that may be in flight. A tenant may have as many as are left: one tenant half of them at the most, " +
+		"two a third each, and so on. Watches, and requests of administrators, are not counted. 0: any number.",
+	"max-mutating-requests-inflight": "The same for requests that write.",
+}
 
 // New returns the defaults.
 func New() *Options {
@@ -120,7 +129,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
-		MaxRequests:    400, MaxWatches: 2000,
+		MaxRequests:    400, MaxWatches: 2000, RequestMemory: 256 << 20,
 		RunControllers: true, ObjectCountInterval: time.Minute,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -140,6 +149,9 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 		all := pflag.NewFlagSet(group, pflag.ContinueOnError)
 		register(all)
 		all.VisitAll(func(f *pflag.Flag) {
+			if usage, ok := usages[f.Name]; ok {
+				f.Usage = usage
+			}
 			if !withheld.Has(f.Name) {
 				sets.FlagSet(group).AddFlag(f)
 			}
@@ -173,6 +185,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
 	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests, "Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
 	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
+	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
 		"; or +name and -name, for more or less than the default.")

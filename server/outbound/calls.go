@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync/atomic"
 	"time"
+
+	"github.com/kcplane/kcp/server/fairqueue"
 )
 
 // Limits of the connections to hosts that tenants name.
@@ -45,13 +47,13 @@ func (c *Calls) RoundTripper(config *tls.Config, limits Limits) http.RoundTrippe
 	t.MaxIdleConnsPerHost, t.IdleConnTimeout = idlePerHost, idleConnection
 	limits.large = &c.large
 	bounded := limits.RoundTripper(t)
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
+	return fairqueue.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
 		if c.open.Load() >= maxReused {
 			r = r.Clone(r.Context())
 			r.Close = true
 		}
 		return bounded.RoundTrip(r)
-	})
+	}))
 }
 
 func (c *Calls) dial(ctx context.Context, network, address string) (net.Conn, error) {

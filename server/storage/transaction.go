@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -113,6 +114,7 @@ func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.G
 
 // OptimisticPut implements etcdkubernetes.Interface.
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+	defer fairqueue.From(ctx).Store()()
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 { // a change of what exists is in no transaction
 		return putAgain(ctx, t.Interface, key, value, revision, options)
@@ -126,5 +128,6 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 
 // OptimisticDelete implements etcdkubernetes.Interface.
 func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+	defer fairqueue.From(ctx).Store()()
 	return deleteAgain(ctx, t.Interface, key, revision, options)
 }

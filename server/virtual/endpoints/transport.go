@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/outbound"
 )
@@ -28,7 +29,7 @@ var (
 func newTransport(config *tls.Config) http.RoundTripper {
 	t := outbound.Transport(config)
 	t.ResponseHeaderTimeout, t.MaxResponseHeaderBytes = headerTimeout, mostHeaderBytes
-	return t
+	return fairqueue.RoundTripper(t)
 }
 
 // leading sends requests to the logical cluster of their context, as a virtual workspace shows it.

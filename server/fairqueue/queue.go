@@ -1,0 +1,581 @@
+package fairqueue
+
+import (
+	"container/heap"
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// reclaim is how often seats are taken from requests whose clients do not read or send, while others wait for seats.
+	reclaim = 5 * time.Millisecond
+	// overdue is how long a cluster without a seat waits for one.
+	overdue = 100 * time.Millisecond
+	// storing is how many requests of an account may wait for etcd without a seat while others are active.
+	storing = 32
+	// retrySoon and retryLater are when a client that was refused may try again, in seconds.
+	retrySoon, retryLater = 1, 5
+)
+
+// Config of a Queue. Zero is no limit, unless a field says otherwise.
+type Config struct {
+	// Seats are how many requests run at a time while several clusters are active.
+	Seats int
+	// Total is how many requests of a kind may be in flight.
+	Total [kinds]int
+	// Requests and Watches are how many a holder may have open.
+	Requests, Watches int
+	// Bytes of memory that requests may take for what they carry and for what they are answered.
+	Bytes int64
+	// Patience is how long a request waits for its first seat, and for memory.
+	Patience time.Duration
+	// Place returns where a holder is. It is called for a holder that has had no request for some time.
+	Place func(Holder) Place
+}
+
+// Queue shares what a process can do at a time.
+type Queue struct {
+	config  Config
+	metrics *queueMetrics
+	// tick is the number of times that seats were looked for which nobody uses.
+	tick atomic.Uint64
+
+	mu       sync.Mutex
+	root     *node
+	leaves   map[Holder]*node
+	inner    map[innerKey]*node
+	running  tickets // those with seats
+	hungry   tickets // those that wait for memory
+	queued   int     // those that wait for seats
+	oversize *Ticket
+	counted  uint64    // calls of excess
+	late     []*Ticket // used by seatOverdue
+	ticking  bool
+	// list of leaves that linger
+	first, last *node
+	resting     int
+}
+
+// New returns a queue in which nothing is open.
+func New(config Config) *Queue {
+	q := &Queue{config: config, root: &node{index: -1}, leaves: map[Holder]*node{}, inner: map[innerKey]*node{}}
+	q.metrics = newQueueMetrics(q)
+	return q
+}
+
+// Ticket is what an open request has of the queue. Its methods may be called on nil, for requests that are not in the queue, and do nothing
+// once the request has left.
+type Ticket struct {
+	q    *Queue
+	ctx  context.Context
+	kind Kind
+	// lent is the tick behind the one in which the request began to wait for its client, zero while it does not, and taken once it has lost its seat.
+	lent atomic.Uint64
+
+	// All else is guarded by the lock of the queue.
+	leaf           *node
+	busy           bool          // it uses or waits for a seat
+	seated, began  bool          // it has a seat, and has had one
+	waits          int           // calls of Wait without one of Resume
+	ready          chan struct{} // closed when what is waited for is there; nil while nothing is
+	since          time.Time     // it has its seat, or waits for one
+	stores         bool          // it waits for etcd without a seat
+	bytes, wants   int64
+	previous, next *Ticket
+	gone           bool
+}
+
+// taken is the value of Ticket.lent of a request whose seat was taken.
+const taken = math.MaxUint64
+
+// Enter lets a request of a holder in, and waits until it has a seat. The error is for the client.
+func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error {
+	now := time.Now()
+	q.mu.Lock()
+	leaf := q.leaf(h, now)
+	if err := q.admit(leaf, kind); err != nil {
+		if leaf.open() == 0 && leaf.since.IsZero() {
+			q.rest(leaf, now)
+		}
+		q.mu.Unlock()
+		return err
+	}
+	if leaf.open() == 0 {
+		q.unrest(leaf)
+	}
+	for n := leaf; n != nil; n = n.parent {
+		n.count[kind]++
+	}
+	t.q, t.ctx, t.kind, t.leaf = q, ctx, kind, leaf
+	t.compete(true, now)
+	if q.sit(t, now) {
+		q.mu.Unlock()
+		return nil
+	}
+	ready := t.ready
+	q.mu.Unlock()
+	timer := time.NewTimer(q.config.Patience)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		err = apierrors.NewTimeoutError("the request ended while it waited for its turn", retrySoon)
+	case <-timer.C:
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited %s for its turn behind others of the same tenant; send fewer at a time", q.config.Patience), retryLater)
+	}
+	if q.giveUp(t) {
+		q.metrics.refused("timeout", kind)
+		t.Leave()
+		return err
+	}
+	return nil
+}
+
+// open returns how many requests a leaf has.
+func (n *node) open() int { return n.count[Read] + n.count[Write] + n.count[Watch] }
+
+// admit returns an error if a request of a kind would be one too many.
+func (q *Queue) admit(leaf *node, kind Kind) error {
+	open, limit, what := leaf.count[Read]+leaf.count[Write], q.config.Requests, "requests"
+	if kind == Watch {
+		open, limit, what = leaf.count[Watch], q.config.Watches, "watches"
+	}
+	whose := "the logical cluster"
+	if leaf.holder.User != "" {
+		whose = "the user, in a logical cluster that all share,"
+	}
+	if limit > 0 && open >= limit {
+		q.metrics.refused("cluster", kind)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s open, and may have no more at a time", whose, open, what), retrySoon)
+	}
+	if kind == Watch {
+		return nil
+	}
+	if limit > 0 && leaf.held[kind] >= max(1, limit/2) {
+		q.metrics.refused("waiting", kind)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts it has named, such as those of webhooks, and may have no more at a time: see why these hosts do not answer", whose, leaf.held[kind], kind), retryLater)
+	}
+	if i := q.crammed(leaf, kind); i >= 0 {
+		q.metrics.refused("share", kind)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss in flight, which is its share of what the server has left: wait for some to end",
+			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i], leaf.chain[i].count[kind], kind), retrySoon)
+	}
+	return nil
+}
+
+const (
+	// few and fewer are the parts of a total of which an account, and any other member of the tree, has few requests as long as it has no more.
+	few, fewer = 100, 400
+	// reserved is the part of a total that accounts with few requests have to themselves, spare the one that clusters with few have of an account.
+	reserved, spare = 4, 16
+)
+
+// crammed returns the level at which a leaf has its share of all requests in flight, -1 if there is none.
+func (q *Queue) crammed(leaf *node, kind Kind) int {
+	total := q.config.Total[kind]
+	if total == 0 {
+		return -1
+	}
+	free := total - q.root.count[kind]
+	extra := 0
+	if leaf.count[kind] < max(1, total/fewer) {
+		extra = total / spare
+	}
+	for i, n := range leaf.chain {
+		if i > 0 && n.count[kind] == n.parent.count[kind] {
+			continue // it is alone at this level
+		}
+		left, light := free+extra, n.count[kind] < max(1, total/fewer)
+		if i == 0 {
+			if left, light = free, n.count[kind] < max(1, total/few); !light {
+				left += extra - total/reserved
+			}
+		}
+		if left <= 0 || (n.count[kind] >= left && !light) {
+			return i
+		}
+		free -= n.count[kind]
+	}
+	return -1
+}
+
+// sit gives a request a seat, and returns whether it has; if not, ready will be closed once it does.
+func (q *Queue) sit(t *Ticket, now time.Time) bool {
+	if q.queued == 0 && q.free(t.leaf, now) {
+		q.seat(t, now)
+		return true
+	}
+	t.ready, t.since = make(chan struct{}), now
+	t.leaf.fifo.of(t).add(t)
+	t.leaf.wait()
+	q.queued++
+	q.dispatch(now)
+	if t.seated {
+		return true
+	}
+	q.arm()
+	return false
+}
+
+func (q *Queue) seat(t *Ticket, now time.Time) {
+	t.seated, t.began, t.since = true, true, now
+	t.leaf.begin()
+	q.running.add(t)
+}
+
+// stand takes the seat of a request.
+func (q *Queue) stand(t *Ticket, now time.Time) {
+	if !t.seated {
+		return
+	}
+	t.seated = false
+	q.running.remove(t)
+	t.leaf.end(now.Sub(t.since))
+	q.dispatch(now)
+}
+
+// free returns whether there is a seat for a leaf.
+func (q *Queue) free(leaf *node, now time.Time) bool {
+	seats := math.MaxInt
+	for n, i := q.root, 0; ; i++ {
+		var full bool
+		if full, seats = q.full(n, seats, now); full {
+			return false
+		}
+		if n == leaf {
+			return true
+		}
+		n = leaf.chain[i]
+	}
+}
+
+// limits returns whether the children of n compete for seats.
+func (q *Queue) limits(n *node, now time.Time) bool {
+	return q.config.Seats > 0 && n.contended(now)
+}
+
+// full returns whether n has all seats that it may have, and how many each of its children may have.
+func (q *Queue) full(n *node, seats int, now time.Time) (full bool, each int) {
+	if !q.limits(n, now) {
+		return n.seats >= seats, seats
+	}
+	seats = min(seats, q.config.Seats)
+	each = (seats + 1) / 2
+	return n.seats >= seats && (n != q.root || n.seats-q.excess(each) >= seats), each
+}
+
+// excess returns how many seats accounts have beyond so many each, from the time when nobody else wanted them. They take nothing from others.
+func (q *Queue) excess(each int) int {
+	q.counted++
+	excess := 0
+	for t := q.running.first; t != nil; t = t.next {
+		if account := t.leaf.chain[0]; account.counted != q.counted {
+			account.counted = q.counted
+			excess += max(0, account.seats-each)
+		}
+	}
+	return excess
+}
+
+// dispatch gives seats to those that wait, as long as there are any.
+func (q *Queue) dispatch(now time.Time) {
+	for q.queued > 0 {
+		leaf := q.pick(q.root, math.MaxInt, now)
+		if leaf == nil {
+			return
+		}
+		q.call(leaf.fifo.head(), now)
+	}
+}
+
+// call gives a seat to a request that waits for one.
+func (q *Queue) call(t *Ticket, now time.Time) {
+	q.unqueue(t)
+	q.seat(t, now)
+	close(t.ready)
+	t.ready = nil
+}
+
+// seatOverdue gives seats to clusters that have waited for long and have none, in place of those of requests that have had theirs for as long:
+// whatever these do, others do not wait for them forever.
+func (q *Queue) seatOverdue(now time.Time) {
+	seats := q.config.Seats - q.root.seats
+	for t := q.running.first; t != nil; t = t.next {
+		if now.Sub(t.since) > overdue {
+			seats++
+		}
+	}
+	if seats <= 0 {
+		return
+	}
+	for _, account := range q.root.waiting {
+		account.overdue(now, &q.late)
+	}
+	for i, t := range q.late {
+		if i < seats {
+			q.call(t, now)
+		}
+		q.late[i] = nil
+	}
+	q.late = q.late[:0]
+}
+
+// overdue adds to late the requests below n that come next of clusters without a seat, and have waited for long.
+func (n *node) overdue(now time.Time, late *[]*Ticket) {
+	for _, child := range n.waiting {
+		child.overdue(now, late)
+	}
+	if t := n.fifo.head(); t != nil && n.seats == 0 && now.Sub(t.since) > overdue {
+		*late = append(*late, t)
+	}
+}
+
+func (q *Queue) unqueue(t *Ticket) {
+	t.leaf.fifo.of(t).remove(t)
+	t.leaf.unwait()
+	q.queued--
+}
+
+// pick returns the leaf below n whose request comes next, nil if none may have a seat.
+func (q *Queue) pick(n *node, seats int, now time.Time) *node {
+	full, seats := q.full(n, seats, now)
+	if full {
+		return nil
+	}
+	if n.chain[depth-1] == n {
+		return n
+	}
+	var passed []*node
+	var found *node
+	for found == nil && len(n.waiting) > 0 {
+		child := n.waiting[0]
+		if found = q.pick(child, seats, now); found == nil {
+			heap.Pop(&n.waiting)
+			passed = append(passed, child)
+		}
+	}
+	for _, child := range passed {
+		heap.Push(&n.waiting, child)
+	}
+	return found
+}
+
+// giveUp takes a request from the queue, and returns whether it was still there.
+func (q *Queue) giveUp(t *Ticket) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.seated || t.ready == nil {
+		return false
+	}
+	q.unqueue(t)
+	t.ready = nil
+	return true
+}
+
+// Leave ends what a request has.
+func (t *Ticket) Leave() {
+	if t == nil || t.q == nil {
+		return
+	}
+	q, now := t.q, time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t.gone {
+		return
+	}
+	t.gone = true
+	if t.waits > 0 {
+		t.hold(-1)
+	}
+	if t.stores {
+		t.leaf.chain[0].stored--
+	}
+	t.compete(false, now)
+	for n := t.leaf; n != nil; n = n.parent {
+		n.count[t.kind]--
+	}
+	if t.leaf.open() == 0 {
+		q.rest(t.leaf, now)
+	}
+	q.stand(t, now)
+	q.give(t)
+}
+
+// compete tells whether a request uses or waits for a seat.
+func (t *Ticket) compete(busy bool, now time.Time) {
+	if t.busy == busy {
+		return
+	}
+	if t.busy = busy; busy {
+		t.leaf.enterBusy()
+	} else {
+		t.leaf.leaveBusy(now)
+	}
+}
+
+// hold counts a request among those that wait for a tenant's host, or no more.
+func (t *Ticket) hold(by int) {
+	for n := t.leaf; n != nil; n = n.parent {
+		n.held[t.kind] += by
+	}
+}
+
+// Wait gives the seat of a request back while it waits for a host that a tenant has named. Each call needs one of Resume; several
+// goroutines of a request may wait at a time.
+func (t *Ticket) Wait() {
+	if t == nil {
+		return
+	}
+	now := time.Now()
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	if t.waits++; t.waits > 1 || t.gone {
+		return
+	}
+	t.hold(1)
+	t.compete(false, now)
+	t.q.stand(t, now)
+}
+
+// Resume waits for a seat after Wait, as long as the request lasts: without one, it goes on as well, to its end.
+func (t *Ticket) Resume() {
+	if t == nil {
+		return
+	}
+	now := time.Now()
+	t.q.mu.Lock()
+	if t.waits--; t.waits > 0 || t.gone {
+		t.q.mu.Unlock()
+		return
+	}
+	t.hold(-1)
+	t.again(now)
+}
+
+// again waits for another seat. The caller has locked the queue, which is unlocked then.
+func (t *Ticket) again(now time.Time) {
+	q := t.q
+	if t.gone || t.seated || t.ready != nil || (t.kind == Watch && t.began) {
+		q.mu.Unlock()
+		return
+	}
+	t.compete(true, now)
+	if q.sit(t, now) {
+		q.mu.Unlock()
+		return
+	}
+	ready := t.ready
+	q.mu.Unlock()
+	timer := time.NewTimer(q.config.Patience)
+	defer timer.Stop()
+	select {
+	case <-ready:
+		return
+	case <-t.ctx.Done():
+	case <-timer.C:
+	}
+	q.giveUp(t)
+}
+
+// Store gives the seat of a request back while etcd stores what it writes, if others are waiting to use it, and returns what takes it again.
+func (t *Ticket) Store() (stored func()) {
+	if t == nil {
+		return func() {}
+	}
+	now := time.Now()
+	q := t.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	account := t.leaf.chain[0]
+	if !t.seated || !q.crowded(t.leaf, now) || account.stored >= storing {
+		return func() {}
+	}
+	t.stores = true
+	account.stored++
+	q.stand(t, now)
+	return func() {
+		q.mu.Lock()
+		if t.gone {
+			q.mu.Unlock()
+			return
+		}
+		t.stores = false
+		account.stored--
+		t.again(time.Now())
+	}
+}
+
+// crowded returns whether a leaf competes with others for seats.
+func (q *Queue) crowded(leaf *node, now time.Time) bool {
+	for n := leaf.parent; n != nil; n = n.parent {
+		if q.limits(n, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// Started gives the seat of a watch back, which has found what it begins with.
+func (t *Ticket) Started() {
+	if t == nil {
+		return
+	}
+	now := time.Now()
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	if t.gone || !t.busy {
+		return
+	}
+	t.compete(false, now)
+	t.q.stand(t, now)
+}
+
+// Lend is called before a request waits for its client, to read or to send, and Return afterwards. Between the two it may lose its seat.
+func (t *Ticket) Lend() { t.lent.Store(t.q.tick.Load() + 1) }
+
+// Return ends what Lend has begun.
+func (t *Ticket) Return() {
+	if t.lent.Swap(0) == taken {
+		t.q.mu.Lock()
+		t.again(time.Now())
+	}
+}
+
+// arm looks for seats to take as long as somebody waits for one.
+func (q *Queue) arm() {
+	if !q.ticking {
+		q.ticking = true
+		time.AfterFunc(reclaim, q.reclaim)
+	}
+}
+
+// reclaim takes the seats of requests that wait for their clients.
+func (q *Queue) reclaim() {
+	tick := q.tick.Add(1)
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for t := q.running.first; t != nil && q.queued > 0; {
+		next := t.next
+		if at := t.lent.Load(); at > 0 && at < tick && t.lent.CompareAndSwap(at, taken) {
+			t.compete(false, now)
+			q.running.remove(t)
+			t.seated = false
+			t.leaf.end(now.Sub(t.since))
+		}
+		t = next
+	}
+	q.dispatch(now)
+	q.seatOverdue(now)
+	if q.ticking = false; q.queued > 0 {
+		q.arm()
+	}
+}
