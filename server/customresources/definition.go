@@ -6,14 +6,17 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"sync"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	"github.com/kcplane/kcp/server/customresources/limits"
 	"github.com/kcplane/kcp/server/informers"
 )
 
@@ -22,11 +25,14 @@ import (
 type Definition struct {
 	// Hash identifies the definition by its content.
 	Hash string
-	// CRD has the spec, the accepted names and the condition Established; no metadata but the name.
+	// CRD has the spec, the accepted names and the condition Established; no metadata but the name. Columns that exceed the
+	// limits are left out, and schemas that do are replaced by one that preserves everything.
 	CRD      *apiextensionsv1.CustomResourceDefinition
 	readOnly bool
 	sharing
 
+	stored     *apiextensionsv1.CustomResourceDefinition // CRD with what exceeds the limits
+	exceeds    error                                     // why the definition is not served
 	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
 	references int                                       // guarded by the registry
 	system     bool
@@ -86,7 +92,9 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})
 	}
-	d := &Definition{Hash: hash, sharing: shared, CRD: served, shown: disguiseCore(served), informer: &capturingInformer{}}
+	d := &Definition{Hash: hash, sharing: shared, stored: served, informer: &capturingInformer{}}
+	d.CRD, d.exceeds = within(served)
+	d.shown = disguiseCore(d.CRD)
 	d.compiled = sync.OnceValues(func() (http.Handler, error) {
 		handler, err := compile(d)
 		if err == nil {
@@ -95,6 +103,24 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 		return handler, err
 	})
 	return d
+}
+
+// within returns what of a definition is within the limits, and why it is not served.
+func within(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	served, _ := limits.WithoutColumns(crd)
+	errs := limits.Check(&served.Spec, false)
+	if len(errs) == 0 {
+		return served, nil
+	}
+	copied := *served
+	copied.Spec.Versions = slices.Clone(served.Spec.Versions)
+	for i := range copied.Spec.Versions {
+		copied.Spec.Versions[i].Schema = &apiextensionsv1.CustomResourceValidation{
+			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)},
+		}
+		copied.Spec.Versions[i].SelectableFields = nil
+	}
+	return &copied, errs.ToAggregate()
 }
 
 // Serves tells whether the definition serves a version.

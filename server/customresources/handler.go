@@ -171,11 +171,12 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 		}
 		notServed(w, r)
 	})
-	var admit admission.Interface = createGuard{c.Admission}
+	guard := createGuard{c.Admission, weightsOf(d.CRD)}
+	var admit admission.Interface = guard
 	az, options := c.Authorizer, c.Options
 	core := d.CRD.Spec.Group == ""
 	if core {
-		admit, az, options = coreAdmission{createGuard{c.Admission}}, coreAuthorizer{az}, coreOptions{options}
+		admit, az, options = coreAdmission{guard}, coreAuthorizer{az}, coreOptions{options}
 	}
 	options = readOrdinary(options, d.CRD)
 	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
@@ -238,6 +239,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if installed.Terminating {
 		r = r.WithContext(withTerminating(r.Context()))
+	}
+	if installed.exceeds != nil {
+		fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not served, because its definition exceeds the limits of this server: %v", key, installed.exceeds)))
+		return
 	}
 	handler, err := installed.compiled()
 	if err != nil {

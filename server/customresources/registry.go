@@ -108,7 +108,7 @@ func (r *registry) share(obj runtime.Object) {
 		return
 	}
 	if d, err := r.definition(crd, sharing{}); err == nil {
-		crd.Spec, crd.Status.AcceptedNames = d.CRD.Spec, d.CRD.Status.AcceptedNames
+		crd.Spec, crd.Status.AcceptedNames = d.stored.Spec, d.stored.Status.AcceptedNames
 	}
 }
 
@@ -222,7 +222,7 @@ func (r *registry) release(d *Definition) bool {
 		return false
 	}
 	delete(r.byHash, d.Hash)
-	delete(r.byContent, contentKey{content(d.CRD), d.sharing})
+	delete(r.byContent, contentKey{content(d.stored), d.sharing})
 	r.byKey[d.Key()].Delete(d)
 	if len(r.byKey[d.Key()]) == 0 {
 		delete(r.byKey, d.Key())

@@ -7,9 +7,11 @@ import (
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apiextensions-apiserver/pkg/registry/customresourcedefinition"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/customresources/limits"
 )
 
 // DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group
@@ -37,8 +40,12 @@ func DefinitionStorage(getter generic.RESTOptionsGetter, reserved sets.Set[schem
 	}, definitions, nil
 }
 
-// ValidateDefinition returns what is wrong with a new definition.
+// ValidateDefinition returns what is wrong with a new definition. What exceeds the limits is not validated further: that may
+// take long.
 func ValidateDefinition(ctx context.Context, crd *apiextensions.CustomResourceDefinition) field.ErrorList {
+	if errs := exceeded(crd); len(errs) > 0 {
+		return errs
+	}
 	return reveal(crd, validation.ValidateCustomResourceDefinition(ctx, disguise(crd)))
 }
 
@@ -75,7 +82,11 @@ func (s statusREST) Update(
 
 // serversConditions are those that the server itself writes.
 var serversConditions = sets.New(apiextensions.Established, apiextensions.NamesAccepted, apiextensions.NonStructuralSchema, apiextensions.Terminating,
-	apiextensions.KubernetesAPIApprovalPolicyConformant)
+	apiextensions.KubernetesAPIApprovalPolicyConformant, WithinLimits)
+
+// WithinLimits is the condition of definitions that exceed the limits of the server, which are stored since before there were
+// any: it is false, or absent.
+const WithinLimits = "WithinLimits"
 
 func keepServersStatus(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
 	after, isDefinition := obj.(*apiextensions.CustomResourceDefinition)
@@ -93,8 +104,24 @@ func keepServersStatus(_ context.Context, obj, old runtime.Object) (runtime.Obje
 type updateStrategy struct{ rest.RESTUpdateStrategy }
 
 func (s updateStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
-	crd := obj.(*apiextensions.CustomResourceDefinition)
-	return reveal(crd, s.RESTUpdateStrategy.ValidateUpdate(ctx, disguise(crd), disguise(old.(*apiextensions.CustomResourceDefinition))))
+	crd, before := obj.(*apiextensions.CustomResourceDefinition), old.(*apiextensions.CustomResourceDefinition)
+	if errs := exceeded(crd); len(errs) > 0 {
+		if !apiequality.Semantic.DeepEqual(crd.Spec, before.Spec) {
+			return errs
+		}
+		// It was stored before there were limits. Its metadata can change: it can be deleted.
+		return reveal(crd, validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, crd, before))
+	}
+	return reveal(crd, s.RESTUpdateStrategy.ValidateUpdate(ctx, disguise(crd), disguise(before)))
+}
+
+// exceeded returns where a definition exceeds the limits.
+func exceeded(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
+	v1 := &apiextensionsv1.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(crd, v1, nil); err != nil {
+		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
+	}
+	return limits.Check(&v1.Spec, true)
 }
 
 // disguiseSuffix makes a group that upstream refuses for want of a dot into one that it accepts.

@@ -16,8 +16,12 @@ func withTerminating(ctx context.Context) context.Context {
 }
 
 // createGuard refuses creation, by whichever verb, in marked requests. It stands in for upstream's own guard, because
-// upstream's handler is shared with clusters in which the definition is not being deleted.
-type createGuard struct{ chain admission.Interface }
+// upstream's handler is shared with clusters in which the definition is not being deleted. It also refuses objects whose
+// validation would take too long, which follows the mutating admission.
+type createGuard struct {
+	chain   admission.Interface
+	weights weights
+}
 
 var (
 	_ admission.MutationInterface   = createGuard{}
@@ -26,7 +30,7 @@ var (
 
 // Handles implements admission.Interface.
 func (g createGuard) Handles(op admission.Operation) bool {
-	return op == admission.Create || g.chain.Handles(op)
+	return op == admission.Create || op == admission.Update || g.chain.Handles(op)
 }
 
 // Admit implements admission.MutationInterface.
@@ -35,9 +39,11 @@ func (g createGuard) Admit(ctx context.Context, a admission.Attributes, o admiss
 		return err
 	}
 	if next, ok := g.chain.(admission.MutationInterface); ok && next.Handles(a.GetOperation()) {
-		return next.Admit(ctx, a, o)
+		if err := next.Admit(ctx, a, o); err != nil {
+			return err
+		}
 	}
-	return nil
+	return g.weights.check(a)
 }
 
 // Validate implements admission.ValidationInterface.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/customresources/limits"
 )
 
 // inUse are names that a resource of the same group and cluster has, and by whom.
@@ -86,6 +87,12 @@ func next(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) *apiext
 		apiextensionshelpers.SetCRDCondition(out, condition(apiextensionsv1.NonStructuralSchema, true, "Violations", problem))
 	} else {
 		apiextensionshelpers.RemoveCRDCondition(out, apiextensionsv1.NonStructuralSchema)
+	}
+	if errs := limits.Check(&crd.Spec, true); len(errs) > 0 {
+		apiextensionshelpers.SetCRDCondition(out, condition(customresources.WithinLimits, false, "LimitExceeded",
+			"what exceeds the limits of the server is not served, change it: "+errs.ToAggregate().Error()))
+	} else {
+		apiextensionshelpers.RemoveCRDCondition(out, customresources.WithinLimits)
 	}
 	if apiextensionshelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		apiextensionshelpers.SetCRDCondition(out, approval(crd))
