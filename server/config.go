@@ -354,7 +354,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.withCustomResources(h)
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
-	h = body.WithText(h)
+	h = body.WithSelectors(body.WithText(h))
 	h = c.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, c.set.LogicalClusters, c.inService, g.Serializer)))
 	if c.opts.Homes.Enabled {
 		homes := home.Homes{Clusters: c.stored["logicalclusters"], Scheduler: c.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer}

@@ -79,6 +79,7 @@ func New(config Config) (admission.Interface, error) {
 		{"apis.kcp.io/SystemBindings", newSystemBindings(config)},
 		{"kcp.io/PathAnnotation", pathAnnotation{r}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
+		{"kcp.io/BoundedExpressions", boundedExpressions{}},
 		{"CertificateApproval", certificates[0]},
 		{"CertificateSigning", certificates[1]},
 		{"CertificateSubjectRestriction", certificates[2]},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/utils/lru"
 
+	bounded "github.com/kcplane/kcp/server/expressions"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -73,6 +74,9 @@ func (clusterConverters) Run(context.Context) {}
 func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 	spec := &policy.Spec
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err == nil {
+		err = bounded.CheckAll(spec)
+	}
 	if err != nil {
 		return mutating.PolicyEvaluator{Error: &apiservercel.Error{Type: apiservercel.ErrorTypeInternal, Detail: err.Error()}}
 	}

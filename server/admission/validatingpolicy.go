@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/utils/lru"
 
+	bounded "github.com/kcplane/kcp/server/expressions"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -66,6 +67,9 @@ func isPolicy(a admission.Attributes) bool {
 func compileValidation(policy *validating.Policy) validating.Validator {
 	spec := &policy.Spec
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err == nil {
+		err = bounded.CheckAll(spec)
+	}
 	if err != nil {
 		return validating.NewValidator(nil, nil, nil, nil, spec.FailurePolicy, err)
 	}

@@ -18,6 +18,13 @@ import (
 // DefaultTimeout is how long the conversion of one object may take.
 const DefaultTimeout = time.Second
 
+// Limits of an APIConversion. Each expression is compiled with the whole schema of what it reads.
+const (
+	MaxRules           = 500 // of one conversion
+	MaxTransformations = 200 // of all conversions
+	maxTransformation  = 8 << 10
+)
+
 // Options of Compile; the zero value has the defaults.
 type Options struct {
 	// Environment is what CEL knows: environment.NewExpressions for what users write now, environment.StoredExpressions,
@@ -72,7 +79,10 @@ func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structura
 		converter.shapes[version] = newShape(schema)
 	}
 	root := field.NewPath("spec", "conversions")
-	var errs field.ErrorList
+	errs := exceeded(spec, root)
+	if len(errs) > 0 {
+		return nil, errs
+	}
 	for i := range spec.Conversions {
 		declared, at := &spec.Conversions[i], root.Index(i)
 		direction := pair{declared.From, declared.To}
@@ -109,6 +119,30 @@ func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structura
 		return nil, errs
 	}
 	return converter, nil
+}
+
+// exceeded returns where a spec exceeds the limits.
+func exceeded(spec *apisv1alpha1.APIConversionSpec, root *field.Path) (errs field.ErrorList) {
+	transformations := 0
+	for i := range spec.Conversions {
+		rules := root.Index(i).Child("rules")
+		if n := len(spec.Conversions[i].Rules); n > MaxRules {
+			errs = append(errs, field.TooMany(rules, n, MaxRules))
+		}
+		for j := range spec.Conversions[i].Rules {
+			text := spec.Conversions[i].Rules[j].Transformation
+			if len(text) > maxTransformation {
+				errs = append(errs, field.TooLong(rules.Index(j).Child("transformation"), "", maxTransformation))
+			}
+			if text != "" {
+				transformations++
+			}
+		}
+	}
+	if transformations > MaxTransformations {
+		errs = append(errs, field.Forbidden(root, fmt.Sprintf("there are %d transformations, and %d are allowed", transformations, MaxTransformations)))
+	}
+	return errs
 }
 
 func checkPair(direction pair, schemas map[string]*structuralschema.Structural, at *field.Path) (errs field.ErrorList) {

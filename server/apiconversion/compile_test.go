@@ -78,3 +78,23 @@ func TestAllVersionsMustBeConvertible(t *testing.T) {
 		t.Errorf("a single version needs no conversion: %v", errs)
 	}
 }
+
+func TestAConversionHasABoundedNumberOfRules(t *testing.T) {
+	rules := func(n int, transformation string) []apisv1alpha1.APIConversionRule {
+		all := make([]apisv1alpha1.APIConversionRule, n)
+		for i := range all {
+			all[i] = apisv1alpha1.APIConversionRule{Field: "spec.a", Destination: "spec.a", Transformation: transformation}
+		}
+		return all
+	}
+	schemas := map[string]*structuralschema.Structural{"v1": structural(t, "a: {type: string}"), "v2": structural(t, "a: {type: string}")}
+	for want, spec := range map[string]*apisv1alpha1.APIConversionSpec{
+		"spec.conversions[0].rules: Too many: 501: must have at most 500 items":                  between(rules(MaxRules+1, ""), nil),
+		"spec.conversions: Forbidden: there are 202 transformations, and 200 are allowed":        between(rules(101, "self"), rules(101, "self")),
+		"spec.conversions[1].rules[0].transformation: Too long: may not be more than 8192 bytes": between(nil, rules(1, strings.Repeat(" ", maxTransformation)+"self")),
+	} {
+		if _, errs := Compile(spec, schemas, Options{}); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("got %v, want %s", errs, want)
+		}
+	}
+}

@@ -21,6 +21,8 @@ import (
 	apiservercel "k8s.io/apiserver/pkg/cel"
 	"k8s.io/apiserver/pkg/cel/environment"
 	"k8s.io/apiserver/pkg/cel/library"
+
+	bounded "github.com/kcplane/kcp/server/expressions"
 )
 
 const self = schemacel.ScopedVarName
@@ -37,6 +39,9 @@ type transformation struct {
 
 // compileTransformation checks and compiles an expression that makes a value of target from one of source.
 func compileTransformation(expression string, source, target *shape, env environment.Type) (*transformation, error) {
+	if err := bounded.Check(expression); err != nil {
+		return nil, err
+	}
 	t := &transformation{target: target}
 	declared := (*apiservercel.DeclType)(nil)
 	if !open(source) {

@@ -1,4 +1,5 @@
-// Package body refuses request bodies that would be stored as something else than what was sent.
+// Package body refuses requests that would be stored as something else than what was sent, or that carry more than the server
+// can handle for one request: numbers of values and requirements, whatever their size in bytes.
 package body
 
 import (
@@ -12,12 +13,17 @@ import (
 )
 
 // WithText refuses JSON and YAML that is not UTF-8. Decoders would replace what they cannot read, so that an object is
-// stored that nobody sent.
+// stored that nobody sent. It also refuses bodies with too many values.
 func WithText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && isText(r.Header.Get("Content-Type")) {
 			read := *r
 			read.Body = &text{ReadCloser: r.Body}
+			if isYAML(r.Header.Get("Content-Type")) {
+				read.Body = &yamlBody{ReadCloser: read.Body}
+			} else {
+				read.Body = &measured{ReadCloser: read.Body}
+			}
 			r = &read
 		}
 		next.ServeHTTP(w, r)
@@ -28,6 +34,11 @@ func WithText(next http.Handler) http.Handler {
 func isText(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err != nil || strings.HasSuffix(media, "json") || strings.HasSuffix(media, "yaml")
+}
+
+func isYAML(contentType string) bool {
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && strings.HasSuffix(media, "yaml")
 }
 
 // text is a body that fails where it is not UTF-8.

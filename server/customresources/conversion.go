@@ -2,6 +2,7 @@ package customresources
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,8 +46,11 @@ func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
+// reviewTimeout is how long the conversion of all objects of a review may take.
+const reviewTimeout = 10 * time.Second
+
 // converter answers reviews by converting each object.
-type converter func(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error)
+type converter func(ctx context.Context, in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error)
 
 // resolver is how the handlers of definitions reach the converter as their webhook.
 func (c converter) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
@@ -66,7 +70,9 @@ func (c converter) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("conversion review without a request")
 	}
 	review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
-	converted, err := c.all(review.Request)
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	converted, err := c.all(ctx, review.Request)
 	if err != nil {
 		review.Response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}
 	}
@@ -82,7 +88,7 @@ func (c converter) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-func (c converter) all(request *apiextensionsv1.ConversionRequest) ([]runtime.RawExtension, error) {
+func (c converter) all(ctx context.Context, request *apiextensionsv1.ConversionRequest) ([]runtime.RawExtension, error) {
 	to, err := schema.ParseGroupVersion(request.DesiredAPIVersion)
 	if err != nil {
 		return nil, err
@@ -93,7 +99,7 @@ func (c converter) all(request *apiextensionsv1.ConversionRequest) ([]runtime.Ra
 		if err := in.UnmarshalJSON(object.Raw); err != nil {
 			return nil, err
 		}
-		out, err := c(in, to)
+		out, err := c(ctx, in, to)
 		if err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -114,7 +115,9 @@ func New(config Config) (*Handler, error) {
 	}
 	compileSystem := func(d *Definition) (http.Handler, error) {
 		c := config
-		c.AuthResolver = converter(conversion.Convert).resolver
+		c.AuthResolver = converter(func(_ context.Context, in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+			return conversion.Convert(in, to)
+		}).resolver
 		return h.compile(d, c)
 	}
 	for _, crd := range system {

@@ -47,12 +47,12 @@ func byRules(crd *apiextensionsv1.CustomResourceDefinition, rules *apisv1alpha1.
 		c, errs := apiconversion.Compile(rules, schemas, apiconversion.Options{})
 		return c, errs.ToAggregate()
 	})
-	return func(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+	return func(ctx context.Context, in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
 		c, err := compiled()
 		if err != nil {
 			return nil, fmt.Errorf("the APIConversion of %s: %w", crd.Name, err)
 		}
-		return c.Convert(context.Background(), in, to.Version)
+		return c.Convert(ctx, in, to.Version)
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
@@ -95,12 +96,12 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 func newCompiler() authenticationcel.Compiler {
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),
-		ProgramOptions:    []cel.ProgramOption{cel.CostLimit(maxCost), cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
+		ProgramOptions:    []cel.ProgramOption{cel.CostLimit(maxCost), cel.CostTracking(&library.CostEstimator{}), cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
 	})
 	if err != nil {
 		panic(err) // the options are constant
 	}
-	return authenticationcel.NewCompiler(env)
+	return boundedCompiler{authenticationcel.NewCompiler(env)}
 }
 
 func (i *Issuers) forget(key informers.Key) {

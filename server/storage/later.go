@@ -51,6 +51,10 @@ func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bo
 				return
 			}
 			item := &l.items[i]
+			if ctx.Err() != nil { // the request has ended, and conversions take time
+				failed.Store(true)
+				return
+			}
 			object, err := item.decoder.DecodeListItem(ctx, item.data, item.revision, item.newItem)
 			custom, ok := object.(*unstructured.Unstructured)
 			if err != nil || !ok {

@@ -6,6 +6,8 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcplane/kcp/server/expressions"
 )
 
 // Limits of one definition. docs/definitions.md lists them.
@@ -136,6 +138,14 @@ func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth 
 	}
 	if s.Pattern != "" && !w.pattern(s.Pattern, at.Child("pattern")) {
 		return false
+	}
+	for i := range s.XValidations {
+		for name, text := range map[string]string{"rule": s.XValidations[i].Rule, "messageExpression": s.XValidations[i].MessageExpression} {
+			if err := expressions.Check(text); err != nil {
+				w.errs = append(w.errs, field.Forbidden(at.Child("x-kubernetes-validations").Index(i).Child(name), err.Error()))
+				return false
+			}
+		}
 	}
 	return eachWithin(s, at, func(within *apiextensionsv1.JSONSchemaProps, at *field.Path, name string) bool {
 		if len(name) > MaxName {

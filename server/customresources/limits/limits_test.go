@@ -113,7 +113,8 @@ func TestWhatADefinitionMayMakeTheServerCompute(t *testing.T) {
 		"a large default of values":     {definition(&props{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: object("a", text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))}}), "defaults add more than 2048 bytes"},
 		"an item that null stands for":  {definition(list(text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))), "the default of an item adds more than 2048 bytes"},
 		"defaults that multiply":        {definition(laughs(20)), "defaults add more than 16384 bytes"},
-		"an enum in a default":          {definition(object("a", &props{Type: "object", Default: raw(map[string]any{})})), ""},
+		"a rule that makes a long text": {definition(&props{Type: "string", XValidations: apiextensionsv1.ValidationRules{{Rule: `self.replace("", self).size() > 0`}}}), "x-kubernetes-validations[0].rule: Forbidden: the second argument of replace()"},
+		"an object as a default":        {definition(object("a", &props{Type: "object", Default: raw(map[string]any{})})), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -1,0 +1,116 @@
+// Package expressions refuses expressions of tenants one call of which can make a value of any size. CEL counts what a call
+// costs when it has returned, so the limits of upstream are too late for these.
+package expressions
+
+import (
+	"fmt"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+const (
+	// maxLength is the length of an expression, in bytes.
+	maxLength = 64 << 10
+	// maxGrowth is how many times as long all calls of replace together may make a text.
+	maxGrowth = 8
+	// maxSeparator is the length of what join puts between texts, in bytes.
+	maxSeparator = 64
+	// maxElements is the number of values of a list that is written into an expression, and formatted or joined.
+	maxElements = 64
+)
+
+// Check returns why an expression is refused. What is no CEL is left to those who compile it.
+func Check(expression string) error {
+	if len(expression) > maxLength {
+		return fmt.Errorf("an expression may have at most %d bytes", maxLength)
+	}
+	parsed, issues := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).NewExpressionsEnv().Parse(expression)
+	if issues.Err() != nil {
+		return nil
+	}
+	c := &checker{growth: 1}
+	ast.PreOrderVisit(root(parsed), ast.NewExprVisitor(func(e ast.Expr) {
+		if c.err == nil && e.Kind() == ast.CallKind && e.AsCall().IsMemberFunction() {
+			c.call(e.AsCall())
+		}
+	}))
+	return c.err
+}
+
+func root(parsed *cel.Ast) ast.Expr { return parsed.NativeRep().Expr() }
+
+type checker struct {
+	growth int
+	err    error
+}
+
+func (c *checker) call(call ast.CallExpr) {
+	args := call.Args()
+	switch {
+	case call.FunctionName() == "replace" && len(args) >= 2:
+		old, isText := literal(args[0])
+		if !isText {
+			old = ""
+		}
+		replacement, ok := literal(args[1])
+		if !ok {
+			c.err = fmt.Errorf("the second argument of replace() must be a text, not an expression: the result could have any size")
+			return
+		}
+		each := len(replacement) + 1
+		if old != "" {
+			each = max(1, (len(replacement)+len(old)-1)/len(old))
+		} else if replacement == "" {
+			each = 1
+		}
+		if c.growth *= each; c.growth > maxGrowth {
+			c.err = fmt.Errorf("replace() makes a text more than %d times as long", maxGrowth)
+		}
+	case call.FunctionName() == "join" && len(args) <= 1:
+		if len(args) == 1 {
+			if separator, ok := literal(args[0]); !ok || len(separator) > maxSeparator {
+				c.err = fmt.Errorf("the argument of join() must be a text of at most %d bytes", maxSeparator)
+				return
+			}
+		}
+		c.elements("join()", call.Target())
+		if target := call.Target(); c.err == nil && target.Kind() == ast.ComprehensionKind && repeats(target.AsComprehension()) {
+			c.err = fmt.Errorf("join() of a map(): what is made of each item must be made of the item only")
+		}
+	case call.FunctionName() == "format" && len(args) == 1:
+		c.elements("format()", args[0])
+	}
+}
+
+// elements refuses lists of many values, which may all be the same large one.
+func (c *checker) elements(of string, list ast.Expr) {
+	if list.Kind() == ast.ListKind && list.AsList().Size() > maxElements {
+		c.err = fmt.Errorf("%s of a list of more than %d values", of, maxElements)
+	}
+}
+
+func literal(e ast.Expr) (string, bool) {
+	if e.Kind() != ast.LiteralKind {
+		return "", false
+	}
+	text, ok := e.AsLiteral().Value().(string)
+	return text, ok
+}
+
+// repeats tells whether a comprehension can make the same large value of each item.
+func repeats(loop ast.ComprehensionExpr) bool {
+	own := map[string]bool{loop.IterVar(): true, loop.IterVar2(): true, loop.AccuVar(): true}
+	found := false
+	ast.PreOrderVisit(loop.LoopStep(), ast.NewExprVisitor(func(e ast.Expr) {
+		switch e.Kind() {
+		case ast.ComprehensionKind:
+			inner := e.AsComprehension()
+			own[inner.IterVar()], own[inner.IterVar2()], own[inner.AccuVar()] = true, true, true
+		case ast.IdentKind:
+			found = found || !own[e.AsIdent()]
+		}
+	}))
+	return found
+}
