@@ -38,11 +38,49 @@ type graph struct {
 	mu         sync.RWMutex
 	nodes      map[object]*node
 	byUID      map[owner]*node
-	dependents map[owner]map[object]*node
+	dependents map[owner]dependents
+}
+
+// dependents are the objects that name an owner. Most owners have one, and an object may name thousands: a map for each owner takes
+// a kilobyte.
+type dependents struct {
+	only *node
+	many map[object]*node
+}
+
+func (d dependents) with(n *node) dependents {
+	switch {
+	case d.many != nil:
+		d.many[n.object] = n
+	case d.only == nil || d.only.object == n.object:
+		d.only = n
+	default:
+		d = dependents{many: map[object]*node{d.only.object: d.only, n.object: n}}
+	}
+	return d
+}
+
+func (d dependents) without(o object) dependents {
+	delete(d.many, o)
+	if len(d.many) == 0 && (d.only == nil || d.only.object == o) {
+		return dependents{}
+	}
+	return d
+}
+
+func (d dependents) list() []*node {
+	list := make([]*node, 0, len(d.many)+1)
+	if d.only != nil {
+		list = append(list, d.only)
+	}
+	for _, n := range d.many {
+		list = append(list, n)
+	}
+	return list
 }
 
 func newGraph() *graph {
-	return &graph{nodes: map[object]*node{}, byUID: map[owner]*node{}, dependents: map[owner]map[object]*node{}}
+	return &graph{nodes: map[object]*node{}, byUID: map[owner]*node{}, dependents: map[owner]dependents{}}
 }
 
 // isWaiting tells whether an object is held by a finalizer that the garbage collector serves.
@@ -71,10 +109,7 @@ func (g *graph) set(o object, m metav1.Object) bool {
 	g.byUID[owner{o.cluster, n.uid}] = n
 	for _, uid := range n.owners {
 		key := owner{o.cluster, uid}
-		if g.dependents[key] == nil {
-			g.dependents[key] = map[object]*node{}
-		}
-		g.dependents[key][o] = n
+		g.dependents[key] = g.dependents[key].with(n)
 	}
 	return old == nil || old.uid != n.uid || !slices.Equal(old.owners, n.owners) || isWaiting(m)
 }
@@ -94,9 +129,10 @@ func (g *graph) unlink(n *node) {
 	delete(g.byUID, owner{n.cluster, n.uid})
 	for _, uid := range n.owners {
 		key := owner{n.cluster, uid}
-		delete(g.dependents[key], n.object)
-		if len(g.dependents[key]) == 0 {
+		if left := g.dependents[key].without(n.object); left.only == nil && left.many == nil {
 			delete(g.dependents, key)
+		} else {
+			g.dependents[key] = left
 		}
 	}
 }
@@ -105,11 +141,7 @@ func (g *graph) unlink(n *node) {
 func (g *graph) dependentsOf(key owner) []*node {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
-	list := make([]*node, 0, len(g.dependents[key]))
-	for _, n := range g.dependents[key] {
-		list = append(list, n)
-	}
-	return list
+	return g.dependents[key].list()
 }
 
 // ownersOf returns the owners that an object names, if it is in the graph.
