@@ -172,6 +172,10 @@ crash: build ## Kill the server 20 times while 10,000 workspaces are created and
 leak: build ## Create and delete 10,000 workspaces ten times, and look for what stays in memory.
 	KCP_BIN=$(BIN) KCP_LEAK=all $(GO) test -count=1 -v -timeout=4h ./test/e2e/idle -run DeletedWorkspaces
 
+.PHONY: abuse
+abuse: build ## Attack the server as a tenant would, a minute each, and print how another tenant fares.
+	KCP_BIN=$(BIN) KCP_ABUSE=all $(GO) test -count=1 -v -timeout=3h ./test/e2e/abuse
+
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
 	CGO_ENABLED=1 $(GO) test -race ./api/... ./cli/... ./client/... ./operator/... ./server/...

@@ -171,6 +171,9 @@ func (s *Server) Kill() {
 	<-s.exited
 }
 
+// PID is the process ID of the server.
+func (s *Server) PID() int { return s.process.Process.Pid }
+
 // Config is how user reaches the server itself.
 func (s *Server) Config(user User) *rest.Config {
 	config := rest.AnonymousClientConfig(s.base)

@@ -1,0 +1,291 @@
+// Package abuse measures what one tenant who abuses the server does to another who does not.
+package abuse
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// The attackers are processes of their own, which run this program again.
+func TestMain(m *testing.M) {
+	if ordered := os.Getenv(attackVariable); ordered != "" {
+		os.Exit(attackAsOrdered(ordered))
+	}
+	os.Exit(m.Run())
+}
+
+// attacks of every family.
+func attacks() []attack {
+	return slices.Concat(connectionAttacks, bodyAttacks, readAttacks, writeAttacks, identityAttacks, definitionAttacks, workspaceAttacks)
+}
+
+func find(name string) *attack {
+	all := attacks()
+	if i := slices.IndexFunc(all, func(a attack) bool { return a.name == name }); i >= 0 {
+		return &all[i]
+	}
+	return nil
+}
+
+// phases are how long the victim is measured before, during and after an attack.
+type phases struct{ quiet, attack time.Duration }
+
+// most is by how much the live heap may be larger while an attack lasts, and after it.
+const most = 256 * mebibyte
+
+// stage is a server with a victim and the organization of an attacker.
+type stage struct {
+	server *kcptest.Server
+	// group is a control group for attackers.
+	group   string
+	target  target
+	victim  *victim
+	hanging string
+	phases  phases
+	logged  int
+}
+
+// KCP_ABUSE=all measures longer.
+func TestATenantWhoAbusesTheServerHarmsNoOther(t *testing.T) {
+	s := prepare(t)
+	var rows []row
+	for i, a := range attacks() {
+		t.Run(a.name, func(t *testing.T) { rows = append(rows, s.suffer(t, i, a)) })
+	}
+	t.Logf("The server and its clients share %d processors.\n%s", runtime.NumCPU(), table(rows...))
+}
+
+func prepare(t *testing.T) *stage {
+	t.Helper()
+	hanging, group := hang(t), divide(t)
+	server := kcptest.StartIn(t, t.TempDir(), "--mount-proxy-hosts="+hanging)
+	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 10 * time.Second}}
+	if os.Getenv("KCP_ABUSE") == "all" {
+		s.phases = phases{quiet: 10 * time.Second, attack: time.Minute}
+	}
+	s.target = target{URL: server.URL, CA: server.Config(kcptest.Masters).CAData}
+	organize(t, server, attackers, kcptest.Alice)
+	organize(t, server, victims, kcptest.Victor)
+	inside := &client{url: server.URL + "/clusters/" + victims, token: kcptest.Victor.Token, http: s.target.connections()}
+	var err error
+	if inside, err = inside.workspace(t.Context(), "team", s.target.connections()); err == nil {
+		s.victim, err = newVictim(t.Context(), inside)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	events, err := s.victim.watch(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.victim.follow(ctx, events)
+	worked := make(chan struct{})
+	go func() {
+		defer close(worked)
+		s.victim.work(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-worked
+	})
+	time.Sleep(time.Second) // what is slow once
+	s.victim.take()
+	return s
+}
+
+const attackers, victims = "root:attackers", "root:victims"
+
+// organize makes a workspace in root, in which user may do everything.
+func organize(t *testing.T, server *kcptest.Server, path string, user kcptest.User) {
+	t.Helper()
+	name := strings.TrimPrefix(path, "root:")
+	org := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", ""))
+	for _, role := range []string{kcptest.EntryRole, "cluster-admin"} {
+		_, err := org.Kube(t, kcptest.Masters).RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "owner-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user.Name}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// hang returns the address of a host that takes connections and never answers.
+func hang(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, connection) }()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// suffer lets an attack happen, and returns what the victim felt.
+func (s *stage) suffer(t *testing.T, number int, a attack) row {
+	t.Helper()
+	ordered, err := json.Marshal(order{
+		Target: s.target, Attack: a.name, Number: number, Token: kcptest.Alice.Token, Path: attackers, Hanging: s.hanging, Duration: s.phases.attack,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	p := start(t, s.group, ordered)
+	defer p.end()
+	p.proceed(t)
+	p.wantPrepared(t)
+	if s.group != "" {
+		enter(t, s.group, p.command.Process.Pid)
+	}
+	t.Logf("prepared after %s", time.Since(began).Round(100*time.Millisecond))
+
+	r := row{attack: a.name, heapBefore: heap(t, s.server)}
+	r.before = s.feel(t, "before", func() { time.Sleep(s.phases.quiet) })
+	forgetPeak(s.server)
+	var told report
+	r.during = s.feel(t, "during", func() {
+		p.proceed(t)
+		told = p.report(t)
+	})
+	r.codes, r.peak = told.Codes, peak(s.server)
+	r.heapHeld = heap(t, s.server)
+	p.end()
+	r.after = s.feel(t, "after", func() { time.Sleep(s.phases.quiet) })
+	r.heapAfter = heap(t, s.server)
+	t.Logf("measured after %s\n%s", time.Since(began).Round(100*time.Millisecond), table(r))
+	s.check(t, a, r, told.Examples)
+	return r
+}
+
+// feel returns the latencies of the victim while f runs, and fails the test for every request that failed.
+func (s *stage) feel(t *testing.T, when string, f func()) latencies {
+	t.Helper()
+	_, failures := s.victim.take() // requests since the phase before, such as those beside a collection of garbage
+	f()
+	samples, more := s.victim.take()
+	failures = append(failures, more...)
+	for _, failure := range failures[:min(len(failures), 3)] {
+		t.Errorf("%s the attack, the victim got: %s", when, failure)
+	}
+	if len(failures) > 3 {
+		t.Errorf("%s the attack, %d of %d requests of the victim failed", when, len(failures), len(samples))
+	}
+	return summarize(samples)
+}
+
+func (s *stage) check(t *testing.T, a attack, r row, examples map[int]string) {
+	t.Helper()
+	s.logged = newPanics(t, s.server.Log, s.logged)
+	for code, n := range r.codes {
+		if !slices.Contains(a.codes, code) {
+			t.Errorf("the attacker got %d %d times, which is none of %v, such as %s", code, n, a.codes, examples[code])
+		}
+	}
+	if r.codes[a.codes[0]] == 0 {
+		t.Errorf("the attacker never got %d: %s", a.codes[0], answers(r.codes))
+	}
+	for when, size := range map[string]int{"while it lasts": r.heapHeld, "after it": r.heapAfter} {
+		if size > r.heapBefore+most {
+			t.Errorf("the live heap was %d MiB before the attack, and is %d MiB %s", r.heapBefore/mebibyte, size/mebibyte, when)
+		}
+	}
+	s.victim.checkWatch(t)
+}
+
+// process is that of an attacker.
+type process struct {
+	command *exec.Cmd
+	input   io.WriteCloser
+	output  *bufio.Reader
+	ended   bool
+}
+
+// start starts an attacker, who waits for a line before they do anything.
+func start(t *testing.T, group string, ordered []byte) *process {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{command: confined(group, program)}
+	p.command.Env = append(os.Environ(), attackVariable+"="+string(ordered))
+	p.command.Stderr = os.Stderr
+	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if p.input, err = p.command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	output, err := p.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.output = bufio.NewReader(output)
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *process) proceed(t *testing.T) {
+	t.Helper()
+	if _, err := fmt.Fprintln(p.input); err != nil {
+		t.Fatalf("the attacker has ended: %v", err)
+	}
+}
+
+func (p *process) wantPrepared(t *testing.T) {
+	t.Helper()
+	if line, err := p.output.ReadString('\n'); line != prepared+"\n" {
+		t.Fatalf("the attacker says %q, %v", line, err)
+	}
+}
+
+func (p *process) report(t *testing.T) report {
+	t.Helper()
+	var told report
+	if err := json.NewDecoder(p.output).Decode(&told); err != nil {
+		t.Fatalf("the attacker has not reported: %v", err)
+	}
+	if told.Error != "" {
+		t.Fatalf("the attacker failed: %s", told.Error)
+	}
+	return told
+}
+
+// end ends the process, and with it its connections.
+func (p *process) end() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	_ = p.command.Process.Kill()
+	_ = p.command.Wait()
+}

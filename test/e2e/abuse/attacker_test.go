@@ -1,0 +1,202 @@
+package abuse
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// attack is what a tenant does to the server on purpose or by mistake.
+type attack struct {
+	// name is a sentence.
+	name string
+	// prepare makes what the attack needs, before anything is measured.
+	prepare func(context.Context, *attacker) error
+	// run attacks until the context ends, or until it has done as much as it may.
+	run func(context.Context, *attacker) error
+	// codes are the answers that the attacker may get. The first one is the point of the attack: it has to be among the answers.
+	codes []int
+}
+
+// attackVariable has the order of the attacker, if the process is one.
+const attackVariable = "KCP_ABUSE_ATTACKER"
+
+// order is what the process of an attacker does.
+type order struct {
+	Target target
+	// Attack is the name of one, Number makes its workspaces unique.
+	Attack string
+	Number int
+	// Token of the attacker, Path of the workspace in which they may do everything, and Logical, the name of that as a logical cluster.
+	Token, Path string
+	// Hanging is the address of a host that answers nothing, and that mounts may lead to.
+	Hanging  string
+	Duration time.Duration
+}
+
+// report is what an attacker tells of their attack.
+type report struct {
+	Codes map[int]int
+	// Examples has an answer of each code that is not expected.
+	Examples map[int]string
+	Error    string
+}
+
+// attacker is the process of a tenant who attacks.
+type attacker struct {
+	order
+	// client is that of the attacker in a new workspace of theirs, organization that in its parent.
+	*client
+	organization *client
+	// life ends with the process, and thus after the attack: what uses it is still open when memory is measured.
+	life context.Context
+
+	expected []int
+
+	mu       sync.Mutex
+	codes    map[int]int
+	examples map[int]string
+}
+
+// attackAsOrdered is the process of an attacker. It says when it is prepared, waits for a line, attacks, reports, and keeps its
+// connections until its input ends.
+func attackAsOrdered(ordered string) int {
+	a := &attacker{life: context.Background(), codes: map[int]int{}, examples: map[int]string{}}
+	if err := a.obey(ordered); err != nil {
+		_ = json.NewEncoder(os.Stdout).Encode(report{Error: err.Error()})
+		return 1
+	}
+	return 0
+}
+
+func (a *attacker) obey(ordered string) error {
+	if err := json.Unmarshal([]byte(ordered), &a.order); err != nil {
+		return err
+	}
+	chosen := find(a.Attack)
+	if chosen == nil {
+		return fmt.Errorf("there is no attack %q", a.Attack)
+	}
+	input := bufio.NewReader(os.Stdin)
+	if _, err := input.ReadString('\n'); err != nil {
+		return err
+	}
+	var err error
+	a.organization = &client{url: a.Target.URL + "/clusters/" + a.Path, token: a.Token, http: a.Target.connections()}
+	if a.client, err = a.organization.workspace(a.life, fmt.Sprintf("attack-%d", a.Number), a.Target.connections()); err != nil {
+		return fmt.Errorf("creating the workspace of the attacker: %w", err)
+	}
+	if chosen.prepare != nil {
+		if err := chosen.prepare(a.life, a); err != nil {
+			return fmt.Errorf("preparing: %w", err)
+		}
+	}
+	a.answered, a.expected = a.count, chosen.codes
+	fmt.Println(prepared)
+	if _, err := input.ReadString('\n'); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(a.life, a.Duration)
+	defer cancel()
+	if err := chosen.run(ctx, a); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("attacking: %w", err)
+	}
+	<-ctx.Done()
+	a.mu.Lock()
+	err = json.NewEncoder(os.Stdout).Encode(report{Codes: a.codes, Examples: a.examples})
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, input)
+	return err
+}
+
+const prepared = "prepared"
+
+// count is told of every answer, which it does not read unless it is the first of a code that is not expected.
+func (a *attacker) count(code int, err error, response *http.Response) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.codes[code]++
+	if _, known := a.examples[code]; known || slices.Contains(a.expected, code) {
+		return
+	}
+	switch {
+	case err != nil:
+		a.examples[code] = err.Error()
+	default:
+		beginning, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+		a.examples[code] = fmt.Sprintf("%s %s: %s", response.Request.Method, response.Request.URL, beginning)
+	}
+}
+
+// as returns a client of the attacker's at another cluster, whose connections are its own. Its answers count.
+func (a *attacker) as(c *client) *client {
+	return &client{url: c.url, token: c.token, http: a.Target.connections(), answered: a.count}
+}
+
+// flood calls f from so many clients at a time, each with connections of its own, until the context ends or it was called so
+// often in all. Every call gets another number.
+func (a *attacker) flood(ctx context.Context, clients, limit int, f func(ctx context.Context, c *client, i int)) {
+	var wait sync.WaitGroup
+	var calls atomic.Int64
+	for range clients {
+		wait.Go(func() {
+			c := a.as(a.client)
+			for ctx.Err() == nil {
+				i := int(calls.Add(1))
+				if i > limit {
+					return
+				}
+				f(ctx, c, i)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// unbounded is the limit of a flood that stores nothing.
+const unbounded = 1 << 30
+
+// together runs floods at the same time.
+func together(ctx context.Context, floods ...func(context.Context)) {
+	var wait sync.WaitGroup
+	for _, f := range floods {
+		wait.Go(func() { f(ctx) })
+	}
+	wait.Wait()
+}
+
+// post sends an object to a path, and forgets the answer, which has been counted.
+func (a *attacker) posts(clients, limit int, path string, object func(i int) string) func(context.Context) {
+	return func(ctx context.Context) {
+		a.flood(ctx, clients, limit, func(ctx context.Context, c *client, i int) { _, _, _ = c.post(ctx, path, object(i)) })
+	}
+}
+
+// gets reads paths.
+func (a *attacker) gets(clients int, path func(i int) string) func(context.Context) {
+	return func(ctx context.Context) {
+		a.flood(ctx, clients, unbounded, func(ctx context.Context, c *client, i int) { _, _, _ = c.get(ctx, path(i)) })
+	}
+}
+
+// watch opens a watch that outlives the attack. Who does not read it, stalls it; otherwise what comes is thrown away.
+func (a *attacker) watch(c *client, path string, read bool) {
+	response, err := c.open(a.life, http.MethodGet, path, "", nil)
+	if err == nil && read {
+		go func() {
+			defer response.Body.Close()
+			_, _ = io.Copy(io.Discard, response.Body)
+		}()
+	}
+}

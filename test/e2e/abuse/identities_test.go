@@ -1,0 +1,63 @@
+package abuse
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+)
+
+const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
+
+// Who clients are, and what they ask about that.
+var identityAttacks = []attack{{
+	name: "Service accounts are created, and tokens of theirs requested, reviewed and used",
+	prepare: func(ctx context.Context, a *attacker) error {
+		return a.create(ctx, "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"one"}}`)
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		together(ctx,
+			a.posts(2, 5000, "/api/v1/namespaces/default/serviceaccounts", func(i int) string {
+				return fmt.Sprintf(`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"account-%d"}}`, i)
+			}),
+			func(ctx context.Context) {
+				a.flood(ctx, 8, unbounded, func(ctx context.Context, c *client, i int) {
+					answer := struct{ Status struct{ Token string } }{}
+					_, content, _ := c.post(ctx, "/api/v1/namespaces/default/serviceaccounts/one/token", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":600}}`)
+					if parse(content, &answer) != nil || answer.Status.Token == "" {
+						return
+					}
+					_, _, _ = c.post(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, answer.Status.Token))
+					theirs := &client{url: c.url, token: answer.Status.Token, http: c.http, answered: c.answered}
+					_, _, _ = theirs.get(ctx, configMapPath)
+				})
+			})
+		return nil
+	},
+	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
+}, {
+	name: "Certificates are requested as fast as it goes",
+	run: func(ctx context.Context, a *attacker) error {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return err
+		}
+		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:admin", Organization: []string{"system:masters"}}}, key)
+		if err != nil {
+			return err
+		}
+		encoded := base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+		signers := []string{"kubernetes.io/kube-apiserver-client", "example.com/own", "kubernetes.io/kubelet-serving"}
+		a.posts(20, 50_000, "/apis/certificates.k8s.io/v1/certificatesigningrequests", func(i int) string {
+			return fmt.Sprintf(`{"apiVersion":"certificates.k8s.io/v1","kind":"CertificateSigningRequest","metadata":{"name":"csr-%d"},"spec":{"request":%q,"signerName":%q,"usages":["client auth"]}}`, i, encoded, signers[i%3])
+		})(ctx)
+		return nil
+	},
+	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests, http.StatusUnprocessableEntity},
+}}

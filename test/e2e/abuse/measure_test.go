@@ -1,0 +1,133 @@
+package abuse
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+const mebibyte = 1 << 20
+
+var allocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
+
+// heap returns how many bytes are in use in the server after a collection.
+func heap(t *testing.T, server *kcptest.Server) int {
+	t.Helper()
+	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", nil, "")
+	found := allocated.FindSubmatch(body)
+	if code != http.StatusOK || found == nil {
+		t.Fatalf("the profile of the heap, which tells its size, answers %d: %.300s", code, body)
+	}
+	n, err := strconv.Atoi(string(found[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// forgetPeak makes the kernel forget how much memory the process has had at the most, and peak returns it.
+func forgetPeak(server *kcptest.Server) {
+	_ = write(fmt.Sprintf("/proc/%d/clear_refs", server.PID()), "5")
+}
+
+func peak(server *kcptest.Server) int {
+	content, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.PID()))
+	for line := range strings.Lines(string(content)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmHWM:" {
+			kib, _ := strconv.Atoi(fields[1])
+			return kib * 1024
+		}
+	}
+	return 0
+}
+
+// quantile of durations, which are sorted.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}
+
+// latencies are those of the victim in one phase.
+type latencies struct{ p50, p99 time.Duration }
+
+func summarize(samples []time.Duration) latencies {
+	sorted := slices.Sorted(slices.Values(samples))
+	return latencies{quantile(sorted, 0.50), quantile(sorted, 0.99)}
+}
+
+// row is what was measured of one attack.
+type row struct {
+	attack                string
+	before, during, after latencies
+	// heaps are before the attack, while its connections are still open, and after these are gone; peak is resident memory.
+	heapBefore, heapHeld, heapAfter, peak int
+	codes                                 map[int]int
+}
+
+// table of all attacks in Markdown.
+func table(rows ...row) string {
+	var b strings.Builder
+	fmt.Fprintln(&b, "| attack | p50 before, during, after (ms) | p99 before, during, after (ms) | p99 during / before | live heap before, during, after (MiB) | peak RSS (MiB) | answers to the attacker |")
+	fmt.Fprintln(&b, "|---|---|---|---|---|---|---|")
+	ms := func(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s, %s, %s | %s, %s, %s | %.1f | %d, %d, %d | %d | %s |\n", r.attack,
+			ms(r.before.p50), ms(r.during.p50), ms(r.after.p50), ms(r.before.p99), ms(r.during.p99), ms(r.after.p99),
+			float64(r.during.p99)/float64(max(r.before.p99, 1)), r.heapBefore/mebibyte, r.heapHeld/mebibyte, r.heapAfter/mebibyte, r.peak/mebibyte, answers(r.codes))
+	}
+	return b.String()
+}
+
+// answers lists how often each code came.
+func answers(codes map[int]int) string {
+	var all []string
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		name := strconv.Itoa(code)
+		if code == noAnswer {
+			name = "none"
+		}
+		all = append(all, fmt.Sprintf("%s × %d", name, codes[code]))
+	}
+	return strings.Join(all, ", ")
+}
+
+var panics = regexp.MustCompile(`(?i)panicked: true|panic:|a panic|panic serving|recovered|fatal error:|^goroutine \d+ \[`)
+
+// newPanics fails the test for every panic in the log behind offset, and returns where the log ends.
+func newPanics(t *testing.T, log string, offset int) int {
+	t.Helper()
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range bytes.Lines(content[min(offset, len(content)):]) {
+		if panics.Match(line) {
+			if found++; found <= 3 {
+				t.Errorf("the server has panicked: %.1000s", line)
+			}
+		}
+	}
+	return len(content)
+}
+
+// waitFor sleeps, unless the context ends before.
+func waitFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,100 @@
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// What clients read, or do not.
+var readAttacks = []attack{{
+	name: "Fifty clients are busy",
+	run: func(ctx context.Context, a *attacker) error {
+		a.flood(ctx, 50, unbounded, func(ctx context.Context, c *client, i int) {
+			name := fmt.Sprintf("busy-%d", i)
+			_, _, _ = c.post(ctx, configMapPath, configMap(name, 1000))
+			_, _, _ = c.get(ctx, configMapPath+"/"+name)
+			_, _, _ = c.delete(ctx, configMapPath+"/"+name)
+			_, _, _ = c.get(ctx, configMapPath)
+		})
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusCreated, http.StatusNotFound, http.StatusTooManyRequests},
+}, {
+	name: "Watches begin in the past, and end at once",
+	prepare: func(ctx context.Context, a *attacker) error {
+		for i := range 500 {
+			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("past-%d", i), 1000)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		from, err := a.field(ctx, configMapPath+"/past-0", "", "metadata", "resourceVersion")
+		if err != nil {
+			return err
+		}
+		a.gets(20, func(i int) string {
+			return fmt.Sprintf("%s?watch=true&timeoutSeconds=1&resourceVersion=%s", configMapPath, []string{from, "1", "0", "99999999999", ""}[i%5])
+		})(ctx)
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusGone, http.StatusGatewayTimeout},
+}, {
+	name: "Lists of thousands of objects come page by page, unfiltered, and with selectors of a megabyte",
+	prepare: func(ctx context.Context, a *attacker) error {
+		for i := range 1000 {
+			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("listed-%d", i), 2000)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		selector := "a+in+(" + strings.TrimSuffix(strings.Repeat("abcdefgh,", 100_000), ",") + ")"
+		together(ctx,
+			a.gets(8, func(int) string { return configMapPath + "?resourceVersion=0" }),
+			a.gets(4, func(int) string { return configMapPath + "?limit=1" }),
+			a.gets(4, func(int) string { return "/api/v1/configmaps?fieldSelector=metadata.name%3Dnothing" }),
+			a.gets(2, func(int) string { return configMapPath + "?labelSelector=" + selector }),
+			a.gets(2, func(i int) string {
+				return configMapPath + "?labelSelector=" + selector[:900_000] + fmt.Sprint(i) + ")"
+			}))
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge, http.StatusBadRequest, noAnswer},
+}, {
+	name: "Discovery and OpenAPI are read again and again, while definitions change them",
+	prepare: func(ctx context.Context, a *attacker) error {
+		return a.create(ctx, crdPath, openDefinition("things"))
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		paths := []string{"/openapi/v2", "/openapi/v3", "/openapi/v3/apis/example.com/v1", "/apis", "/api", "/apis/example.com/v1", "/openapi/v3/api/v1"}
+		together(ctx,
+			a.gets(20, func(i int) string { return fmt.Sprintf("%s?timeout=32s&hash=%d", paths[i%len(paths)], i) }),
+			func(ctx context.Context) {
+				a.flood(ctx, 1, 2000, func(ctx context.Context, c *client, i int) {
+					plural := fmt.Sprintf("others%d", i%5)
+					_, _, _ = c.post(ctx, crdPath, openDefinition(plural))
+					waitFor(ctx, 10_000_000)
+					_, _, _ = c.delete(ctx, crdPath+"/"+plural+".example.com")
+				})
+			})
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusCreated, http.StatusConflict, http.StatusNotFound, http.StatusTooManyRequests},
+}}
+
+// changes updates objects with a value of a size.
+func (a *attacker) changes(clients, size int) func(context.Context) {
+	return func(ctx context.Context) {
+		a.flood(ctx, clients, 64_000_000/size*16, func(ctx context.Context, c *client, i int) {
+			name := fmt.Sprintf("changed-%d", i%4)
+			if code, _, _ := c.send(ctx, http.MethodPut, configMapPath+"/"+name, configMap(name, size+i%100), nil); code == http.StatusNotFound {
+				_, _, _ = c.post(ctx, configMapPath, configMap(name, size))
+			}
+		})
+	}
+}
