@@ -32,5 +32,5 @@
 //     tenant that is active in many clusters is in every queue. Choosing what runs next looks at all queues: more of them cost more.
 //   - A request has its seat until it ends. A server in which 32 writes wait for one fsync together would need more seats than it
 //     has processors, and a request that waits for a tenant's webhook would keep one.
-//   - It admits a request in 2 to 10 µs, with a dozen allocations, whether or not anybody waits (BenchmarkUpstream); this package takes a tenth of that.
+//   - Choosing a queue and a request, and passing on the decision, allocates for each request, whether or not others wait.
 package fairqueue

@@ -16,9 +16,9 @@ const (
 )
 
 // Take takes memory for a request, and waits without a seat until there is some. The error is for the client. What a request has taken it
-// gives back when it leaves.
+// gives back when it leaves. Watches take none: what they send is not kept.
 func (t *Ticket) Take(bytes int64) error {
-	if t == nil || bytes <= small || t.q.config.Bytes == 0 {
+	if t == nil || bytes <= small || t.q.config.Bytes == 0 || t.kind == Watch {
 		return nil
 	}
 	q, now := t.q, time.Now()
@@ -62,13 +62,22 @@ func (t *Ticket) Take(bytes int64) error {
 	return nil
 }
 
-// fits returns whether there is memory for what a request wants. A request that wants more than anybody can have gets it if its account
-// has nothing, one such request at a time.
+// fits returns whether there is memory for what a request wants.
 func (q *Queue) fits(t *Ticket) bool {
 	total, account := q.config.Bytes, t.leaf.chain[0]
-	if t.wants > total/large {
-		return q.oversize == nil && account.bytes == 0
+	if q.oversize == t {
+		return true
 	}
+	if t.bytes+t.wants > total/large || t.bytes > 0 {
+		// It may never fit beside others, or others wait for what it has: one at a time gets what it wants.
+		if q.oversize == nil && (account.bytes == 0 || t.bytes > 0) {
+			return true
+		}
+	}
+	return q.fitsBeside(t, total, account)
+}
+
+func (q *Queue) fitsBeside(t *Ticket, total int64, account *node) bool {
 	free := total - q.root.bytes - t.wants
 	if account.bytes+t.wants <= total/light {
 		return free >= 0
@@ -90,9 +99,10 @@ func (q *Queue) fits(t *Ticket) bool {
 
 // feed gives a request what it wants.
 func (q *Queue) feed(t *Ticket) {
-	if t.wants > q.config.Bytes/large {
+	if q.oversize != t && (t.bytes+t.wants > q.config.Bytes/large || !q.fitsBeside(t, q.config.Bytes, t.leaf.chain[0])) {
 		q.oversize = t
-	} else {
+	}
+	if q.oversize != t {
 		t.bytes += t.wants
 		for n := t.leaf; n != nil; n = n.parent {
 			n.bytes += t.wants
@@ -125,4 +135,14 @@ func (q *Queue) give(t *Ticket) {
 		close(best.ready)
 		best.ready = nil
 	}
+}
+
+// Taken returns how much memory a request has.
+func (t *Ticket) Taken() int64 {
+	if t == nil {
+		return 0
+	}
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	return t.bytes
 }

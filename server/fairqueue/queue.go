@@ -513,6 +513,17 @@ func (t *Ticket) Store() (stored func()) {
 	}
 }
 
+// Crowded returns whether a request competes with those of others for seats: it should use no more than the processor that it has one for.
+func (t *Ticket) Crowded() bool {
+	if t == nil {
+		return false
+	}
+	now := time.Now()
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	return t.q.crowded(t.leaf, now)
+}
+
 // crowded returns whether a leaf competes with others for seats.
 func (q *Queue) crowded(leaf *node, now time.Time) bool {
 	for n := leaf.parent; n != nil; n = n.parent {

@@ -34,7 +34,7 @@ func (e *numbered) List(_ context.Context, prefix string, opts etcdkubernetes.Li
 		if key < opts.Continue {
 			continue
 		}
-		if found.Count++; found.Count <= opts.Limit {
+		if found.Count++; opts.Limit == 0 || found.Count <= opts.Limit {
 			found.Kvs = append(found.Kvs, &mvccpb.KeyValue{Key: []byte(key), Value: []byte(strings.Repeat("x", e.size)), ModRevision: int64(i)})
 		}
 	}

@@ -44,7 +44,7 @@ type Backend struct {
 // leaves that to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
-	wrapped.Kubernetes = transactions{wrapped, client.KV, newAhead()}
+	wrapped.Kubernetes = transactions{wrapped, client.KV, newAhead(), newSizes()}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), next: newNextPages(), limit: unlimited{},
 		identity:  func(logicalcluster.Name, schema.GroupResource) string { return "" },

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kcplane/kcp/server/fairqueue"
 )
 
 // few objects are decoded by one goroutine as fast as by several.
@@ -66,8 +68,10 @@ func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bo
 		}
 	}
 	var workers sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0)-1, len(l.items)/few) {
-		workers.Go(work)
+	if !fairqueue.From(ctx).Crowded() {
+		for range min(runtime.GOMAXPROCS(0)-1, len(l.items)/few) {
+			workers.Go(work)
+		}
 	}
 	work()
 	workers.Wait()

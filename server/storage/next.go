@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -15,6 +16,8 @@ const (
 	// nextLists are how many lists have their next page made at a time, nextObjects how many objects such a page has at most, and
 	// nextTime how long it waits to be asked for.
 	nextLists, nextObjects, nextTime = 16, 1000, 10 * time.Second
+	// nextBytes is how much memory the page before may have taken.
+	nextBytes = 4 << 20
 	// nextTimeout is how long it may take to be made.
 	nextTimeout = 30 * time.Second
 )
@@ -53,7 +56,7 @@ func (n *nextPages) list(ctx context.Context, s *clusterStorage, key string, opt
 	} else if err := readList(ctx, s, key, opts, list); err != nil {
 		return err
 	}
-	if at.token = list.GetContinue(); at.token != "" {
+	if at.token = list.GetContinue(); at.token != "" && fairqueue.From(ctx).Taken() <= nextBytes {
 		opts.Predicate.Continue = at.token
 		n.make(at, opts, empty)
 	}

@@ -91,15 +91,20 @@ type transactions struct {
 	etcdkubernetes.Interface
 	kv    clientv3.KV
 	ahead *ahead
+	sizes *sizes
 }
 
 // List implements etcdkubernetes.Interface.
 func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.ListResponse, error) {
 		if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
-			return t.ahead.list(ctx, t.Interface, prefix, opts)
+			response, err := t.ahead.list(ctx, t.Interface, prefix, opts)
+			if err == nil {
+				err = fairqueue.From(ctx).Take(weight(response.Kvs))
+			}
+			return response, err
 		}
-		return t.Interface.List(ctx, prefix, opts)
+		return t.sizes.list(ctx, t.Interface, prefix, opts)
 	})
 	return response, err
 }
@@ -107,13 +112,18 @@ func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernet
 // Get implements etcdkubernetes.Interface.
 func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
 	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.GetResponse, error) {
-		return t.Interface.Get(ctx, key, opts)
+		response, err := t.Interface.Get(ctx, key, opts)
+		if err == nil && response.KV != nil {
+			err = fairqueue.From(ctx).Take(weightOf(response.KV.Value))
+		}
+		return response, err
 	})
 	return response, err
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+	t.sizes.written(key, len(value))
 	defer fairqueue.From(ctx).Store()()
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 { // a change of what exists is in no transaction
