@@ -13,6 +13,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3rpc"
+	"go.etcd.io/etcd/server/v3/proxy/grpcproxy/adapter"
 	"go.etcd.io/etcd/server/v3/storage/wal"
 	"golang.org/x/sys/unix"
 )
@@ -95,6 +97,7 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.MaxRequestBytes = maxRequestBytes
+	cfg.SnapshotCatchUpEntries = catchUpEntries
 	cfg.WatchProgressNotifyInterval = progressInterval
 	cfg.QuotaBackendBytes = defaultQuota
 	if config.QuotaBackendBytes > 0 {
@@ -132,6 +135,9 @@ func listenURL(sockets, name string, port int) url.URL {
 // the buffers of a connection its ends wait for each other for good once many watches end at the same time.
 func (s *Server) Client() *clientv3.Client {
 	client := v3client.New(s.etcd.Server)
+	client.KV = clientv3.NewKVFromKVClient(&compactor{
+		KVClient: adapter.KvServerToKvClient(v3rpc.NewQuotaKVServer(s.etcd.Server)), compact: s.etcd.Server.ForceSnapshot,
+	}, client)
 	client.Watcher = clientv3.NewWatcher(s.watches)
 	return client
 }

@@ -1,0 +1,45 @@
+package etcd
+
+import (
+	"context"
+	"sync/atomic"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+)
+
+const (
+	// catchUpEntries is how many entries of the raft log stay in memory for followers that are behind. The embedded etcd is a
+	// single member: a member that joins gets a snapshot.
+	catchUpEntries = 1
+	// logBytes is how much may be written until the raft log in memory is compacted. etcd itself counts entries, of which it
+	// keeps 100 at least, whatever their size.
+	logBytes = 16 << 20
+)
+
+// compactor is a KV client that compacts the raft log after every logBytes that are written through it.
+type compactor struct {
+	etcdserverpb.KVClient
+	// compact makes etcd write a snapshot of its membership and drop the entries before it, with the next entry that it applies.
+	compact func()
+	written atomic.Int64
+}
+
+// Put implements etcdserverpb.KVClient.
+func (c *compactor) Put(ctx context.Context, r *etcdserverpb.PutRequest, options ...grpc.CallOption) (*etcdserverpb.PutResponse, error) {
+	c.count(r)
+	return c.KVClient.Put(ctx, r, options...)
+}
+
+// Txn implements etcdserverpb.KVClient.
+func (c *compactor) Txn(ctx context.Context, r *etcdserverpb.TxnRequest, options ...grpc.CallOption) (*etcdserverpb.TxnResponse, error) {
+	c.count(r)
+	return c.KVClient.Txn(ctx, r, options...)
+}
+
+func (c *compactor) count(r proto.Message) {
+	if size := int64(proto.Size(r)); c.written.Add(size) >= logBytes && c.written.Swap(0) >= logBytes {
+		c.compact()
+	}
+}
