@@ -31,6 +31,7 @@ type Backend struct {
 	root      string // of all keys
 	decoded   *decoded
 	streams   *streams
+	unshared  bool // every watch gets objects that are its own
 	next      *nextPages
 	limit     Limit
 	identity  func(logicalcluster.Name, schema.GroupResource) string
@@ -46,7 +47,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	wrapped := &etcdkubernetes.Client{Client: client}
 	wrapped.Kubernetes = transactions{wrapped, client.KV, newAhead(), newSizes()}
 	return &Backend{
-		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(), next: newNextPages(), limit: unlimited{},
+		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(newBudget(watchUnread, accountUnread, allUnread)), next: newNextPages(), limit: unlimited{},
 		identity:  func(logicalcluster.Name, schema.GroupResource) string { return "" },
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
 	}
@@ -152,7 +153,10 @@ func (b *Backend) decorate(
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
-	s := &clusterStorage{Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc), streams: b.streams, next: b.next, limit: b.limit}
+	s := &clusterStorage{
+		Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc),
+		newFunc: newFunc, newList: newListFunc, streams: b.streams, unshared: b.unshared, next: b.next, limit: b.limit,
+	}
 	return s, func() {
 		plain.Close()
 		b.decoded.forget(decoder)

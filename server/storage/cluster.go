@@ -27,10 +27,13 @@ type clusterStorage struct {
 	// prefix is where callers believe the objects to be: their keys are <prefix>/[<namespace>/]<name>.
 	prefix     string
 	namespaced bool
-	// streams are what the watches of the same keys share; nil if nobody may get shared objects.
-	streams *streams
-	next    *nextPages
-	limit   Limit
+	// streams are what watches follow; those of the same keys share what they deliver, unless unshared is set.
+	streams  *streams
+	unshared bool
+	newList  func() runtime.Object
+	newFunc  func() runtime.Object
+	next     *nextPages
+	limit    Limit
 }
 
 // objectKey returns the key of one object, and its cluster.
@@ -211,8 +214,8 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 		return nil, err
 	}
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
-	if s.streams == nil {
-		return s.Interface.Watch(ctx, absolute, opts)
+	if s.unshared && accountOf(ctx) == "" {
+		return s.Interface.Watch(ctx, absolute, opts) // an informer, which reads
 	}
 	keys := streamKeys{storage: s, key: absolute, recursive: opts.Recursive}
 	if opts.Predicate.Label != nil {

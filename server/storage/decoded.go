@@ -124,7 +124,7 @@ func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revisi
 		l.items = append(l.items, undecoded{c, data, revision, newItem})
 		return &unstructured.Unstructured{}, nil
 	}
-	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard {
+	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard || ctx.Value(ownedKey{}) != nil {
 		return c.Decoder.DecodeListItem(ctx, data, revision, newItem)
 	}
 	key := decodedKey{storage: c, revision: revision, content: maphash.Bytes(c.cache.seed, data)}

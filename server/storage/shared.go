@@ -16,18 +16,20 @@ import (
 type shared struct {
 	metav1.Object
 	object runtime.Object
+	made   func(bytes int64) // is called with the size of every form
 
 	mu    sync.Mutex
 	forms map[runtime.Identifier]*form
 }
 
-// share returns what several watches may deliver for an object; an error stays what it is.
-func share(object runtime.Object) runtime.Object {
+// share returns what several watches may deliver for an object; an error stays what it is. made is called with the size of whatever
+// is made of the object and kept.
+func share(object runtime.Object, made func(bytes int64)) runtime.Object {
 	m, err := meta.Accessor(object)
 	if err != nil {
 		return object
 	}
-	return &shared{Object: m, object: object}
+	return &shared{Object: m, object: object, made: made}
 }
 
 type form struct {
@@ -52,6 +54,7 @@ func (s *shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 		var buffer bytes.Buffer
 		f.err = encode(s.GetObject(), &buffer)
 		f.raw = buffer.Bytes()
+		s.made(int64(buffer.Cap()))
 	})
 	if f.err != nil {
 		return f.err
@@ -74,5 +77,5 @@ func (s *shared) GetObjectKind() schema.ObjectKind { return s.object.GetObjectKi
 func (s *shared) DeepCopyObject() runtime.Object {
 	copied := s.object.DeepCopyObject()
 	m, _ := meta.Accessor(copied) // as the original has
-	return &shared{Object: m, object: copied}
+	return &shared{Object: m, object: copied, made: func(int64) {}}
 }

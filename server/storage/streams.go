@@ -1,13 +1,15 @@
 package storage
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/util/flowcontrol"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -15,6 +17,8 @@ import (
 // streams let the watches of the same keys follow one watch of etcd: an event is read, decoded and serialized once, however many
 // they are. There is a stream for each set of keys that is watched just now, and none for any other.
 type streams struct {
+	budget *budget
+
 	mu   sync.Mutex
 	open map[streamKeys]*stream
 }
@@ -28,8 +32,8 @@ type streamKeys struct {
 }
 
 const (
-	// remembered is how many events back a watch may begin that joins a stream.
-	remembered = 64
+	// remembered is how many events back a watch may begin that joins a stream, if they take no more than rememberedBytes.
+	remembered, rememberedBytes = 64, 256 << 10
 	// behind is how many events a watch may leave unread before it is ended; its client begins again where it was.
 	behind = 10000
 )
@@ -39,93 +43,147 @@ const (
 type stream struct {
 	source watch.Interface
 	cancel context.CancelFunc
+	budget *budget
+	noted  atomic.Bool // by the budget
 
 	mu      sync.Mutex
-	members int
-	floor   uint64 // every event of a later version is in the list
-	first   *entry // the oldest event that a new member may want
-	last    *entry // the one that comes next
+	members *member // the first of a list
+	floor   uint64  // every event of a later version is in the list
+	first   *entry  // the oldest event that a new member may want
+	last    *entry  // the one that comes next
+	kept    int64   // bytes of the events from first on, as the budget knows them
 }
 
 // entry is one event; event and next may be read when filled is closed.
 type entry struct {
 	number  uint64
+	before  int64 // bytes of all events before it; grows with what is made of them until the entry is filled
 	filled  chan struct{}
 	event   watch.Event
 	version uint64
 	next    *entry // nil if the stream has ended
 }
 
-func newStreams() *streams { return &streams{open: map[streamKeys]*stream{}} }
+func newStreams(b *budget) *streams { return &streams{budget: b, open: map[streamKeys]*stream{}} }
 
-// join returns the stream of keys and the first of its events that may be later than version. It opens the stream if there is none. It
-// returns nil if the stream does not reach back so far.
-func (s *streams) join(ctx context.Context, keys streamKeys, version uint64, opts storage.ListOptions) (*stream, *entry, error) {
+// join makes m a member of the stream of its keys, instead of the stream from if that is not nil, and returns the first of the events
+// that may be later than version. It opens the stream if there is none. It returns nil if the stream does not reach back so far.
+func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.open[keys]
+	st := s.open[m.keys]
 	if st == nil {
+		background := context.Background() // it may outlive the request that opens it
+		if cluster, ok := logicalcluster.From(m.ctx); ok {
+			background = logicalcluster.WithCluster(background, cluster)
+		}
 		var err error
-		if st, err = s.start(ctx, keys, version, opts); err != nil {
+		if st, err = s.start(background, m.keys, version, m.opts); err != nil {
 			return nil, nil, err
 		}
+		s.open[m.keys] = st
+		go func() {
+			st.read()
+			s.drop(m.keys, st)
+		}()
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if version < st.floor {
 		return nil, nil, nil
 	}
-	st.members++
-	return st, st.first, nil
+	if from != nil {
+		s.exit(m, from)
+	}
+	return st, st.enter(m), nil
 }
 
-func (s *streams) start(ctx context.Context, keys streamKeys, version uint64, opts storage.ListOptions) (*stream, error) {
-	background := context.Background() // it may outlive the request that opens it
-	if cluster, ok := logicalcluster.From(ctx); ok {
-		background = logicalcluster.WithCluster(background, cluster)
+// alone makes m the only member of a stream that begins after version, and that no other watch joins.
+func (s *streams) alone(m *member, version uint64) (*stream, *entry, error) {
+	st, err := s.start(m.ctx, m.keys, version, m.opts)
+	if err != nil {
+		return nil, nil, err
 	}
-	background, cancel := context.WithCancel(background)
-	opts.ResourceVersion = strconv.FormatUint(version, 10)
-	opts.ResourceVersionMatch, opts.SendInitialEvents = "", nil
+	at := st.enter(m)
+	go st.read()
+	return st, at, nil
+}
+
+// start opens a stream of the events after version, which arrive once it is read. Zero is the version of now.
+func (s *streams) start(ctx context.Context, keys streamKeys, version uint64, opts storage.ListOptions) (*stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	opts.ResourceVersion, opts.ResourceVersionMatch, opts.SendInitialEvents = strconv.FormatUint(version, 10), "", nil
+	if version == 0 {
+		opts.SendInitialEvents = new(bool)
+	}
 	opts.ProgressNotify, opts.Predicate.AllowWatchBookmarks = true, true
-	source, err := keys.storage.Interface.Watch(background, keys.key, opts)
+	source, err := keys.storage.Interface.Watch(ctx, keys.key, opts)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	next := &entry{filled: make(chan struct{})}
-	st := &stream{source: source, cancel: cancel, floor: version, first: next, last: next}
-	s.open[keys] = st
-	go func() {
-		st.read()
-		s.drop(keys, st)
-	}()
-	return st, nil
+	return newStream(source, cancel, s.budget, version), nil
 }
 
-// leave ends the stream when its last member leaves.
-func (s *streams) leave(keys streamKeys, st *stream) {
+func newStream(source watch.Interface, cancel context.CancelFunc, b *budget, floor uint64) *stream {
+	next := &entry{filled: make(chan struct{})}
+	return &stream{source: source, cancel: cancel, budget: b, floor: floor, first: next, last: next}
+}
+
+// leave ends the membership of m, and the stream with its last member.
+func (s *streams) leave(m *member, st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.exit(m, st)
+}
+
+func (s *streams) exit(m *member, st *stream) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.members--; st.members > 0 {
+	if st.exit(m); st.members != nil {
 		return
 	}
 	st.cancel()
 	st.source.Stop()
-	if s.open[keys] == st {
-		delete(s.open, keys)
+	st.first = st.last
+	st.remember()
+	s.budget.forget(st)
+	if s.open[m.keys] == st {
+		delete(s.open, m.keys)
 	}
 }
 
-// drop lets nobody join a stream any more.
+// drop lets no further watch join a stream.
 func (s *streams) drop(keys streamKeys, st *stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[keys] == st {
 		delete(s.open, keys)
 	}
+}
+
+// enter makes m a member that begins with the oldest event that is remembered, and returns that.
+func (st *stream) enter(m *member) *entry {
+	at := st.first
+	m.place(at)
+	m.previous, m.next = nil, st.members
+	if m.next != nil {
+		m.next.previous = m
+	}
+	st.members = m
+	return at
+}
+
+func (st *stream) exit(m *member) {
+	if m.previous != nil {
+		m.previous.next = m.next
+	} else {
+		st.members = m.next
+	}
+	if m.next != nil {
+		m.next.previous = m.previous
+	}
+	m.previous, m.next = nil, nil
 }
 
 // read appends events until there are no more.
@@ -145,140 +203,69 @@ func versionOf(event watch.Event) uint64 {
 }
 
 func (st *stream) append(event watch.Event) {
-	version := versionOf(event)
+	version, size := versionOf(event), st.budget.sizers.sizeOf(event.Object)
+	st.add(event, version, size)
+	st.budget.grew(st, size)
+}
+
+func (st *stream) add(event watch.Event, version uint64, size int64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	e := st.last
-	alone := st.members < 2
+	alone := st.members == nil || st.members.next == nil
 	if !alone {
-		event.Object = share(event.Object)
+		event.Object = share(event.Object, st.grow)
 	}
 	e.event, e.version = event, version
-	e.next = &entry{number: e.number + 1, filled: make(chan struct{})}
+	e.next = &entry{number: e.number + 1, before: e.before + size, filled: make(chan struct{})}
 	st.last = e.next
-	switch {
-	case alone: // the only member may do with the object what it likes, so nobody else can have it
-		st.floor, st.first = max(st.floor, version), st.last
-	case st.last.number-st.first.number > remembered:
-		st.floor, st.first = max(st.floor, st.first.version), st.first.next
+	// A member that is alone may do with the object what it likes, so no other can have it.
+	for st.first != st.last && (alone || !st.remembers(st.first)) {
+		if st.first == e {
+			st.floor = max(st.floor, version)
+		} else {
+			st.floor = max(st.floor, st.first.version)
+		}
+		st.first = st.first.next
 	}
+	st.remember()
 	close(e.filled)
 }
 
-// tooFar tells whether a member that is at e has left too much unread.
-func (st *stream) tooFar(e *entry) bool {
+// remembers reports whether an event stays for watches that join later.
+func (st *stream) remembers(e *entry) bool {
+	size := st.last.before - e.before
+	return st.last.number-e.number <= remembered && size <= rememberedBytes && st.budget.remembered.Load()-st.kept+size <= allRemembered
+}
+
+// remember informs the budget of what stays for watches that join later.
+func (st *stream) remember() {
+	size := st.last.before - st.first.before
+	st.budget.remembered.Add(size - st.kept)
+	st.kept = size
+}
+
+// grow adds the size of what was made of an event. Every member that has not passed the last event may hold it.
+func (st *stream) grow(size int64) {
+	st.mu.Lock()
+	st.last.before += size
+	st.mu.Unlock()
+	st.budget.grew(st, size)
+}
+
+// usage returns what the members hold, the one that holds most last.
+func (st *stream) usage() *usage {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	return st.last.number-e.number > behind
-}
-
-// member is a watch that follows a stream as soon as it can.
-type member struct {
-	streams *streams
-	keys    streamKeys
-	opts    storage.ListOptions
-	results chan watch.Event
-	ctx     context.Context
-	stop    context.CancelFunc
-}
-
-// watch returns what the storage of keys has to tell from opts.ResourceVersion on, until ctx ends.
-func (s *streams) watch(ctx context.Context, keys streamKeys, opts storage.ListOptions) (watch.Interface, error) {
-	m := &member{streams: s, keys: keys, opts: opts, results: make(chan watch.Event, 16)}
-	m.ctx, m.stop = context.WithCancel(ctx)
-	if version, ok := after(opts); ok {
-		st, at, err := s.join(ctx, keys, version, opts)
-		if err != nil {
-			m.stop()
-			return nil, err
-		}
-		if st != nil {
-			flowcontrol.WatchInitialized(ctx)
-			go func() {
-				defer close(m.results)
-				m.follow(st, at, version)
-			}()
-			return m, nil
-		}
-	}
-	own, err := keys.storage.Interface.Watch(m.ctx, keys.key, opts)
-	if err != nil {
-		m.stop()
-		return nil, err
-	}
-	go func() {
-		defer close(m.results)
-		m.catchUp(own)
-	}()
-	return m, nil
-}
-
-// after returns the version whose successors a watch wants, unless it wants to know first what there is.
-func after(opts storage.ListOptions) (uint64, bool) {
-	version, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
-	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	return version, err == nil && version > 0 && !initial
-}
-
-// catchUp delivers the events of a watch of its own until a bookmark tells that it can go on with the stream.
-func (m *member) catchUp(own watch.Interface) {
-	defer own.Stop()
-	for event := range own.ResultChan() {
-		if !m.send(event) {
-			return
-		}
-		if event.Type != watch.Bookmark {
+	u := &usage{}
+	for m := st.members; m != nil; m = m.next {
+		if m.ended.Load() {
 			continue
 		}
-		version := versionOf(event)
-		if st, at, err := m.streams.join(m.ctx, m.keys, version, m.opts); err == nil && st != nil {
-			own.Stop()
-			m.follow(st, at, version)
-			return
-		}
+		h := holding{member: m, bytes: st.last.before - m.oldest(), events: int64(st.last.number - m.at.Load().number), out: m.written()}
+		u.members = append(u.members, h)
+		u.written += h.out
 	}
+	slices.SortFunc(u.members, func(a, b holding) int { return cmp.Compare(a.bytes, b.bytes) })
+	return u
 }
-
-// follow delivers the events of the stream that are later than version.
-func (m *member) follow(st *stream, at *entry, version uint64) {
-	defer m.streams.leave(m.keys, st)
-	for {
-		select {
-		case <-at.filled:
-		case <-m.ctx.Done():
-			return
-		}
-		if at.next == nil || st.tooFar(at) {
-			return
-		}
-		if m.wants(at, version) && !m.send(at.event) {
-			return
-		}
-		at = at.next
-	}
-}
-
-func (m *member) wants(e *entry, version uint64) bool {
-	switch e.event.Type {
-	case watch.Error:
-		return true
-	case watch.Bookmark:
-		return m.opts.Predicate.AllowWatchBookmarks && e.version > version
-	}
-	return e.version > version
-}
-
-func (m *member) send(event watch.Event) bool {
-	select {
-	case m.results <- event:
-		return true
-	case <-m.ctx.Done():
-		return false
-	}
-}
-
-// ResultChan implements watch.Interface.
-func (m *member) ResultChan() <-chan watch.Event { return m.results }
-
-// Stop implements watch.Interface.
-func (m *member) Stop() { m.stop() }

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/apis/core"
@@ -32,7 +35,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 func nameIn(t *testing.T, e watch.Event) string {
 	t.Helper()
 	object := e.Object
-	if s, ok := object.(runtime.CacheableObject); ok {
+	if s, ok := object.(kruntime.CacheableObject); ok {
 		object = s.GetObject()
 	}
 	m, ok := object.(*core.ConfigMap)
@@ -54,9 +57,9 @@ func TestWatchesOfTheSameKeysShareWhatTheyDeliver(t *testing.T) {
 		t.Errorf("two watches delivered %v and %v", a, b)
 	}
 	encoded := 0
-	encode := func(runtime.Object, io.Writer) error { encoded++; return nil }
+	encode := func(kruntime.Object, io.Writer) error { encoded++; return nil }
 	for range 2 {
-		if err := a.Object.(runtime.CacheableObject).CacheEncode("form", encode, &bytes.Buffer{}); err != nil {
+		if err := a.Object.(kruntime.CacheableObject).CacheEncode("form", encode, &bytes.Buffer{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +69,7 @@ func TestWatchesOfTheSameKeysShareWhatTheyDeliver(t *testing.T) {
 	create(t, s, "theirs", "default", "third", nil)
 	if e := next(t, alone); nameIn(t, e) != "third" {
 		t.Errorf("the watch of another cluster delivered %v", e)
-	} else if _, shares := e.Object.(runtime.CacheableObject); shares {
+	} else if _, shares := e.Object.(kruntime.CacheableObject); shares {
 		t.Error("a watch that is alone shares")
 	}
 	if err := s.Delete(in("ours"), prefix+"/default/second", &core.ConfigMap{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
@@ -99,13 +102,18 @@ func TestWatchesOfTheSameKeysShareWhatTheyDeliver(t *testing.T) {
 // follow watches the ConfigMaps of a cluster after a version, or from the beginning with an empty one.
 func follow(t *testing.T, s storage.Interface, cluster, version string) watch.Interface {
 	t.Helper()
+	return followAs(t, in(cluster), s, version)
+}
+
+func followAs(t *testing.T, ctx context.Context, s storage.Interface, version string) watch.Interface {
+	t.Helper()
 	opts := storage.ListOptions{ResourceVersion: version, Predicate: everything(), Recursive: true}
 	if version == "" {
 		initial := true
 		opts.SendInitialEvents, opts.Predicate.AllowWatchBookmarks = &initial, true
 		opts.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
 	}
-	w, err := s.Watch(in(cluster), prefix, opts)
+	w, err := s.Watch(ctx, prefix, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +121,12 @@ func follow(t *testing.T, s storage.Interface, cluster, version string) watch.In
 }
 
 func TestAWatchMissesNothingWhereverItBegins(t *testing.T) {
+	for name, ctx := range map[string]context.Context{"of the server": in("ours"), "of a tenant": tenant(t, "ours")} {
+		t.Run(name, func(t *testing.T) { missesNothing(t, ctx) })
+	}
+}
+
+func missesNothing(t *testing.T, ctx context.Context) {
 	s := configMaps(t)
 	const objects, watches = 200, 60
 	versions := make([]string, objects)
@@ -129,7 +143,7 @@ func TestAWatchMissesNothingWhereverItBegins(t *testing.T) {
 			if w%3 == 0 {
 				begin[w], version = -1, ""
 			}
-			followed[w] = follow(t, s, "ours", version)
+			followed[w] = followAs(t, ctx, s, version)
 		}
 	}
 	for w, watched := range followed {
@@ -148,7 +162,7 @@ func TestAWatchMissesNothingWhereverItBegins(t *testing.T) {
 
 func TestAWatchThatNobodyReadsIsEndedAndHoldsUpNoOther(t *testing.T) {
 	source := watch.NewFake()
-	s := &streams{open: map[streamKeys]*stream{}}
+	s := newStreams(newBudget(watchUnread, accountUnread, allUnread))
 	keys := streamKeys{storage: &clusterStorage{Interface: sameWatch{watch: source}}}
 	opts := storage.ListOptions{ResourceVersion: "1", Predicate: everything()}
 	idle, err := s.watch(t.Context(), keys, opts)
@@ -159,7 +173,7 @@ func TestAWatchThatNobodyReadsIsEndedAndHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const events = behind + 100
+	const events = behind + checkEvery/leastSize // a check comes in time
 	for i := range events {
 		source.Add(&core.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(i + 2)}})
 		next(t, reader)
@@ -185,4 +199,129 @@ type sameWatch struct {
 
 func (s sameWatch) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
 	return s.watch, nil
+}
+
+func TestATenantSeesWhatExistsAndThenWhatChanges(t *testing.T) {
+	s := configMaps(t)
+	const objects = 3 * firstObjects
+	for i := range objects {
+		create(t, s, "ours", "default", fmt.Sprintf("object-%03d", i), nil)
+	}
+	yes := true
+	for name, opts := range map[string]storage.ListOptions{
+		"from no version": {ResourceVersion: ""}, "from any version": {ResourceVersion: "0"},
+		"from a list": {SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan},
+	} {
+		opts.Recursive, opts.Predicate = true, everything()
+		opts.Predicate.AllowWatchBookmarks = opts.SendInitialEvents != nil
+		w, err := s.Watch(tenant(t, "ours"), prefix, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range objects {
+			if e := next(t, w); e.Type != watch.Added || nameIn(t, e) != fmt.Sprintf("object-%03d", i) {
+				t.Fatalf("%s: event %d is %v of %s", name, i, e.Type, nameIn(t, e))
+			}
+		}
+		if opts.SendInitialEvents != nil {
+			e := next(t, w)
+			if marked, err := storage.HasInitialEventsEndBookmarkAnnotation(e.Object); e.Type != watch.Bookmark || !marked || err != nil {
+				t.Errorf("%s: what exists ends with %v %v", name, e.Type, e.Object)
+			}
+		}
+		changed := create(t, s, "ours", "default", "then "+name, nil)
+		e := next(t, w)
+		for e.Type == watch.Bookmark {
+			e = next(t, w)
+		}
+		if nameIn(t, e) != changed.Name {
+			t.Errorf("%s: then comes %v of %s", name, e.Type, nameIn(t, e))
+		}
+		w.Stop()
+		if err := s.Delete(in("ours"), prefix+"/default/"+changed.Name, &core.ConfigMap{}, nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestAWatchOfAVersionThatIsToComeFails(t *testing.T) {
+	s := configMaps(t)
+	create(t, s, "ours", "default", "object", nil)
+	yes := true
+	w, err := s.Watch(tenant(t, "ours"), prefix, storage.ListOptions{
+		ResourceVersion: "1000000000", ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes, Recursive: true, Predicate: everything(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := next(t, w)
+	if status, ok := e.Object.(*metav1.Status); e.Type != watch.Error || !ok || !storage.IsTooLargeResourceVersion(&apierrors.StatusError{ErrStatus: *status}) {
+		t.Errorf("the watch begins with %v %v", e.Type, e.Object)
+	}
+	if e, open := <-w.ResultChan(); open {
+		t.Errorf("then comes %v", e)
+	}
+}
+
+func TestWhatExistsIsReadAsTheClientReads(t *testing.T) {
+	s := configMaps(t)
+	const objects, size = 200, 64 << 10
+	for i := range objects {
+		create(t, s, "ours", "default", fmt.Sprintf("object-%03d", i), map[string]string{"data": strings.Repeat("x", size)})
+	}
+	w := followAs(t, tenant(t, "ours"), s, "")
+	defer w.Stop()
+	next(t, w)
+	m := w.(*member)
+	deadline := time.Now().Add(30 * time.Second)
+	for len(m.results) < buffered && time.Now().Before(deadline) { // all that fits
+		runtime.Gosched()
+	}
+	for range 9 {
+		next(t, w)
+	}
+	if held := m.at.Load(); held == nil || m.ended.Load() {
+		t.Error("a watch is ended whose client reads")
+	}
+	backend.streams.budget.check()
+	read := 10
+	for e := next(t, w); e.Type != watch.Bookmark; e = next(t, w) {
+		read++
+	}
+	if read != objects {
+		t.Errorf("%d objects were delivered; want %d", read, objects)
+	}
+}
+
+// BenchmarkAStream measures what it takes to deliver an event of an ordinary object to members that read.
+func BenchmarkAStream(b *testing.B) {
+	for _, members := range []int{1, 10, 100} {
+		b.Run(strconv.Itoa(members), func(b *testing.B) {
+			source := watch.NewFakeWithChanSize(16, false)
+			s := newStreams(newBudget(watchUnread, accountUnread, allUnread))
+			keys := streamKeys{storage: &clusterStorage{Interface: sameWatch{watch: source}}}
+			var all []watch.Interface
+			for range members {
+				w, err := s.watch(b.Context(), keys, storage.ListOptions{ResourceVersion: "1", Predicate: everything()})
+				if err != nil {
+					b.Fatal(err)
+				}
+				all = append(all, w)
+			}
+			object := &core.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "object", Namespace: "default", Labels: map[string]string{"a": "b"}}, Data: map[string]string{}}
+			for i := range 20 {
+				object.Data[strconv.Itoa(i)] = strings.Repeat("x", 100)
+			}
+			n := 1
+			for b.Loop() {
+				n++
+				o := *object
+				o.ResourceVersion = strconv.Itoa(n)
+				source.Modify(&o)
+				for _, w := range all {
+					<-w.ResultChan()
+				}
+			}
+		})
+	}
 }

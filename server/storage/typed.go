@@ -55,7 +55,7 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 	t.prefix = options.ResourcePrefix
 	clusterScoped := func(runtime.Object) (string, error) { return "", nil }
 	plain := *b
-	plain.streams = nil // informers keep the objects
+	plain.unshared = true // informers keep the objects
 	t.storage, _, err = plain.decorate(options.StorageConfig, t.prefix, clusterScoped, newFunc, t.newList, nil, nil, nil)
 	return t, err
 }
