@@ -81,6 +81,7 @@ import (
 	"github.com/kcplane/kcp/server/outbound"
 	"github.com/kcplane/kcp/server/path"
 	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/slowclient"
 	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/virtual"
@@ -173,6 +174,9 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		Standard: opts.TotalObjectLimit, Interval: opts.ObjectCountInterval, Count: c.countObjects, Clock: clock.RealClock{},
 	})
 	backend.SetLimit(c.limits)
+	if err := backend.Register(legacyregistry.Register); err != nil {
+		return nil, err
+	}
 	if err := c.buildGeneric(); err != nil {
 		return nil, err
 	}
@@ -220,6 +224,7 @@ func (c *config) buildGeneric() error {
 	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
 	g.RequestInfoResolver = customresources.RequestInfo{RequestInfoResolver: genericapiserver.NewRequestInfoResolver(g)}
 	c.generic = g
+	g.SecureServing.Listener = slowclient.Listener(g.SecureServing.Listener, c.opts.StalledClientTimeout)
 	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
 	etcd := *c.opts.Generic.Etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
@@ -376,7 +381,8 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = path.WithCluster(h, g.Serializer, c.tree)
 	h = c.views.WithView(h, bare, g.Serializer)
 	h = authentication.WithServer(h, c.loopback.BearerToken)
-	return authentication.WithInClusterServiceAccount(h)
+	h = authentication.WithInClusterServiceAccount(h)
+	return slowclient.New(c.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)
 }
 
 // inService tells whether a request, whose cluster is known to be in service unless a view serves it, goes on in any case: what is

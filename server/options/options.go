@@ -62,6 +62,8 @@ type Options struct {
 	MaxRequests, MaxWatches int
 	// RequestMemory is how many bytes of memory the bodies and answers of all requests of tenants may take; zero is any number.
 	RequestMemory int64
+	// StalledClientTimeout is how long a client may keep the server waiting without progress.
+	StalledClientTimeout time.Duration
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
 	ObjectCountInterval time.Duration
 	// RunControllers tells whether this process runs the controllers.
@@ -130,7 +132,7 @@ func New() *Options {
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
 		MaxRequests:    400, MaxWatches: 2000, RequestMemory: 256 << 20,
-		RunControllers: true, ObjectCountInterval: time.Minute,
+		RunControllers: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
 			AlwaysAllowPaths:       []string{"/healthz", "/readyz", "/livez"},
@@ -186,6 +188,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests, "Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
 	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
 	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
+	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events are not affected.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
 		"; or +name and -name, for more or less than the default.")
@@ -252,6 +255,9 @@ func (o *Options) validate() error {
 	}
 	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
 		return err
+	}
+	if o.StalledClientTimeout < time.Second {
+		return fmt.Errorf("--stalled-client-timeout: must be 1s or more, got %s", o.StalledClientTimeout)
 	}
 	if o.ObjectCountInterval <= 0 {
 		return fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
