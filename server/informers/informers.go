@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -199,11 +200,17 @@ func (s *deliveringStore) Resync() error        { return nil }
 func (s *deliveringStore) set(obj any) error {
 	key, object, err := s.take(obj)
 	if err != nil {
-		return err
+		return s.ignore(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.put(key, object)
+}
+
+// ignore leaves out an object without a key. An error would make the reflector list everything again, forever.
+func (s *deliveringStore) ignore(err error) error {
+	utilruntime.HandleErrorWithContext(context.Background(), err, "Object is left out of the informer", "resource", s.resource.GroupResource().String())
+	return nil
 }
 
 // take returns what arrives with its key, and without what is not kept.
@@ -232,7 +239,7 @@ func (s *deliveringStore) put(key string, obj runtime.Object) error {
 func (s *deliveringStore) Delete(obj any) error {
 	key, err := storeKey(obj)
 	if err != nil {
-		return err
+		return s.ignore(err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +270,8 @@ func (s *deliveringStore) Replace(objs []any, _ string) error {
 	for _, obj := range objs {
 		key, object, err := s.take(obj)
 		if err != nil {
-			return err
+			_ = s.ignore(err)
+			continue
 		}
 		delete(gone, key)
 		if old, existed := s.store.get(key); existed && sameVersion(old, s.store.unpacked(object)) {

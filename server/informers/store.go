@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -174,8 +176,12 @@ func (l packedList) ListWithContext(ctx context.Context, options metav1.ListOpti
 	err = meta.EachListItem(page, func(obj runtime.Object) error {
 		l.transform(obj)
 		key, err := storeKey(obj)
+		if err != nil { // as ignore does
+			utilruntime.HandleErrorWithContext(ctx, err, "Object is left out of the informer", "type", fmt.Sprintf("%T", obj))
+			return nil
+		}
 		list.Items = append(list.Items, &packedObject{key: key, data: l.store.codec.Pack(key, obj)})
-		return err
+		return nil
 	})
 	return list, err
 }

@@ -225,3 +225,43 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 		}
 	}
 }
+
+func TestAnObjectWithoutAClusterHidesNoOthers(t *testing.T) {
+	resource, example := corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}
+	for _, packed := range []bool{false, true} {
+		source := &server{}
+		source.has(cluster("a", "1"), cluster("", "2"), cluster("c", "3"))
+		lw := &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}
+		i := New(resource, example, lw, nil)
+		if packed {
+			var err error
+			if i, err = NewPacked(resource, example, lw, func(runtime.Object) {}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); i.Run(ctx) }()
+		told := make(chan runtime.Object, 100)
+		<-i.Synced()
+		i.AddHandler(func(_, obj runtime.Object) { told <- obj })
+		<-source.watched
+		source.events.Modify(cluster("", "4"))
+		source.events.Delete(cluster("", "5"))
+		source.events.Add(cluster("d", "6"))
+		found := map[string]bool{}
+		for range 3 {
+			select {
+			case obj := <-told:
+				found[string(logicalcluster.Of(obj.(*corev1alpha1.LogicalCluster)))] = true
+			case <-time.After(30 * time.Second):
+				t.Fatalf("told of %v only", found)
+			}
+		}
+		if !found["a"] || !found["c"] || !found["d"] {
+			t.Errorf("told of %v", found)
+		}
+		cancel()
+		<-ended
+	}
+}

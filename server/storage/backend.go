@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -31,10 +32,11 @@ type Backend struct {
 	root      string // of all keys
 	decoded   *decoded
 	streams   *streams
-	unshared  bool // every watch gets objects that are its own
 	next      *nextPages
 	limit     Limit
 	identity  func(logicalcluster.Name, schema.GroupResource) string
+	reports   *reports
+	typed     *sync.Map // of *typedCodec, by schema.GroupResource
 	compactor interface {
 		etcd3.Compactor
 		Stop()
@@ -48,7 +50,8 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	wrapped.Kubernetes = transactions{wrapped, client.KV, newAhead(), newSizes()}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(newBudget(watchUnread, accountUnread, allUnread)), next: newNextPages(), limit: unlimited{},
-		identity:  func(logicalcluster.Name, schema.GroupResource) string { return "" },
+		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
+		reports:  newReports(), typed: &sync.Map{},
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
 	}
 }
@@ -73,7 +76,7 @@ func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGet
 		if err != nil {
 			return options, err
 		}
-		return b.place(options, resource, ""), nil
+		return b.place(options, resource, "", options.StorageConfig.Codec), nil
 	})
 }
 
@@ -100,9 +103,7 @@ func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.
 		if err != nil {
 			return options, err
 		}
-		options = b.place(options, resource, suffix)
-		options.StorageConfig.Codec = unstructured.UnstructuredJSONScheme
-		return options, nil
+		return b.place(options, resource, suffix, unstructured.UnstructuredJSONScheme), nil
 	})
 }
 
@@ -124,21 +125,30 @@ func resourcePrefix(resource schema.GroupResource) string {
 	return "/" + resource.Group + "/" + resource.Resource
 }
 
-func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string) generic.RESTOptions {
+func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string, codec runtime.Codec) generic.RESTOptions {
 	config := *options.StorageConfig
 	config.GroupResource = resource
+	config.Codec = readCodec{codec}
 	options.StorageConfig = &config
 	options.ResourcePrefix = resourcePrefix(resource) + suffix
-	options.Decorator = b.decorate
+	options.Decorator = b.decorator(config.Codec, suffix == custom)
 	options.CountMetricPollPeriod = 0 // would count every key of every cluster, once per definition
 	return options
 }
 
-// decorate is a generic.StorageDecorator.
-func (b *Backend) decorate(
-	config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
-	newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
-) (storage.Interface, factory.DestroyFunc, error) {
+// decorator returns a generic.StorageDecorator of values that codec decodes. Objects of those that are custom may have Go types.
+func (b *Backend) decorator(codec runtime.Codec, custom bool) generic.StorageDecorator {
+	return func(
+		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
+		newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		g := &guard{backend: b, resource: config.GroupResource, codec: codec, newFunc: newFunc, namespaced: isNamespaced(keyFunc, newFunc), custom: custom}
+		return b.open(config, prefix, g, newListFunc)
+	}
+}
+
+// open returns the storage of what g guards.
+func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, g *guard, newListFunc func() runtime.Object) (*clusterStorage, factory.DestroyFunc, error) {
 	versioner := storage.APIObjectVersioner{}
 	transformer := config.Transformer
 	if transformer == nil {
@@ -148,14 +158,15 @@ func (b *Backend) decorate(
 		transformer = compressed{transformer}
 	}
 	decoder := &cachingDecoder{etcd3.NewDefaultDecoder(config.Codec, versioner), b.decoded}
-	plain, err := etcd3.New(b.client, b.compactor, config.Codec, newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
-		transformer, config.LeaseManagerConfig, decoder, versioner)
+	g.Transformer = transformer
+	plain, err := etcd3.New(b.client, b.compactor, config.Codec, g.newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
+		g, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)
 	}
 	s := &clusterStorage{
-		Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: isNamespaced(keyFunc, newFunc),
-		newFunc: newFunc, newList: newListFunc, streams: b.streams, unshared: b.unshared, next: b.next, limit: b.limit,
+		Interface: restricted{plain, config.GroupResource}, resource: config.GroupResource, prefix: prefix, namespaced: g.namespaced,
+		newFunc: g.newFunc, newList: newListFunc, streams: b.streams, next: b.next, limit: b.limit,
 	}
 	return s, func() {
 		plain.Close()

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -34,6 +35,8 @@ type clusterStorage struct {
 	newFunc  func() runtime.Object
 	next     *nextPages
 	limit    Limit
+	// own is set for the storage of the server itself, which never gets what cannot be read.
+	own bool
 }
 
 // objectKey returns the key of one object, and its cluster.
@@ -100,7 +103,7 @@ func (s *clusterStorage) Create(ctx context.Context, key string, obj, out runtim
 	if err != nil {
 		return err
 	}
-	err = s.Interface.Create(ctx, absolute, obj, out, ttl)
+	err = refusal(s.Interface.Create(ctx, absolute, obj, out, ttl))
 	settled(ctx, settle, err == nil)
 	return s.named(err, key)
 }
@@ -110,7 +113,17 @@ func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOp
 	if err != nil {
 		return err
 	}
-	return s.named(s.Interface.Get(ctx, absolute, opts, out), key)
+	err = s.Interface.Get(ctx, absolute, opts, out)
+	if again, ok := s.tolerant(ctx, err); ok {
+		unreadable := err
+		if err := runtime.SetZeroValue(out); err != nil { // it may be decoded in part
+			return err
+		}
+		if err = s.Interface.Get(again, absolute, opts, out); err == nil && isLeftOut(out) {
+			return errors.Join(unreadable, runtime.SetZeroValue(out))
+		}
+	}
+	return s.named(err, key)
 }
 
 func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
@@ -118,7 +131,17 @@ func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Obj
 	if err != nil {
 		return err
 	}
-	if err = s.Interface.Delete(ctx, absolute, out, preconditions, validate, cached, opts); err == nil {
+	err = s.Interface.Delete(ctx, absolute, out, preconditions, validate, cached, opts)
+	if again, ok := s.tolerant(ctx, err); ok {
+		unreadable := err
+		err = s.Interface.Delete(again, absolute, out, preconditions, func(ctx context.Context, obj runtime.Object) error {
+			if isLeftOut(obj) {
+				return unreadable
+			}
+			return validate(ctx, obj)
+		}, nil, opts)
+	}
+	if err == nil {
 		s.limit.Deleted(cluster, s.resource)
 	}
 	return s.named(err, key)
@@ -145,6 +168,19 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 		return obj, ttl, stamp(obj, cluster)
 	}
 	err = s.Interface.GuaranteedUpdate(ctx, absolute, out, ignoreNotFound, preconditions, stamped, cached)
+	switch again, ok := s.tolerant(ctx, err); {
+	case ok:
+		unreadable := err
+		err = s.Interface.GuaranteedUpdate(again, absolute, out, ignoreNotFound, preconditions, func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+			if isLeftOut(in) && !replaces(ctx) {
+				return nil, nil, unreadable
+			}
+			return stamped(in, meta)
+		}, nil)
+	case isRefused(err):
+		err = s.Interface.GuaranteedUpdate(withRepair(ctx), absolute, out, ignoreNotFound, preconditions, stamped, nil)
+	}
+	err = refusal(err)
 	if settle != nil {
 		settle(err == nil && creating)
 	}
@@ -198,6 +234,12 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 	if err != nil {
 		return err
 	}
+	read := func(ctx context.Context) error { return s.read(ctx, absolute, opts, list) }
+	return s.listAgain(ctx, read(ctx), list, read)
+}
+
+// read lists what has a key that begins with absolute.
+func (s *clusterStorage) read(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
 	custom, ok := list.(*unstructured.UnstructuredList)
 	if !ok || !opts.Predicate.Empty() {
 		return s.Interface.GetList(ctx, absolute, opts, list)
@@ -215,7 +257,7 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 	}
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
 	if s.unshared && accountOf(ctx) == "" {
-		return s.Interface.Watch(ctx, absolute, opts) // an informer, which reads
+		return s.follow(ctx, absolute, opts) // an informer, which reads
 	}
 	keys := streamKeys{storage: s, key: absolute, recursive: opts.Recursive}
 	if opts.Predicate.Label != nil {

@@ -68,7 +68,7 @@ func (m *member) begin(version uint64) (deliver func(), err error) {
 	case m.account != "":
 		return m.fromSnapshot, nil
 	}
-	own, err := m.keys.storage.Interface.Watch(m.ctx, m.keys.key, m.opts)
+	own, err := m.keys.storage.follow(m.ctx, m.keys.key, m.opts)
 	return func() { m.catchUp(own) }, err
 }
 

@@ -117,7 +117,7 @@ func (s *streams) start(ctx context.Context, keys streamKeys, version uint64, op
 		opts.SendInitialEvents = new(bool)
 	}
 	opts.ProgressNotify, opts.Predicate.AllowWatchBookmarks = true, true
-	source, err := keys.storage.Interface.Watch(ctx, keys.key, opts)
+	source, err := keys.storage.follow(ctx, keys.key, opts)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -51,13 +52,19 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 		return nil, err
 	}
 	plainJSON := json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme, scheme, json.SerializerOptions{})
-	options.StorageConfig.Codec = typedCodec{runtime.NewCodec(plainJSON, plainJSON), resource.GroupVersion().WithKind(kind), newFunc}
+	codec := &typedCodec{runtime.NewCodec(plainJSON, plainJSON), resource.GroupVersion().WithKind(kind), newFunc}
+	options.StorageConfig.Codec = readCodec{codec}
 	t.prefix = options.ResourcePrefix
-	clusterScoped := func(runtime.Object) (string, error) { return "", nil }
-	plain := *b
-	plain.unshared = true // informers keep the objects
-	t.storage, _, err = plain.decorate(options.StorageConfig, t.prefix, clusterScoped, newFunc, t.newList, nil, nil, nil)
-	return t, err
+	g := &guard{backend: b, resource: resource.GroupResource(), codec: options.StorageConfig.Codec, newFunc: newFunc, kind: codec.kind}
+	s, _, err := b.open(options.StorageConfig, t.prefix, g, t.newList)
+	if err != nil {
+		return nil, err
+	}
+	s.unshared = true // informers keep the objects
+	s.own = true
+	t.storage = s
+	b.typed.Store(resource.GroupResource(), codec)
+	return t, nil
 }
 
 // typedCodec reads objects of one kind: upstream's would parse each of them once more to learn of what kind it is.
@@ -71,7 +78,7 @@ type typedCodec struct {
 var decoding = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.MatchCaseInsensitiveNames(false))
 
 // Decode implements runtime.Decoder.
-func (c typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if into == nil {
 		into = c.newFunc()
 	}
@@ -82,6 +89,25 @@ func (c typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime
 		return nil, &kind, fmt.Errorf("a %s is stored as %s", c.kind.Kind, kind)
 	}
 	return into, &c.kind, nil
+}
+
+// storable returns why objects of the server's own cannot be read if data is stored.
+func (c *typedCodec) storable(data []byte) error {
+	obj, _, err := c.Decode(data, nil, nil)
+	if err != nil || !atTheEndOfTime(data) {
+		return err
+	}
+	again, err := runtime.Encode(c.Codec, obj)
+	if err == nil {
+		_, _, err = c.Decode(again, nil, nil)
+	}
+	return err
+}
+
+// atTheEndOfTime reports whether data may contain a time that RFC 3339 can write in some time zones, but not in UTC, in which times are
+// stored.
+func atTheEndOfTime(data []byte) bool {
+	return bytes.Contains(data, []byte("9999-12-31")) || bytes.Contains(data, []byte("0000-01-01"))
 }
 
 func (t *Typed) key(name string) string { return t.prefix + "/" + name }
@@ -102,6 +128,23 @@ func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, ch
 	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
 		return obj, change(obj)
 	}), nil), name)
+}
+
+type replaceKey struct{}
+
+func replaces(ctx context.Context) bool { return ctx.Value(replaceKey{}) != nil }
+
+// Replace stores obj in the cluster of ctx in place of an object that cannot be read. It fails with a conflict if there is none. into
+// is an empty object of the type, and gets the result.
+func (t *Typed) Replace(ctx context.Context, name string, obj, into runtime.Object) error {
+	ctx = context.WithValue(ctx, replaceKey{}, true)
+	return t.Update(ctx, name, into, func(live runtime.Object) error {
+		if !isLeftOut(live) {
+			return apierrors.NewConflict(t.resource, name, errors.New("the stored object can be read"))
+		}
+		set(live, obj)
+		return nil
+	})
 }
 
 // Delete removes an object of the cluster of ctx, whatever its finalizers, if allowed returns no error for it as etcd has it.

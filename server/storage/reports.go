@@ -1,0 +1,84 @@
+package storage
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Unreadable is a stored object that cannot be decoded.
+type Unreadable struct {
+	Cluster         logicalcluster.Name
+	Resource        schema.GroupResource
+	Namespace, Name string
+	Err             error
+}
+
+// reports tells of each stored value that is set aside once, as long as there are not very many.
+type reports struct {
+	seed  maphash.Seed
+	log   flowcontrol.PassiveRateLimiter
+	count *metrics.Counter
+	tells atomic.Pointer[func(Unreadable)]
+
+	mu   sync.Mutex
+	told [1024]uint64 // by the hash of the key, that of key and value
+}
+
+func newReports() *reports {
+	return &reports{
+		seed: maphash.MakeSeed(), log: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 50),
+		count: metrics.NewCounter(&metrics.CounterOpts{
+			Name:           "kcp_storage_unreadable_objects_total",
+			Help:           "Number of stored objects that could not be decoded and were set aside.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+	}
+}
+
+// RegisterMetrics registers kcp_storage_unreadable_objects_total.
+func (b *Backend) RegisterMetrics(register func(metrics.Registerable) error) error {
+	return register(b.reports.count)
+}
+
+// OnUnreadable makes the storages call f for each object that they set aside. f must not block.
+func (b *Backend) OnUnreadable(f func(Unreadable)) { b.reports.tells.Store(&f) }
+
+// tell reports a stored value.
+func (r *reports) tell(u Unreadable, value []byte) {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	for _, part := range []string{string(u.Cluster), u.Resource.String(), u.Namespace, u.Name} {
+		_, _ = h.WriteString(part)
+		_ = h.WriteByte(0)
+	}
+	slot := h.Sum64() % uint64(len(r.told))
+	_, _ = h.Write(value)
+	if !r.isNew(slot, h.Sum64()) {
+		return
+	}
+	r.count.Inc()
+	if r.log.TryAccept() {
+		klog.ErrorS(u.Err, "Stored object is set aside", "cluster", u.Cluster, "resource", u.Resource.String(), "namespace", u.Namespace, "name", u.Name)
+	}
+	if f := r.tells.Load(); f != nil {
+		(*f)(u)
+	}
+}
+
+func (r *reports) isNew(slot, sum uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told[slot] == sum {
+		return false
+	}
+	r.told[slot] = sum
+	return true
+}
