@@ -126,10 +126,27 @@ func decode(obj runtime.Object, into any) error {
 		delete(metadata, "managedFields")
 		content["metadata"] = metadata
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into); err != nil {
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	if err == nil {
+		return nil
+	}
+	// What is stored already may have conditions that cannot be decoded. New ones are refused by the storage, which names the field.
+	if less, found := withoutConditions(content); !found || runtime.DefaultUnstructuredConverter.FromUnstructured(less, into) != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil
+}
+
+// withoutConditions returns an object without the conditions of its status, and whether there were any.
+func withoutConditions(content map[string]any) (map[string]any, bool) {
+	status, _ := content["status"].(map[string]any)
+	if _, found := status["conditions"]; !found {
+		return nil, false
+	}
+	content, status = maps.Clone(content), maps.Clone(status)
+	delete(status, "conditions")
+	content["status"] = status
+	return content, true
 }
 
 // decodeBoth converts an object, and what an update makes it of.

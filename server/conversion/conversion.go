@@ -7,6 +7,7 @@ package conversion
 
 import (
 	"fmt"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,8 +48,16 @@ func Convert(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructur
 func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[string]any, error) {
 	return func(content map[string]any) (map[string]any, error) {
 		in := new(In)
+		var kept any
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, in); err != nil {
-			return nil, err
+			// Conditions, of which the form is the same in all versions, may contain times that the schema allows and Go does not.
+			if content, kept = withoutConditions(content); kept == nil {
+				return nil, err
+			}
+			in = new(In)
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(content, in) != nil {
+				return nil, err
+			}
 		}
 		out, err := runtime.DefaultUnstructuredConverter.ToUnstructured(convert(in))
 		if err != nil {
@@ -57,8 +66,24 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 		if status, ok := out["status"].(map[string]any); ok && len(status) == 0 {
 			delete(out, "status") // a struct cannot be absent
 		}
-		return out, nil
+		if kept != nil {
+			err = unstructured.SetNestedField(out, kept, "status", "conditions")
+		}
+		return out, err
 	}
+}
+
+// withoutConditions returns an object without the conditions of its status, and these.
+func withoutConditions(content map[string]any) (map[string]any, any) {
+	status, _ := content["status"].(map[string]any)
+	conditions := status["conditions"]
+	if conditions == nil {
+		return content, nil
+	}
+	content, status = maps.Clone(content), maps.Clone(status)
+	delete(status, "conditions")
+	content["status"] = status
+	return content, conditions
 }
 
 // each returns what f makes of the items of a list.

@@ -211,3 +211,24 @@ func object(t *testing.T, text string, kind schema.GroupVersionKind) *unstructur
 	u.SetName("x")
 	return u
 }
+
+func TestConditionsThatGoCannotReadAreKept(t *testing.T) {
+	conditions := []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01t00:00:00z"}}
+	in := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apisv1alpha2.SchemeGroupVersion.String(), "kind": "APIExport", "metadata": map[string]any{"name": "e"},
+		"spec": map[string]any{}, "status": map[string]any{"identityHash": "i", "conditions": conditions},
+	}}
+	before := in.DeepCopy()
+	out, err := Convert(in, apisv1alpha1.SchemeGroupVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, _ := unstructured.NestedSlice(out.Object, "status", "conditions")
+	identity, _, _ := unstructured.NestedString(out.Object, "status", "identityHash")
+	if diff := cmp.Diff(conditions, got); diff != "" || identity != "i" {
+		t.Errorf("identity %q, conditions %s", identity, diff)
+	}
+	if diff := cmp.Diff(before, in); diff != "" {
+		t.Errorf("the object was changed: %s", diff)
+	}
+}
