@@ -155,6 +155,9 @@ type config struct {
 	// collector is the garbage collector while the controllers run in this process.
 	collector atomic.Pointer[garbagecollector.Collector]
 
+	// unreadable are stored objects that an Event is to tell of.
+	unreadable unreadableObjects
+
 	background sync.WaitGroup
 }
 
@@ -164,7 +167,11 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err != nil {
 		return nil, err
 	}
-	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks)}
+	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks), unreadable: newUnreadableObjects()}
+	backend.OnUnreadable(c.unreadable.add)
+	if err := backend.RegisterMetrics(legacyregistry.Register); err != nil {
+		return nil, err
+	}
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {

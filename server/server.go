@@ -91,6 +91,10 @@ func (c *config) addHooks(s *genericapiserver.GenericAPIServer, announce func())
 		announce()
 		return nil
 	})
+	s.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
+		c.background.Go(func() { c.unreadable.run(hook, c.kube) })
+		return nil
+	})
 	if c.opts.RunControllers {
 		c.addControllerHooks(s)
 	}

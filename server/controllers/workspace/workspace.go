@@ -231,6 +231,8 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		switch err := r.Clusters.Get(inside, corev1alpha1.LogicalClusterName, live); {
 		case err == nil && owns(ws, live):
 			lc = live
+		case storage.IsUnreadable(err) && ws.Spec.Cluster != "":
+			return r.replace(inside, ws)
 		case err != nil && !apierrors.IsNotFound(err):
 			return err
 		}
@@ -253,6 +255,24 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		showRemoval(obj.(*tenancyv1alpha1.Workspace), lc)
 		return nil
 	})
+}
+
+// replace stores a LogicalCluster that is being deleted in place of one that cannot be read: what the cluster holds is deleted as
+// always.
+func (r *reconciler) replace(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
+	lc, err := r.Scheduler.LogicalCluster(ws, clusterOf(ws))
+	if apierrors.IsNotFound(err) { // its type
+		untyped := ws.DeepCopy()
+		untyped.Spec.Type = nil
+		lc, err = r.Scheduler.LogicalCluster(untyped, clusterOf(ws))
+	}
+	if err != nil {
+		return err
+	}
+	if err := scheduling.MarkDeleted(lc); err != nil {
+		return err
+	}
+	return r.Clusters.Replace(ctx, corev1alpha1.LogicalClusterName, lc, &corev1alpha1.LogicalCluster{})
 }
 
 var errChanged = errors.New("it has changed meanwhile")
