@@ -164,6 +164,10 @@ conformance: build test-tools ## Run every test of Kubernetes itself that a logi
 durability: build ## Kill the server 50 times while it writes, and look for what is lost.
 	KCP_BIN=$(BIN) KCP_DURABILITY=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/durability
 
+.PHONY: poison
+poison: build ## Write random objects of the server's own resources for 10 minutes, damage stored ones, and restart the server.
+	KCP_BIN=$(BIN) KCP_POISON=10m $(GO) test -count=1 -v -timeout=1h ./test/e2e/security -run TestNoStoredValueStopsTheServer
+
 .PHONY: crash
 crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and look for what is left.
 	KCP_BIN=$(BIN) KCP_CRASH=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/crash
