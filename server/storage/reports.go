@@ -29,12 +29,15 @@ type reports struct {
 	tells atomic.Pointer[func(Unreadable)]
 
 	mu   sync.Mutex
-	told [1024]uint64 // by the hash of the key, that of key and value
+	told map[uint64]uint64 // by the hash of the key, that of key and value; mostTold at the most
 }
+
+// mostTold is how many values are remembered. With more, some are told of again.
+const mostTold = 4096
 
 func newReports() *reports {
 	return &reports{
-		seed: maphash.MakeSeed(), log: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 50),
+		seed: maphash.MakeSeed(), told: map[uint64]uint64{}, log: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 50),
 		count: metrics.NewCounter(&metrics.CounterOpts{
 			Name:           "kcp_storage_unreadable_objects_total",
 			Help:           "Number of stored objects that could not be decoded and were set aside.",
@@ -59,9 +62,9 @@ func (r *reports) tell(u Unreadable, value []byte) {
 		_, _ = h.WriteString(part)
 		_ = h.WriteByte(0)
 	}
-	slot := h.Sum64() % uint64(len(r.told))
+	key := h.Sum64()
 	_, _ = h.Write(value)
-	if !r.isNew(slot, h.Sum64()) {
+	if !r.isNew(key, h.Sum64()) {
 		return
 	}
 	r.count.Inc()
@@ -73,12 +76,15 @@ func (r *reports) tell(u Unreadable, value []byte) {
 	}
 }
 
-func (r *reports) isNew(slot, sum uint64) bool {
+func (r *reports) isNew(key, sum uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[slot] == sum {
+	if r.told[key] == sum {
 		return false
 	}
-	r.told[slot] = sum
+	if len(r.told) >= mostTold {
+		clear(r.told)
+	}
+	r.told[key] = sum
 	return true
 }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +56,7 @@ func newSliceStorage(t *testing.T) *sliceStorage {
 	t.Helper()
 	b := NewBackend(client, "", 0)
 	t.Cleanup(b.Close)
-	s := &sliceStorage{root: "/" + strings.ReplaceAll(t.Name(), "/", "_")}
+	s := &sliceStorage{root: "/" + strings.ReplaceAll(t.Name(), "/", "_") + rand.Text()}
 	b.OnUnreadable(func(u Unreadable) { s.told = append(s.told, u) })
 	scheme := runtime.NewScheme()
 	if err := apisv1alpha1.AddToScheme(scheme); err != nil {
@@ -357,7 +358,7 @@ func TestWhatIsStoredAlreadyCanBeChangedInSteps(t *testing.T) {
 }
 
 func TestBuiltInObjectsThatCannotBeReadHideNoOthers(t *testing.T) {
-	root := "/" + t.Name()
+	root := "/" + t.Name() + rand.Text()
 	options, _ := backend.BuiltIn(below(root)).GetRESTOptions(schema.GroupResource{Resource: "configmaps"}, nil)
 	keyFunc := func(obj runtime.Object) (string, error) {
 		m := obj.(*core.ConfigMap)
@@ -383,7 +384,7 @@ func TestBuiltInObjectsThatCannotBeReadHideNoOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Stop()
-	if _, err := client.Put(t.Context(), root+prefix+"/a/n/bad", "k8s\x00\x0agarbage"); err != nil {
+	if _, err := client.Put(t.Context(), root+prefix+"/a/n/bad", "k8s\x00\x0agarbage"+rand.Text()); err != nil {
 		t.Fatal(err)
 	}
 	create(t, s, "c", "n", "good", nil)
