@@ -94,7 +94,7 @@ func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic
 
 // All returns base to list and watch the custom resources of all clusters, wherever Custom and Bound put them.
 func (b *Backend) All(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return b.parsed(base, "")
+	return b.parsed(base, everywhere)
 }
 
 func (b *Backend) parsed(base generic.RESTOptionsGetter, suffix string) generic.RESTOptionsGetter {
@@ -130,19 +130,28 @@ func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResour
 	config.GroupResource = resource
 	config.Codec = readCodec{codec}
 	options.StorageConfig = &config
-	options.ResourcePrefix = resourcePrefix(resource) + suffix
-	options.Decorator = b.decorator(config.Codec, suffix == custom)
+	options.ResourcePrefix = resourcePrefix(resource)
+	if suffix != everywhere {
+		options.ResourcePrefix += suffix
+	}
+	options.Decorator = b.decorator(config.Codec, suffix)
 	options.CountMetricPollPeriod = 0 // would count every key of every cluster, once per definition
 	return options
 }
 
+// everywhere is the suffix of the storage of custom resources that finds those of every other suffix.
+const everywhere = "/*"
+
 // decorator returns a generic.StorageDecorator of values that codec decodes. Objects of those that are custom may have Go types.
-func (b *Backend) decorator(codec runtime.Codec, custom bool) generic.StorageDecorator {
+func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
 		newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		g := &guard{backend: b, resource: config.GroupResource, codec: codec, newFunc: newFunc, namespaced: isNamespaced(keyFunc, newFunc), custom: custom}
+		g := &guard{backend: b, resource: config.GroupResource, codec: codec, newFunc: newFunc, namespaced: isNamespaced(keyFunc, newFunc), custom: suffix == custom}
+		if suffix == everywhere {
+			g.above = prefix + "/"
+		}
 		return b.open(config, prefix, g, newListFunc)
 	}
 }

@@ -64,7 +64,7 @@ func configMaps(t *testing.T) storage.Interface {
 		m := obj.(*core.ConfigMap)
 		return registry.NamespaceKeyFunc(request.WithNamespace(context.Background(), m.Namespace), prefix, m.Name)
 	}
-	s, stop, err := backend.decorator(config.Codec, false)(config, prefix, keyFunc,
+	s, stop, err := backend.decorator(config.Codec, "")(config, prefix, keyFunc,
 		func() runtime.Object { return &core.ConfigMap{} }, func() runtime.Object { return &core.ConfigMapList{} },
 		storage.DefaultNamespaceScopedAttr, nil, nil)
 	if err != nil {

@@ -28,7 +28,7 @@ const widgetPrefix = "/example.org/widgets"
 func widgets(t *testing.T) *clusterStorage {
 	t.Helper()
 	config := storagebackend.NewDefaultConfig("/"+t.Name(), unstructured.UnstructuredJSONScheme).ForResource(schema.GroupResource{Group: "example.org", Resource: "widgets"})
-	s, stop, err := backend.decorator(config.Codec, false)(config, widgetPrefix, func(runtime.Object) (string, error) { return "", nil },
+	s, stop, err := backend.decorator(config.Codec, "")(config, widgetPrefix, func(runtime.Object) (string, error) { return "", nil },
 		func() runtime.Object { return widget("") }, func() runtime.Object { return widgetList() }, nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)

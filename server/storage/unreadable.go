@@ -125,9 +125,20 @@ type guard struct {
 	codec      runtime.Codec // decodes what is stored
 	newFunc    func() runtime.Object
 	namespaced bool
-	kind       schema.GroupVersionKind // of stand-ins that newFunc leaves without one
+	// above is what stands before an identity in keys, if objects of different definitions are read: some may have namespaces.
+	above string
+	kind  schema.GroupVersionKind // of stand-ins that newFunc leaves without one
 	// custom are the resources of which the server may have a Go type.
 	custom bool
+}
+
+// locate returns where the object of a key is.
+func (g *guard) locate(key string) location {
+	namespaced := g.namespaced
+	if at := strings.LastIndex(key, g.above); g.above != "" && at >= 0 {
+		namespaced = strings.Count(key[at+len(g.above):], "/") == 3 // <identity>/<cluster>/<namespace>/<name>
+	}
+	return locate(key, namespaced)
 }
 
 // TransformFromStorage implements value.Transformer.
@@ -137,7 +148,7 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 	if damaged := (*unreadable)(nil); err != nil && !errors.As(err, &damaged) {
 		return data, stale, err // of decryption: the keys may be wrong, and all values as good as before
 	}
-	at := func() location { return locate(keyOf(dataCtx), g.namespaced) }
+	at := func() location { return g.locate(keyOf(dataCtx)) }
 	mark, tolerant := ctx.Value(standInKey{}).(string)
 	r, repairs := ctx.Value(repairKey{}).(*repair)
 	if repairs {
@@ -172,7 +183,7 @@ func (g *guard) TransformToStorage(ctx context.Context, data []byte, dataCtx val
 	if c := g.typed(); c != nil {
 		if err := c.storable(data); err != nil {
 			if r, ok := ctx.Value(repairKey{}).(*repair); !ok || !r.needed {
-				return nil, invalid(c, locate(keyOf(dataCtx), g.namespaced).name, data, err)
+				return nil, invalid(c, g.locate(keyOf(dataCtx)).name, data, err)
 			}
 		}
 	}
