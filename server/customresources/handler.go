@@ -187,10 +187,11 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	served := http.Handler(handler)
 	if core {
-		return coreHandler{handler, c.MaxRequestBodyBytes}, nil
+		served = coreHandler{handler, c.MaxRequestBodyBytes}
 	}
-	return handler, nil
+	return mediaTypes{inner: served, group: d.CRD.Spec.Group, kind: d.CRD.Spec.Names.Kind, limit: c.MaxRequestBodyBytes}, nil
 }
 
 // ServeHTTP serves the resource of the request's RequestInfo in the cluster of its context.

@@ -1,0 +1,327 @@
+package customresources
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// Typed clients of the kinds that Kubernetes itself knows, such as Deployments, send and accept protobuf and strategic merge patches
+// on every cluster. Upstream's handler of custom resources has neither: for these kinds this file translates both into JSON and back.
+
+const (
+	// protobufBodyLimit is the size in bytes of the largest protobuf body. Two bytes of protobuf can stand for an element of a list
+	// that takes a kilobyte as a Go value, so the limit is below that of JSON, which is never decoded into Go types here.
+	protobufBodyLimit = 256 << 10
+	// translatedLimit is the size in bytes of the largest JSON text that is decoded into a Go type, and translatedObjects is how many
+	// objects it may have: an empty one of two bytes can take a kilobyte as a Go value.
+	translatedLimit   = 4 << 20
+	translatedObjects = 1 << 16
+)
+
+var (
+	knownJSON        = json.NewSerializerWithOptions(json.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, json.SerializerOptions{})
+	knownProtobuf    = protobuf.NewSerializer(scheme.Scheme, scheme.Scheme)
+	knownRawProtobuf = protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme)
+)
+
+// mediaTypes serves protobuf and strategic merge patches for known kinds in front of inner, and refuses protobuf for others.
+type mediaTypes struct {
+	inner http.Handler
+	group string
+	kind  string
+	limit int64 // of a body, in bytes
+}
+
+func (m mediaTypes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		m.inner.ServeHTTP(w, r)
+		return
+	}
+	kind := schema.GroupVersionKind{Group: m.group, Version: info.APIVersion, Kind: m.kind}
+	if info.Subresource == "scale" {
+		kind = autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	}
+	known := scheme.Scheme.Recognizes(kind)
+	r, err := m.bodyAsJSON(r, info, known)
+	if err != nil {
+		fail(w, r, err)
+		return
+	}
+	if !known {
+		m.inner.ServeHTTP(w, r)
+		return
+	}
+	w, r, finish := m.answerAsProtobuf(w, r)
+	defer finish()
+	if contentType(r) == string(types.StrategicMergePatchType) && info.Verb == "patch" {
+		m.patch(w, r, info, kind)
+		return
+	}
+	m.inner.ServeHTTP(w, r)
+}
+
+// contentType returns the media type of the body of r without parameters.
+func contentType(r *http.Request) string {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	return media
+}
+
+// bodyAsJSON returns r with its object as JSON if it is protobuf. Upstream reads options of deletions itself.
+func (m mediaTypes) bodyAsJSON(r *http.Request, info *request.RequestInfo, known bool) (*http.Request, error) {
+	written := info.Verb == "create" || info.Verb == "update"
+	if !written || contentType(r) != runtime.ContentTypeProtobuf {
+		return r, nil
+	}
+	if !known {
+		return r, negotiation.NewUnsupportedMediaTypeError([]string{runtime.ContentTypeJSON, runtime.ContentTypeYAML})
+	}
+	data, err := io.ReadAll(io.LimitReader(r.Body, protobufBodyLimit+1))
+	if err != nil {
+		return r, err
+	}
+	if len(data) > protobufBodyLimit {
+		return r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit of protobuf is %d bytes: send JSON", protobufBodyLimit))
+	}
+	obj, kind, err := knownProtobuf.Decode(data, nil, nil)
+	if err != nil {
+		return r, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be decoded: %v", err))
+	}
+	obj.GetObjectKind().SetGroupVersionKind(*kind)
+	var text bytes.Buffer
+	if err := knownJSON.Encode(obj, &text); err != nil {
+		return r, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be decoded: %v", err))
+	}
+	return withBody(r, runtime.ContentTypeJSON, text.Bytes()), nil
+}
+
+// withBody returns a copy of r with another body.
+func withBody(r *http.Request, contentType string, body []byte) *http.Request {
+	changed := r.Clone(r.Context())
+	changed.Header.Set("Content-Type", contentType)
+	changed.Body, changed.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return changed
+}
+
+// anyTransform lets a client ask for every transformation that upstream may know.
+type anyTransform struct {
+	negotiation.EndpointRestrictions
+}
+
+// AllowsMediaTypeTransform implements negotiation.EndpointRestrictions.
+func (anyTransform) AllowsMediaTypeTransform(string, string, *schema.GroupVersionKind) bool {
+	return true
+}
+
+// answerAsProtobuf returns what to serve r with so that the answer is protobuf if the client prefers that, and what to call at the end.
+func (m mediaTypes) answerAsProtobuf(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, func()) {
+	restrictions := anyTransform{negotiation.DefaultEndpointRestrictions}
+	preferred, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), scheme.Codecs.SupportedMediaTypes(), restrictions)
+	if !ok || preferred.Convert != nil || preferred.Accepted.MediaType != runtime.ContentTypeProtobuf || httpstream.IsUpgradeRequest(r) {
+		return w, r, func() {}
+	}
+	var textual []runtime.SerializerInfo
+	for _, info := range scheme.Codecs.SupportedMediaTypes() {
+		if info.MediaType == runtime.ContentTypeJSON {
+			textual = append(textual, info)
+		}
+	}
+	_, acceptsJSON := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), textual, restrictions)
+	inner := r.Clone(r.Context())
+	inner.Header.Set("Accept", runtime.ContentTypeJSON)
+	inner.Header.Del("Accept-Encoding")
+	p := &protobufWriter{ResponseWriter: w, request: r, acceptsJSON: acceptsJSON}
+	return responsewriter.WrapForHTTP1Or2(p), inner, p.finish
+}
+
+// protobufWriter translates an answer in JSON into protobuf: an object at its end, and events of a watch as they come.
+type protobufWriter struct {
+	http.ResponseWriter
+	request     *http.Request
+	acceptsJSON bool
+
+	code    int
+	held    bytes.Buffer
+	watch   bool
+	through bool // the answer is not translated
+	err     error
+}
+
+var _ responsewriter.UserProvidedDecorator = &protobufWriter{}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
+func (p *protobufWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// WriteHeader implements http.ResponseWriter.
+func (p *protobufWriter) WriteHeader(code int) {
+	if p.code != 0 || code < http.StatusOK {
+		return
+	}
+	p.code = code
+	info, _ := request.RequestInfoFrom(p.request.Context())
+	p.watch = code == http.StatusOK && info != nil && info.Verb == "watch"
+	header := p.Header()
+	media, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	switch {
+	case media != runtime.ContentTypeJSON:
+		p.pass()
+	case p.watch:
+		header.Set("Content-Type", runtime.ContentTypeProtobuf+";stream=watch")
+		header.Del("Content-Length")
+		p.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// pass sends what was held, and everything from now on, as it is.
+func (p *protobufWriter) pass() {
+	p.through = true
+	p.ResponseWriter.WriteHeader(p.code)
+	_, p.err = p.ResponseWriter.Write(p.held.Bytes())
+	p.held = bytes.Buffer{}
+}
+
+// Write implements http.ResponseWriter.
+func (p *protobufWriter) Write(data []byte) (int, error) {
+	if p.code == 0 {
+		p.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case p.err != nil:
+		return 0, p.err
+	case p.through:
+		return p.ResponseWriter.Write(data)
+	}
+	p.held.Write(data)
+	if p.watch {
+		p.err = p.events()
+	} else if p.held.Len() > translatedLimit {
+		p.tooLarge()
+	}
+	return len(data), p.err
+}
+
+// tooLarge gives up the translation of an answer.
+func (p *protobufWriter) tooLarge() {
+	if p.acceptsJSON {
+		p.pass()
+		return
+	}
+	err := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
+	err.ErrStatus.Message = fmt.Sprintf("the answer is too large for protobuf of this resource (limits: %d bytes, %d objects and maps): use the parameter limit, or accept %s",
+		translatedLimit, translatedObjects, runtime.ContentTypeJSON)
+	p.replace(err)
+}
+
+// replace answers with an error instead of what is held.
+func (p *protobufWriter) replace(err error) {
+	p.through, p.held = true, bytes.Buffer{}
+	p.Header().Del("Content-Length")
+	fail(p.ResponseWriter, p.request, err)
+	p.err = errors.New("the answer was replaced")
+}
+
+// Flush implements http.Flusher. Nothing but events is sent before the end.
+func (p *protobufWriter) Flush() {
+	if p.watch || p.through {
+		_ = http.NewResponseController(p.ResponseWriter).Flush()
+	}
+}
+
+// CloseNotify implements http.CloseNotifier, which upstream's writers are asked for.
+func (p *protobufWriter) CloseNotify() <-chan bool {
+	return p.ResponseWriter.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // responsewriter calls it only where it is there
+}
+
+// finish sends an object that was held.
+func (p *protobufWriter) finish() {
+	if p.code == 0 || p.watch || p.through {
+		return
+	}
+	object, err := toProtobuf(p.held.Bytes())
+	switch {
+	case errors.Is(err, errTooLarge):
+		p.tooLarge()
+		return
+	case err != nil && p.acceptsJSON:
+		p.pass()
+		return
+	case err != nil:
+		p.replace(apierrors.NewInternalError(fmt.Errorf("encoding the answer as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)))
+		return
+	}
+	p.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
+	p.Header().Del("Content-Length")
+	p.ResponseWriter.WriteHeader(p.code)
+	_, _ = p.ResponseWriter.Write(object)
+}
+
+// events sends every event that is complete. Each is a line.
+func (p *protobufWriter) events() error {
+	for {
+		end := bytes.IndexByte(p.held.Bytes(), '\n')
+		if end < 0 {
+			return nil
+		}
+		event, err := eventToProtobuf(p.held.Next(end + 1))
+		if err != nil {
+			return err
+		}
+		if _, err := protobuf.LengthDelimitedFramer.NewFrameWriter(p.ResponseWriter).Write(event); err != nil {
+			return err
+		}
+	}
+}
+
+var errTooLarge = errors.New("too large to be decoded into a Go type")
+
+// toProtobuf translates an object.
+func toProtobuf(text []byte) ([]byte, error) {
+	if len(text) > translatedLimit || bytes.Count(text, []byte("{")) > translatedObjects {
+		return nil, errTooLarge
+	}
+	obj, _, err := knownJSON.Decode(text, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.Encode(knownProtobuf, obj)
+}
+
+// eventToProtobuf translates an event of a watch, or returns one that says why that cannot be done.
+func eventToProtobuf(text []byte) ([]byte, error) {
+	var event metav1.WatchEvent
+	if _, _, err := knownJSON.Decode(text, &schema.GroupVersionKind{Version: "v1", Kind: "WatchEvent"}, &event); err != nil {
+		return nil, err
+	}
+	object, err := toProtobuf(event.Object.Raw)
+	if err != nil {
+		status := apierrors.NewInternalError(fmt.Errorf("encoding an event as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)).Status()
+		status.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+		event.Type = "ERROR"
+		if object, err = runtime.Encode(knownProtobuf, &status); err != nil {
+			return nil, err
+		}
+	}
+	event.Object = runtime.RawExtension{Raw: object}
+	return runtime.Encode(knownRawProtobuf, &event)
+}
