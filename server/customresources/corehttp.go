@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 	"sigs.k8s.io/yaml"
 )
 
@@ -40,7 +41,7 @@ func (h coreHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rewriting := &coreWriter{ResponseWriter: w}
 	defer rewriting.finish()
-	h.inner.ServeHTTP(rewriting, inner)
+	h.inner.ServeHTTP(responsewriter.WrapForHTTP1Or2(rewriting), inner)
 }
 
 func withoutProtobuf(accept []string) []string {
@@ -136,7 +137,9 @@ type coreWriter struct {
 	held         []byte
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+var _ responsewriter.UserProvidedDecorator = &coreWriter{}
+
+// Unwrap implements responsewriter.UserProvidedDecorator.
 func (w *coreWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *coreWriter) WriteHeader(code int) {

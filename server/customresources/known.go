@@ -248,11 +248,6 @@ func (p *protobufWriter) Flush() {
 	}
 }
 
-// CloseNotify implements http.CloseNotifier, which upstream's writers are asked for.
-func (p *protobufWriter) CloseNotify() <-chan bool {
-	return p.ResponseWriter.(http.CloseNotifier).CloseNotify() //nolint:staticcheck // responsewriter calls it only where it is there
-}
-
 // finish sends an object that was held.
 func (p *protobufWriter) finish() {
 	if p.code == 0 || p.watch || p.through {

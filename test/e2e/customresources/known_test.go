@@ -129,6 +129,19 @@ func TestTypedClientsUseProtobufForKindsOfKubernetes(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 
 	services := client.CoreV1().Services("default")
+	for name, watched := range map[string]kubernetes.Interface{"protobuf": client, "JSON": cluster.Kube(t, kcptest.Masters)} {
+		watcher, err := watched.CoreV1().Services("default").Watch(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatalf("watching as %s: %v", name, err)
+		}
+		defer watcher.Stop()
+		defer func() {
+			event := <-watcher.ResultChan()
+			if seen, ok := event.Object.(*corev1.Service); !ok || seen.Name != "web" {
+				t.Errorf("the watch as %s delivered %v", name, event)
+			}
+		}()
+	}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	if _, err := services.Create(ctx, service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
