@@ -10,14 +10,19 @@ import (
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/kcplane/kcp/server/kubeconfig"
+	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/options"
 )
 
 // Run serves until ctx ends. announce is called once, when the server is ready for requests.
 func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err := fixFeatures(); err != nil {
+		return err
+	}
+	if err := metrics.CountPanics(legacyregistry.Register); err != nil {
 		return err
 	}
 	backend, fatal, closeStorage, err := openStorage(ctx, opts)

@@ -79,8 +79,7 @@ func run(m *testing.M, server **Server, flags []string) int {
 	}
 	*server = s
 	code := m.Run()
-	err = s.Stop()
-	if err != nil {
+	if err := errors.Join(s.Stop(), s.Panics()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
@@ -144,7 +143,12 @@ func StartIn(t testing.TB, dir string, flags ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(server.Kill)
+	t.Cleanup(func() {
+		server.Kill()
+		if err := server.Panics(); err != nil {
+			t.Error(err)
+		}
+	})
 	return server
 }
 
@@ -243,6 +247,23 @@ func (s *Server) ready() error {
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("/readyz answers %s", response.Status)
+	}
+	return nil
+}
+
+// panics are what the libraries of the server write into its log about a panic.
+var panics = [][]byte{[]byte("Observed a panic"), []byte("panic serving"), []byte("apiserver panic'd"), []byte("\npanic: "), []byte("goroutine 1 [")}
+
+// Panics returns an error if the log of the server tells of a panic, with the lines around the first one.
+func (s *Server) Panics() error {
+	content, err := os.ReadFile(s.Log)
+	if err != nil {
+		return err
+	}
+	for _, text := range panics {
+		if at := bytes.Index(content, text); at >= 0 {
+			return fmt.Errorf("the server panicked:\n%s", content[max(0, at-500):min(len(content), at+4000)])
+		}
 	}
 	return nil
 }
