@@ -139,7 +139,7 @@ host-down: ## Remove the host cluster.
 	$(AS_ROOT) $(BIN)/kcp-host down
 
 .PHONY: test
-test: unit e2e-server ## Run every test but those that need a host cluster.
+test: unit e2e-server e2e-abuse ## Run every test but those that need a host cluster.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
@@ -150,7 +150,12 @@ unit: ## Run the tests that need no server process.
 
 .PHONY: e2e-server
 e2e-server: build test-tools ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
-	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./test/e2e/... | grep -v /test/e2e/host)
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
+
+# By itself: what it measures must not depend on other tests.
+.PHONY: e2e-abuse
+e2e-abuse: build ## Attack the server as one tenant, ten seconds each, and look for harm to another.
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/abuse
 
 .PHONY: e2e
 e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which they start; as root.
