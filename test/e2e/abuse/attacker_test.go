@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 // attack is what a tenant does to the server on purpose or by mistake.
@@ -60,6 +62,8 @@ type attacker struct {
 	life context.Context
 
 	expected []int
+	// issuer is one that an attack has prepared.
+	issuer *kcptest.Issuer
 
 	mu       sync.Mutex
 	codes    map[int]int

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 func parse(content []byte, into any) error { return json.Unmarshal(content, into) }
@@ -23,6 +24,20 @@ var definitionAttacks = []attack{{
 		return nil
 	},
 	codes: []int{http.StatusCreated, http.StatusOK, http.StatusConflict, http.StatusNotFound, http.StatusTooManyRequests, http.StatusMethodNotAllowed, http.StatusForbidden},
+}, {
+	name: "Definitions of what the server itself serves are created and deleted",
+	run: func(ctx context.Context, a *attacker) error {
+		names := [][2]string{{"workspaces", "tenancy.kcp.io"}, {"logicalclusters", "core.kcp.io"}, {"apibindings", "apis.kcp.io"}, {"configmaps", ""}, {"roles", "rbac.authorization.k8s.io"}}
+		a.flood(ctx, 4, unbounded, func(ctx context.Context, c *client, i int) {
+			n := names[i%len(names)]
+			definition := strings.NewReplacer("example.com", n[1], "things", n[0]).Replace(openDefinition("things"))
+			_, _, _ = c.post(ctx, crdPath, definition)
+			_, _, _ = c.delete(ctx, crdPath+"/"+n[0]+"."+n[1])
+			_, _, _ = a.as(a.organization).get(ctx, workspacePath)
+		})
+		return nil
+	},
+	codes: []int{http.StatusUnprocessableEntity, http.StatusOK, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests},
 }}
 
 const policyPath = "/apis/admissionregistration.k8s.io/v1"

@@ -60,4 +60,22 @@ var identityAttacks = []attack{{
 		return nil
 	},
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests, http.StatusUnprocessableEntity},
+}, {
+	name: "Administrators of a workspace impersonate the server, its groups, and service accounts of other workspaces",
+	run: func(ctx context.Context, a *attacker) error {
+		identities := []http.Header{
+			{"Impersonate-User": {"system:apiserver"}},
+			{"Impersonate-User": {"somebody"}, "Impersonate-Group": {"system:masters"}},
+			{"Impersonate-User": {"somebody"}, "Impersonate-Group": {"system:kcp:admin"}},
+			{"Impersonate-User": {"system:serviceaccount:default:default"}, "Impersonate-Group": {"system:kcp:admin"}, "Impersonate-Extra-Authentication.kcp.io%2fcluster-name": {"root"}},
+			{"Impersonate-User": {"somebody"}, "Impersonate-Extra-Authorization.kcp.io%2fwarrant": {`{"user":"root-of-trust","groups":["system:masters"]}`}},
+		}
+		a.flood(ctx, 8, unbounded, func(ctx context.Context, c *client, i int) {
+			where := []string{a.url, a.Target.URL + "/clusters/root", a.Target.URL + "/clusters/" + victims + ":team", a.Target.URL + "/clusters/*"}[i/len(identities)%4]
+			impersonator := &client{url: where, token: c.token, http: c.http, answered: c.answered}
+			_, _, _ = impersonator.send(ctx, http.MethodGet, configMapPath, "", identities[i%len(identities)])
+		})
+		return nil
+	},
+	codes: []int{http.StatusForbidden, http.StatusTooManyRequests, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusBadRequest},
 }}
