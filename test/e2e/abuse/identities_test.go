@@ -13,8 +13,6 @@ import (
 	"net/http"
 )
 
-const rbacPath = "/apis/rbac.authorization.k8s.io/v1"
-
 // Who clients are, and what they ask about that.
 var identityAttacks = []attack{{
 	name: "Service accounts are created, and tokens of theirs requested, reviewed and used",

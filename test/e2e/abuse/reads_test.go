@@ -85,6 +85,46 @@ var readAttacks = []attack{{
 		return nil
 	},
 	codes: []int{http.StatusOK, http.StatusCreated, http.StatusConflict, http.StatusNotFound, http.StatusTooManyRequests},
+}, {
+	name: "Forty lists of 27 MB are not read",
+	prepare: func(ctx context.Context, a *attacker) error {
+		for i := range 27 {
+			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("large-%d", i), 1_000_000)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		a.flood(ctx, 40, 40, func(ctx context.Context, c *client, i int) {
+			_, _ = c.open(a.life, http.MethodGet, configMapPath, "", nil)
+		})
+		a.gets(1, func(int) string { return "/api/v1/namespaces/default" })(ctx)
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusTooManyRequests, noAnswer},
+}, {
+	name: "Two thousand watches get every event",
+	run: func(ctx context.Context, a *attacker) error {
+		shared := a.as(a.client)
+		together(ctx, func(ctx context.Context) {
+			for i := 0; i < 2000 && ctx.Err() == nil; i++ {
+				a.watch(shared, fmt.Sprintf("%s?watch=true&labelSelector=a!%%3D%d", configMapPath, i), true)
+			}
+		}, a.changes(2, 1000))
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusCreated, http.StatusTooManyRequests, http.StatusConflict, http.StatusNotFound},
+}, {
+	name: "Watches of big objects are not read",
+	run: func(ctx context.Context, a *attacker) error {
+		for i := range 40 {
+			a.watch(a.as(a.client), fmt.Sprintf("%s?watch=true&labelSelector=a!%%3D%d", configMapPath, i), false)
+		}
+		a.changes(2, 1_000_000)(ctx)
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusCreated, http.StatusTooManyRequests, http.StatusConflict, http.StatusNotFound, noAnswer},
 }}
 
 // changes updates objects with a value of a size.

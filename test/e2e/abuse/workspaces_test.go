@@ -6,8 +6,6 @@ import (
 	"net/http"
 )
 
-const apisPath = "/apis/apis.kcp.io/v1alpha2"
-
 // What tenants do with workspaces, and with what these share.
 var workspaceAttacks = []attack{{
 	name: "Workspaces are created, entered and deleted without a pause",

@@ -26,14 +26,14 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// fewSeconds is how long an ordinary run writes random objects. KCP_POISON has a longer time.
-const fewSeconds = 8 * time.Second
+// usualPoisonTime is how long an ordinary run writes random objects. KCP_POISON has a longer time.
+const usualPoisonTime = 8 * time.Second
 
 func poisonTime(t *testing.T) time.Duration {
 	t.Helper()
 	long := os.Getenv("KCP_POISON")
 	if long == "" {
-		return fewSeconds
+		return usualPoisonTime
 	}
 	d, err := time.ParseDuration(long)
 	if err != nil {
@@ -83,14 +83,14 @@ func TestNoStoredValueStopsTheServer(t *testing.T) {
 	})
 	definitions := systemDefinitions(t)
 	c := server.Organization(t, kcptest.Alice)
-	fuzzed := c.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("fuzzed", "", ""))
-	fuzzed = server.Named(logicalClusterOf(t, c, "fuzzed"))
+	c.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("fuzzed", "", ""))
+	fuzzed := server.Named(logicalClusterOf(t, c, "fuzzed"))
 	f := newFuzz(t, server, fuzzed, definitions)
 	f.run(poisonTime(t))
 	f.report()
 
-	poisoned := c.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("poisoned", "", ""))
-	poisoned = server.Named(logicalClusterOf(t, c, "poisoned"))
+	c.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("poisoned", "", ""))
+	poisoned := server.Named(logicalClusterOf(t, c, "poisoned"))
 	keys := poisonCluster(t, prefix, poisoned.Name, definitions)
 	inService(t, server, "before the restart")
 	if err := server.Stop(); err != nil {
