@@ -209,6 +209,10 @@ fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.
 	$(GO) run ./test/bench
 
+.PHONY: bench-fairness
+bench-fairness: ## Measure a client of one tenant alone, and beside 8 and 50 clients of another.
+	$(GO) run ./test/bench -fairness
+
 N ?= 10000
 .PHONY: bench-sharing
 bench-sharing: ## Measure an API that N logical clusters have bound, beside a vanilla kube-apiserver.

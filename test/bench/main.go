@@ -44,6 +44,8 @@ func main() {
 	workspaces := flag.Int("workspaces", 0, "measure with up to so many workspaces, and nothing else")
 	compare := flag.Int("compare", 0, "compare so many workspaces with as many namespaces of a vanilla server, and nothing else")
 	sharing := flag.Int("sharing", 0, "measure an API that so many logical clusters have bound, and nothing else")
+	fairness := flag.Bool("fairness", false, "measure a client of one tenant beside busy clients of another, and nothing else")
+	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
 	directory := flag.String("directory", "", "where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere")
 	svg := flag.String("svg", "", "file to write the plot of a run with -workspaces to")
 	flag.Parse()
@@ -61,6 +63,17 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if *told != "" || *fairness {
+		measure := func() error { return runFairness(ctx, s) }
+		if *told != "" {
+			measure = func() error { return makeNoise(ctx, *told) }
+		}
+		if err := measure(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *workspaces > 0 {
 		if err := runWorkspaces(ctx, *workspaces, *directory, *svg); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)

@@ -161,7 +161,7 @@ func tokenFile(dir string) (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "tokens.csv")
-	return file, os.WriteFile(file, []byte(token+`,benchmark,benchmark,"system:masters"`+"\n"), 0o600)
+	return file, os.WriteFile(file, []byte(token+`,benchmark,benchmark,"system:masters"`+"\n"+quiet+","+quiet+","+quiet+"\n"+noisy+","+noisy+","+noisy+"\n"), 0o600)
 }
 
 func writeKey(file string) error {
