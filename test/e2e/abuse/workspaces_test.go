@@ -52,5 +52,5 @@ var workspaceAttacks = []attack{{
 		}, a.gets(1, func(int) string { return configMapPath }))
 		return nil
 	},
-	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusServiceUnavailable},
+	codes: []int{http.StatusTooManyRequests, http.StatusOK, http.StatusBadGateway, http.StatusGatewayTimeout, http.StatusServiceUnavailable},
 }}
