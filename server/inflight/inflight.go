@@ -28,7 +28,7 @@ import (
 
 const (
 	// seatsPerProcessor are how many requests run on a processor at a time while several tenants are active.
-	seatsPerProcessor = 2
+	seatsPerProcessor = 1
 	// patience is how long a request waits for its turn: upstream has it wait for a quarter of the time that it may take.
 	patience = 15 * time.Second
 	// perByte is how much memory a byte of a body takes until it is stored: itself, what it is decoded into, and what that is encoded into.
