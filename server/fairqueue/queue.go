@@ -19,6 +19,10 @@ const (
 	overdue = 100 * time.Millisecond
 	// storing is how many requests of an account may wait for etcd without a seat while others are active.
 	storing = 32
+	// leisure is how long a refusal takes while others are active, so that clients who do not wait by themselves cost little.
+	leisure = time.Second
+	// refusing is how many refusals of an account may take their time, refusingAll is how many of all may.
+	refusing, refusingAll = 2048, 4096
 	// retrySoon and retryLater are when a client that was refused may try again, in seconds.
 	retrySoon, retryLater = 1, 5
 )
@@ -103,7 +107,7 @@ func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 		if leaf.open() == 0 && leaf.since.IsZero() {
 			q.rest(leaf, now)
 		}
-		q.mu.Unlock()
+		q.refuse(ctx, leaf.chain[0], now)
 		return err
 	}
 	if leaf.open() == 0 {
@@ -137,6 +141,27 @@ func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 		return err
 	}
 	return nil
+}
+
+// refuse returns when an account may be told that it is refused. The caller has locked the queue, which is unlocked then.
+func (q *Queue) refuse(ctx context.Context, account *node, now time.Time) {
+	if account.refused >= refusing || q.root.refused >= refusingAll || !account.competes(now) {
+		q.mu.Unlock()
+		return
+	}
+	account.refused++
+	q.root.refused++
+	q.mu.Unlock()
+	timer := time.NewTimer(leisure)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	account.refused--
+	q.root.refused--
+	q.mu.Unlock()
 }
 
 // open returns how many requests a leaf has.

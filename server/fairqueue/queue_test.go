@@ -189,6 +189,62 @@ func TestWhoHasMostIsRefused(t *testing.T) {
 	entered(t, q, "a0/u/c", Read)
 }
 
+func TestRefusalsTakeTheirTimeWhileOthersAreActive(t *testing.T) {
+	for other, want := range map[string]time.Duration{"": 0, "busy/u/b": 0, "quiet/u/a": leisure} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue(Config{Seats: 4, Requests: 1})
+			hung, present, refused := &Ticket{}, &Ticket{}, &Ticket{}
+			if err := q.Enter(t.Context(), cluster("busy/u/a"), Read, hung); err != nil {
+				t.Fatal(err)
+			}
+			hung.Wait()
+			if other != "" {
+				if err := q.Enter(t.Context(), cluster(other), Read, present); err != nil {
+					t.Fatal(err)
+				}
+				present.Leave() // a moment ago
+			}
+			began := time.Now()
+			if err := q.Enter(t.Context(), cluster("busy/u/a"), Read, refused); !apierrors.IsTooManyRequests(err) {
+				t.Errorf("beside %q: got %v, want 429", other, err)
+			}
+			if took := time.Since(began); took != want {
+				t.Errorf("beside %q a refusal takes %s, want %s", other, took, want)
+			}
+			hung.Leave()
+			if q.root.refused != 0 {
+				t.Errorf("%d refusals are left", q.root.refused)
+			}
+		})
+	}
+}
+
+func TestNoMoreRefusalsTakeTheirTimeThanMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 4, Requests: 1})
+		for _, h := range []string{"busy/u/a", "quiet/u/a"} {
+			if err := q.Enter(t.Context(), cluster(h), Read, &Ticket{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		for range refusing {
+			all.Go(func() { _ = q.Enter(ctx, cluster("busy/u/a"), Read, &Ticket{}) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := q.Enter(t.Context(), cluster("busy/u/a"), Read, &Ticket{}); !apierrors.IsTooManyRequests(err) || time.Since(began) > 0 {
+			t.Errorf("got %v after %s, want 429 at once", err, time.Since(began))
+		}
+		cancel() // a request that ends does not wait
+		all.Wait()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("requests that have ended wait for %s", took)
+		}
+	})
+}
+
 func TestClustersOfAUnitShareItsSlots(t *testing.T) {
 	q := newQueue(Config{Total: [kinds]int{Write: 3000}, Requests: 400})
 	for i := range 10 {

@@ -58,6 +58,7 @@ type node struct {
 	count, held [kinds]int
 	// seats in use, and requests that wait for etcd without one.
 	seats, stored int
+	refused       int    // refusals of an account that take their time, or of all
 	counted       uint64 // the last call of Queue.excess that counted it
 	bytes         int64
 
@@ -93,6 +94,20 @@ func (n *node) contended(now time.Time) bool {
 		}
 	}
 	return false
+}
+
+// competes returns whether a sibling of n is active, or was a moment ago.
+func (n *node) competes(now time.Time) bool {
+	others := n.parent.active
+	if n.busy > 0 {
+		others--
+	}
+	for _, d := range n.parent.left {
+		if d.node != nil && d.node != n && d.node.busy == 0 && now.Sub(d.at) < recent {
+			others++
+		}
+	}
+	return others > 0
 }
 
 // enterBusy and leaveBusy count a request that uses or waits for seats.
