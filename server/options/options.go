@@ -294,9 +294,6 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	below(&o.AdminTokenPath, ".admin-token-store")
 	below(&o.EmbeddedEtcd.Directory, "etcd-server")
 	g := o.Generic
-	if g.SecureServing.ServerCert.CertKey.CertFile == "" {
-		g.SecureServing.ServerCert.CertDirectory = root
-	}
 	if g.ServiceAccountSigningKeyFile == "" {
 		g.ServiceAccountSigningKeyFile = filepath.Join(root, "sa.key")
 		if err := ensureSigningKey(g.ServiceAccountSigningKeyFile); err != nil {
@@ -314,8 +311,10 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if bind := g.SecureServing.BindAddress; g.GenericServerRunOptions.ExternalHost == "" && (bind.IsUnspecified() || bind.IsLoopback()) {
 		g.GenericServerRunOptions.ExternalHost = "localhost"
 	}
-	loopback := net.ParseIP("127.0.0.1")
-	generic, err := g.Complete(ctx, []string{"localhost"}, []net.IP{loopback})
+	if err := o.completeServingCertificate(root); err != nil {
+		return Completed{}, fmt.Errorf("serving certificate: %w", err)
+	}
+	generic, err := g.Complete(ctx, nil, nil)
 	if err != nil {
 		return Completed{}, err
 	}
@@ -327,4 +326,23 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 		o.TenantWebhookNetworks = outbound.StandardNetworks(o.ShardBaseURL, o.ShardExternalURL)
 	}
 	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included}, nil
+}
+
+// completeServingCertificate makes a certificate in the directory unless the options name one.
+func (o *Options) completeServingCertificate(directory string) error {
+	serving := o.Generic.SecureServing.SecureServingOptions
+	if pair := serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {
+		return nil
+	}
+	if err := o.Generic.GenericServerRunOptions.DefaultAdvertiseAddress(serving); err != nil {
+		return err
+	}
+	names, addresses := []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	if !serving.BindAddress.IsUnspecified() {
+		addresses = append(addresses, serving.BindAddress)
+	}
+	pair := &serving.ServerCert.CertKey
+	pair.CertFile = filepath.Join(directory, serving.ServerCert.PairName+".crt")
+	pair.KeyFile = filepath.Join(directory, serving.ServerCert.PairName+".key")
+	return ensureServingCertificate(pair.CertFile, pair.KeyFile, o.Generic.GenericServerRunOptions.AdvertiseAddress, names, addresses)
 }
