@@ -17,8 +17,9 @@ const (
 	reclaim = 5 * time.Millisecond
 	// overdue is how long a cluster without a seat waits for one.
 	overdue = 100 * time.Millisecond
-	// storing is how many requests of an account may wait for etcd without a seat while others are active.
-	storing = 32
+	// storing is how much an account may have waiting for etcd without a seat while others are active, in requests of no more than a block:
+	// etcd stores one after the other, however long they are.
+	storing, block = 32, 64 << 10
 	// leisure is how long a refusal takes while others are active, so that clients who do not wait by themselves cost little.
 	leisure = time.Second
 	// refusing is how many refusals of an account may take their time, refusingAll is how many of all may.
@@ -89,7 +90,7 @@ type Ticket struct {
 	waits          int           // calls of Wait without one of Resume
 	ready          chan struct{} // closed when what is waited for is there; nil while nothing is
 	since          time.Time     // it has its seat, or waits for one
-	stores         bool          // it waits for etcd without a seat
+	stores         int           // what it has waiting for etcd without a seat
 	bytes, wants   int64
 	previous, next *Ticket
 	gone           bool
@@ -420,9 +421,7 @@ func (t *Ticket) Leave() {
 	if t.waits > 0 {
 		t.hold(-1)
 	}
-	if t.stores {
-		t.leaf.chain[0].stored--
-	}
+	t.leaf.chain[0].stored -= t.stores
 	t.compete(false, now)
 	for n := t.leaf; n != nil; n = n.parent {
 		n.count[t.kind]--
@@ -510,8 +509,9 @@ func (t *Ticket) again(now time.Time) {
 	q.giveUp(t)
 }
 
-// Store gives the seat of a request back while etcd stores what it writes, if others are waiting to use it, and returns what takes it again.
-func (t *Ticket) Store() (stored func()) {
+// Store gives the seat of a request back while etcd stores so many bytes that it writes, unless nobody else is active or the account has a lot
+// waiting for etcd already, and returns what takes it again.
+func (t *Ticket) Store(bytes int) (stored func()) {
 	if t == nil {
 		return func() {}
 	}
@@ -520,11 +520,12 @@ func (t *Ticket) Store() (stored func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	account := t.leaf.chain[0]
-	if !t.seated || !q.crowded(t.leaf, now) || account.stored >= storing {
+	blocks := 1 + bytes/block
+	if !t.seated || !q.crowded(t.leaf, now) || (account.stored > 0 && account.stored+blocks > storing) {
 		return func() {}
 	}
-	t.stores = true
-	account.stored++
+	t.stores = blocks
+	account.stored += blocks
 	q.stand(t, now)
 	return func() {
 		q.mu.Lock()
@@ -532,8 +533,8 @@ func (t *Ticket) Store() (stored func()) {
 			q.mu.Unlock()
 			return
 		}
-		t.stores = false
-		account.stored--
+		account.stored -= t.stores
+		t.stores = 0
 		t.again(time.Now())
 	}
 }

@@ -271,7 +271,7 @@ func TestAClusterHasNoMoreOpenThanItMay(t *testing.T) {
 		ticket.Leave()
 		ticket.Wait()
 		ticket.Resume()
-		ticket.Store()()
+		ticket.Store(0)()
 		ticket.Started()
 		if err := ticket.Take(1 << 40); err != nil {
 			t.Error(err)
@@ -384,16 +384,16 @@ func TestWhoWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		a := entered(t, q, "a/u/c", Write)
-		a.Store()()
+		a.Store(0)()
 		b := entered(t, q, "b/u/c", Write)
 		var stored []func()
 		var tickets []*Ticket
 		for range storing {
-			stored = append(stored, a.Store())
+			stored = append(stored, a.Store(0))
 			tickets = append(tickets, a)
 			a = entered(t, q, "a/u/c", Write)
 		}
-		a.Store()()
+		a.Store(0)()
 		if !a.seated {
 			t.Error("more wait for etcd than may")
 		}
@@ -408,6 +408,30 @@ func TestWhoWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 		b.Leave()
 		if q.root.seats != 0 || q.leaves[cluster("a/u/c")].chain[0].stored != 0 {
 			t.Errorf("something is left: %+v", q.root)
+		}
+	})
+}
+
+func TestLongObjectsOfOneAccountWaitForEtcdOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 4})
+		other := entered(t, q, "b/u/c", Write)
+		first, second := entered(t, q, "a/u/c", Write), entered(t, q, "a/u/d", Write)
+		stored := first.Store(storing * block)
+		if first.seated {
+			t.Error("the first one keeps its seat while etcd stores it")
+		}
+		second.Store(storing * block)()
+		if !second.seated {
+			t.Error("the second one has given its seat back")
+		}
+		other.Store(storing * block)() // its account has nothing waiting
+		stored()
+		for _, ticket := range []*Ticket{first, second, other} {
+			ticket.Leave()
+		}
+		if left := q.leaves[cluster("a/u/c")].chain[0].stored; left != 0 || q.root.seats != 0 {
+			t.Errorf("%d blocks and %d seats are left", left, q.root.seats)
 		}
 	})
 }

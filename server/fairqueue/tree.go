@@ -56,7 +56,7 @@ type node struct {
 	// busy are the requests that use or wait for seats, count all that are open, held those that wait for a tenant's host.
 	busy        int
 	count, held [kinds]int
-	// seats in use, and requests that wait for etcd without one.
+	// seats in use, and blocks that wait for etcd without one.
 	seats, stored int
 	refused       int    // refusals of an account that take their time, or of all
 	counted       uint64 // the last call of Queue.excess that counted it

@@ -124,7 +124,7 @@ func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.G
 // OptimisticPut implements etcdkubernetes.Interface.
 func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	t.sizes.written(key, len(value))
-	defer fairqueue.From(ctx).Store()()
+	defer fairqueue.From(ctx).Store(len(value))()
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 { // a change of what exists is in no transaction
 		return putAgain(ctx, t.Interface, key, value, revision, options)
@@ -138,6 +138,6 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 
 // OptimisticDelete implements etcdkubernetes.Interface.
 func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
-	defer fairqueue.From(ctx).Store()()
+	defer fairqueue.From(ctx).Store(0)()
 	return deleteAgain(ctx, t.Interface, key, revision, options)
 }
