@@ -97,9 +97,9 @@ type ResourceSchema struct {
 	Storage ResourceSchemaStorage `json:"storage,omitempty,omitzero"`
 }
 
-// ResourceSchemaStorage is where objects of a resource come from.
+// ResourceSchemaStorage is where objects of a resource come from. Without either field it is the same as crd.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.crd) != has(self.virtual)",message="exactly one of crd and virtual must be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.crd) || !has(self.virtual)",message="crd and virtual cannot both be set"
 type ResourceSchemaStorage struct {
 	// CRD stores objects in the workspace of the binding, like those of a CustomResourceDefinition.
 	//

@@ -76,9 +76,10 @@ type Issuer struct {
 
 // ClaimValidationRule is a claim with a value, or a CEL expression.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.claim) != has(self.expression)",message="exactly one of claim and expression must be set"
-// +kubebuilder:validation:XValidation:rule="!has(self.requiredValue) || has(self.claim)",message="requiredValue can only be set with claim"
-// +kubebuilder:validation:XValidation:rule="!has(self.message) || has(self.expression)",message="message can only be set with expression"
+// +kubebuilder:validation:XValidation:rule="has(self.claim) || has(self.expression)",message="claim or expression is required"
+// +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
+// +kubebuilder:validation:XValidation:rule="!has(self.requiredValue) || has(self.claim)",message="requiredValue can only be specified when claim is specified"
+// +kubebuilder:validation:XValidation:rule="!has(self.message) || has(self.expression)",message="message can only be specified when expression is specified"
 type ClaimValidationRule struct {
 	// Claim that is compared.
 	//
@@ -107,6 +108,7 @@ type ClaimMappings struct {
 	// Username of the identity.
 	//
 	// +required
+	// +kubebuilder:validation:XValidation:rule="has(self.claim) || has(self.expression)",message="claim or expression is required"
 	Username PrefixedClaimOrExpression `json:"username"`
 	// Groups of the identity.
 	//
@@ -122,10 +124,10 @@ type ClaimMappings struct {
 	Extra []ExtraMapping `json:"extra,omitempty"`
 }
 
-// PrefixedClaimOrExpression is a claim behind a prefix, or a CEL expression.
+// PrefixedClaimOrExpression is a claim behind a prefix, or a CEL expression. Without either it maps nothing.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.claim) != has(self.expression)",message="exactly one of claim and expression must be set"
-// +kubebuilder:validation:XValidation:rule="!has(self.prefix) || has(self.claim)",message="prefix can only be set with claim"
+// +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
+// +kubebuilder:validation:XValidation:rule="!has(self.prefix) || has(self.claim)",message="prefix can only be specified when claim is specified"
 type PrefixedClaimOrExpression struct {
 	// Claim that is taken.
 	//
@@ -143,9 +145,9 @@ type PrefixedClaimOrExpression struct {
 	Expression string `json:"expression,omitempty"`
 }
 
-// ClaimOrExpression is a claim or a CEL expression.
+// ClaimOrExpression is a claim or a CEL expression. Without either it maps nothing.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.claim) != has(self.expression)",message="exactly one of claim and expression must be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
 type ClaimOrExpression struct {
 	// Claim that is taken.
 	//
