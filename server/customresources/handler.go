@@ -182,6 +182,9 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 		admit, az, options = coreAdmission{guard}, coreAuthorizer{az}, coreOptions{options}
 	}
 	options = readOrdinary(options, d.CRD)
+	if !d.system {
+		options = keepServersMetadata(options, d.CRD)
+	}
 	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, d, passedOn, options, admit, nil,
 		c.ServiceResolver, c.AuthResolver, 1, az, c.RequestTimeout, c.MinRequestTimeout, c.StaticModels, c.MaxRequestBodyBytes)
 	if err != nil {

@@ -1,0 +1,126 @@
+package customresources
+
+import (
+	"bytes"
+	"io"
+	"maps"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Upstream lets conversion webhooks change labels and annotations. Some of these are the server's: where an object is, and which claims
+// select it. This file restores them after each conversion, of what is stored and of what is read.
+
+// keepServersMetadata returns getter with a codec that restores the labels and annotations of the server, if a webhook converts the
+// objects of the definition.
+func keepServersMetadata(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomResourceDefinition) generic.RESTOptionsGetter {
+	if c := crd.Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
+		return getter
+	}
+	return serversMetadataOptions{getter}
+}
+
+type serversMetadataOptions struct{ generic.RESTOptionsGetter }
+
+// GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec that it gets here before it calls the decorator.
+func (o serversMetadataOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
+	if err != nil {
+		return options, err
+	}
+	parsed, decorate := options.StorageConfig.Codec, options.Decorator
+	options.Decorator = func(
+		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		restoring := *config
+		restoring.Codec = serversMetadataCodec{config.Codec, parsed}
+		return decorate(&restoring, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+	}
+	return options, nil
+}
+
+// serversMetadataCodec is a codec that converts, and leaves the metadata of the server as they are.
+type serversMetadataCodec struct {
+	runtime.Codec
+	parsed runtime.Codec // does no more than parse
+}
+
+// Decode implements runtime.Decoder.
+func (c serversMetadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, kind, err := c.Codec.Decode(data, defaults, into)
+	if converted, ok := obj.(*unstructured.Unstructured); ok && err == nil {
+		stored := &unstructured.Unstructured{}
+		if _, _, err := c.parsed.Decode(data, nil, stored); err != nil {
+			return nil, nil, err
+		}
+		restoreServersMetadata(converted, stored)
+	}
+	return obj, kind, err
+}
+
+// Encode implements runtime.Encoder.
+func (c serversMetadataCodec) Encode(obj runtime.Object, w io.Writer) error {
+	before, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return c.Codec.Encode(obj, w)
+	}
+	var buffer bytes.Buffer
+	if err := c.Codec.Encode(obj, &buffer); err != nil {
+		return err
+	}
+	converted := &unstructured.Unstructured{}
+	if _, _, err := c.parsed.Decode(buffer.Bytes(), nil, converted); err != nil {
+		return err
+	}
+	if restoreServersMetadata(converted, before) {
+		return c.parsed.Encode(converted, w)
+	}
+	_, err := buffer.WriteTo(w)
+	return err
+}
+
+// restoreServersMetadata gives an object the labels and annotations of the server that it had before a conversion, and no others. It
+// returns whether the object had others.
+func restoreServersMetadata(converted, before *unstructured.Unstructured) bool {
+	isClaim := func(key string) bool { return strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) }
+	labels, relabelled := restored(converted.GetLabels(), before.GetLabels(), isClaim)
+	if relabelled {
+		converted.SetLabels(labels)
+	}
+	isCluster := func(key string) bool { return key == logicalcluster.AnnotationKey }
+	annotations, annotated := restored(converted.GetAnnotations(), before.GetAnnotations(), isCluster)
+	if annotated {
+		converted.SetAnnotations(annotations)
+	}
+	return relabelled || annotated
+}
+
+// restored returns after with the keys of the server that before has, and whether that is a change. It may change after.
+func restored(after, before map[string]string, isServers func(key string) bool) (map[string]string, bool) {
+	isOthers := func(key, _ string) bool { return !isServers(key) }
+	want, got := maps.Clone(before), maps.Clone(after)
+	maps.DeleteFunc(want, isOthers)
+	maps.DeleteFunc(got, isOthers)
+	if maps.Equal(want, got) {
+		return after, false
+	}
+	maps.DeleteFunc(after, func(key, _ string) bool { return isServers(key) })
+	if after == nil {
+		after = map[string]string{}
+	}
+	maps.Copy(after, want)
+	return after, true
+}
