@@ -3,6 +3,7 @@ package outbound
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,9 +26,15 @@ func Transport(config *tls.Config) *http.Transport {
 	}
 }
 
+// maxLocation is how many bytes a URL may have that others have written: the server keeps it, in every object that leads there.
+const maxLocation = 2048
+
 // Location reads a URL that others have written, and what is asked for goes below: it has no part that could make a request for
 // one object a request for another.
 func Location(text string) (*url.URL, error) {
+	if len(text) > maxLocation {
+		return nil, fmt.Errorf("it has %d bytes, the limit is %d", len(text), maxLocation)
+	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:

@@ -193,12 +193,22 @@ func (c *Controller) judge(ref tenancyv1alpha1.ObjectReference, obj *unstructure
 	case obj.GetDeletionTimestamp() != nil:
 		return notReady("%s is being deleted", of)
 	case phase != phaseReady:
-		return notReady("%s has the status.phase %q, and not %q", of, phase, phaseReady)
+		return notReady("%s has the status.phase %q, and not %q", of, shortened(phase), phaseReady)
 	case url == "":
 		return notReady("%s has no status.URL", of)
 	}
 	if _, _, err := c.Hosts.Check(url); err != nil {
-		return notReady("%s has the status.URL %q, which is not used: %v", of, url, err)
+		return notReady("%s has the status.URL %q, which is not used: %v", of, shortened(url), err)
 	}
 	return observation{url: url}
+}
+
+// maxQuoted is how many bytes of a value of an object a condition quotes: many workspaces may be mounted from one object.
+const maxQuoted = 256
+
+func shortened(value string) string {
+	if len(value) > maxQuoted {
+		return value[:maxQuoted] + "…"
+	}
+	return value
 }

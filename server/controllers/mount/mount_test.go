@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -73,6 +74,23 @@ func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
 		}
 		if ready := test.phase == "Ready"; (ws.Spec.URL != "") != ready || (condition.Status == metav1.ConditionTrue) != ready || (condition.Reason == "") != ready {
 			t.Errorf("%s: the URL is %q, the condition %+v", name, ws.Spec.URL, condition)
+		}
+	}
+}
+
+func TestAnObjectMakesItsWorkspacesNoLarger(t *testing.T) {
+	c := newController(t)
+	long := strings.Repeat("a", 1<<20)
+	for name, status := range map[string]map[string]any{
+		"phase": {"phase": long},
+		"host":  {"phase": "Ready", "URL": "https://" + long},
+		"path":  {"phase": "Ready", "URL": "https://prod.example.org/" + long},
+	} {
+		ws := mounted("ws", "prod")
+		c.judge(ws.Spec.Mount.Reference, kubeCluster("org", "prod", status)).show(ws)
+		content, err := json.Marshal(ws)
+		if err != nil || len(content) > 4<<10 || ws.Status.Phase != corev1alpha1.LogicalClusterPhaseUnavailable {
+			t.Errorf("%s: the workspace is %s and has %d bytes: %v", name, ws.Status.Phase, len(content), err)
 		}
 	}
 }
