@@ -192,7 +192,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		key, value := exports.BindingLabel(v.cluster, v.export)
 		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
 	case claim != nil:
-		v.serveClaimed(next, w, r.WithContext(ctx), claim)
+		v.serveClaimed(next, w, r.WithContext(ctx), claim, info.Verb)
 	default:
 		virtual.Fail(w, r, apierrors.NewNotFound(resource, info.Name))
 	}

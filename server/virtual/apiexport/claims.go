@@ -125,7 +125,7 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 }
 
 // serveClaimed serves those objects of a resource that are labelled with the claim.
-func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Request, claim *apisv1alpha2.PermissionClaim) {
+func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Request, claim *apisv1alpha2.PermissionClaim, verb string) {
 	ctx := r.Context()
 	if claim.IdentityHash != "" {
 		ctx = customresources.WithIdentity(ctx, claim.IdentityHash)
@@ -135,16 +135,16 @@ func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Re
 			ctx = admission.WithClaim(ctx, &acceptance.Selector)
 		}
 	}
-	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.reached(claim))))
+	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.reached(claim, verb))))
 }
 
-// reached selects the objects of a claim. In one cluster, verbs decide besides; in all of them at once only those are shown that
-// their cluster lets the export find.
-func (v *view) reached(claim *apisv1alpha2.PermissionClaim) labels.Selector {
+// reached selects the objects of a claim for requests of a verb. Lists and watches show those that their cluster lets the export find:
+// a watch of one cluster, whose verbs are checked when it begins, ends to show objects when the cluster takes that back.
+func (v *view) reached(claim *apisv1alpha2.PermissionClaim, verb string) labels.Selector {
 	export := claims.Export{Cluster: v.cluster, Name: v.export}
 	key, value := export.Label(claim)
 	listed := labels.SelectorFromSet(labels.Set{key: value})
-	if v.target.Wildcard {
+	if v.target.Wildcard || verb == "list" || verb == "watch" {
 		return listed
 	}
 	_, unlisted := export.UnlistedLabel(claim)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -251,4 +252,28 @@ func TestAllConsumersAtOnceShowWhatEachLetsBeListed(t *testing.T) {
 	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "made")
 	accept(t, closed, "Accepted", `"create"`, everyObject)
 	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret")
+}
+
+func TestAWatchShowsNothingOnceItIsTakenBack(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	claiming(t, p, `"get","list","watch"`)
+	bind(t, consumer, p)
+	accept(t, consumer, "Accepted", `"get","list","watch"`, everyObject)
+	sees(t, p, consumer.Name, "kube-root-ca.crt", "kube-root-ca.crt")
+	inside := view(t, kcptest.Masters, p, consumer.Name).Resource(configMaps).Namespace("default")
+	list, err := inside.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watching, err := inside.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watching.Stop()
+	accept(t, consumer, "Accepted", `"get"`, everyObject)
+	if event := <-watching.ResultChan(); event.Type != watch.Deleted {
+		t.Errorf("after the consumer took back all verbs but get, the watch shows %s %v", event.Type, event.Object)
+	}
 }
