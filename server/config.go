@@ -296,6 +296,7 @@ func (c *config) buildClients() error {
 		}
 	}
 	c.informers = informers.NewFactory(c.loopback, scheme)
+	c.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return c.backend.Acknowledged(resource) })
 	if err := c.buildWorkspaces(scheme); err != nil {
 		return err
 	}

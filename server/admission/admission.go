@@ -55,6 +55,7 @@ type Config struct {
 
 // New returns the chain of plugins, in the order in which they see a request.
 func New(config Config) (admission.Interface, error) {
+	config.Authorizer = currentAuthorizer{config.Authorizer, config}
 	certificates, err := certificatePlugins(config.Authorizer)
 	if err != nil {
 		return nil, err

@@ -32,6 +32,7 @@ func (c conversionRules) Validate(ctx context.Context, a admission.Attributes, _
 	if err != nil {
 		return err
 	}
+	c.config.Set.APIResourceSchemas.Current(ctx, cluster)
 	s, err := c.config.Exports.Schema(cluster, conversion.Name)
 	if apierrors.IsNotFound(err) {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), conversion.Name,

@@ -82,7 +82,7 @@ func (p bindPermission) Admit(ctx context.Context, a admission.Attributes, _ adm
 		labels = map[string]string{}
 	}
 	delete(labels, apisv1alpha2.ExportLabel)
-	if of, ok := p.config.Exports.Cluster(cluster, export.Path); ok {
+	if of, ok := p.config.cluster(ctx, cluster, export.Path); ok {
 		key, value := exports.BindingLabel(of, export.Name)
 		labels[key] = value
 	}
@@ -120,7 +120,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 		path = p.config.Tree.Path(from)
 	}
 	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
-	cluster, ok := p.config.Exports.Cluster(from, export.Path)
+	cluster, ok := p.config.cluster(ctx, from, export.Path)
 	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
 		return refused
 	}

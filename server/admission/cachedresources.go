@@ -54,7 +54,7 @@ func (r cachedResourceRules) validateResource(ctx context.Context, a admission.A
 	if err := r.mayRead(ctx, a, resource); err != nil {
 		return err
 	}
-	if mapper, err := r.config.RESTMapper(ctx); err == nil {
+	if mapper, err := r.config.currentMapper(ctx); err == nil {
 		if kind, err := mapper.KindFor(resource); err == nil {
 			mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 			if err == nil && mapping.Resource.GroupResource() == resource.GroupResource() && mapping.Scope.Name() == meta.RESTScopeNameNamespace {
@@ -84,6 +84,7 @@ func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes,
 	if err != nil {
 		return err
 	}
+	r.config.Set.ClusterCachedResources.Current(ctx, cluster)
 	all, err := r.config.Set.ClusterCachedResources.List(cluster)
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attr
 		path = r.config.Tree.Path(from)
 	}
 	refused := forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
-	cluster, ok := r.config.Exports.Cluster(from, reference.Path)
+	cluster, ok := r.config.cluster(ctx, from, reference.Path)
 	if !ok || !r.mayBind(ctx, a, cluster, cachedResource, reference.Name) {
 		return refused
 	}

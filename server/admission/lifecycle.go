@@ -86,6 +86,7 @@ func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes,
 
 // logicalCluster reads from memory, and from storage what is not there yet.
 func (l *lifecycle) logicalCluster(ctx context.Context, cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
+	l.config.Set.LogicalClusters.Current(ctx, cluster)
 	lc, err := l.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if !apierrors.IsNotFound(err) {
 		return lc, err
@@ -104,8 +105,9 @@ func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attribute
 	goes := func(n *corev1.Namespace) bool {
 		return n.DeletionTimestamp != nil || n.Status.Phase == corev1.NamespaceTerminating
 	}
+	l.config.Set.Namespaces.Current(ctx, cluster)
 	namespace, err := l.config.Set.Namespaces.Get(cluster, "", name)
-	if apierrors.IsNotFound(err) || (err == nil && goes(namespace)) { // it may have been made, or made again, a moment ago
+	if apierrors.IsNotFound(err) || (err == nil && goes(namespace)) { // another server may have made it, or made it again, a moment ago
 		namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	}
 	if err != nil || !goes(namespace) {

@@ -51,7 +51,7 @@ func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
 // checkMount refuses a mount from an object that the user may not get: the workspace shows its URL and its phase. Of a kind that is
 // not served yet, nobody can tell the resource, and the right to get all of its group is asked for.
 func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.ObjectReference) error {
-	mapper, err := w.config.RESTMapper(ctx)
+	mapper, err := w.config.currentMapper(ctx)
 	if err != nil {
 		return err
 	}

@@ -65,6 +65,7 @@ func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (m
 	if err != nil {
 		return nil, nil, err
 	}
+	p.config.Set.APIBindings.Current(ctx, cluster)
 	labels := m.GetLabels()
 	if selector, ok := ctx.Value(claimKey{}).(*apisv1alpha2.PermissionClaimSelector); ok {
 		if labels, err = claims.Complete(selector, labels); err != nil {

@@ -82,11 +82,11 @@ func (p *policies[P, B, E]) each(ctx context.Context, a admission.Attributes, as
 
 // of returns the policies of a source of rules, or nil if it has none that is bound.
 func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolicies[P, B, E], error) {
-	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(from.rules)
+	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(ctx, from.rules)
 	if err != nil || !anyPolicy {
 		return nil, err
 	}
-	bindingVersions, anyBinding, err := fingerprintOf(p.bindings)(from.rules)
+	bindingVersions, anyBinding, err := fingerprintOf(p.bindings)(ctx, from.rules)
 	if err != nil || !anyBinding {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (p *policies[P, B, E]) params(ctx context.Context, cluster logicalcluster.N
 	if err != nil {
 		return paramInformer{}, nil, err
 	}
-	mapper, err := p.config.RESTMapper(ctx)
+	mapper, err := p.config.currentMapper(ctx)
 	if err != nil {
 		return paramInformer{}, nil, err
 	}

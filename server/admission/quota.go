@@ -95,6 +95,7 @@ func (q *quota) quotasFor(ctx context.Context, a admission.Attributes) ([]corev1
 	if err != nil {
 		return nil, err
 	}
+	q.config.Set.ResourceQuotas.Current(ctx, cluster)
 	var quotas []corev1.ResourceQuota
 	add := func(namespace string, clusterScoped bool) error {
 		list, err := q.config.Set.ResourceQuotas.ListNamespace(cluster, namespace)

@@ -18,6 +18,10 @@ func sources(ctx context.Context, config Config, a admission.Attributes) ([]sour
 	if err != nil {
 		return nil, err
 	}
+	config.Set.APIBindings.Current(ctx, cluster)
+	if a.GetNamespace() != "" {
+		config.Set.Namespaces.Current(ctx, cluster) // rules select namespaces by their labels
+	}
 	from := []source{{cluster, cluster}}
 	if provider, ok := config.Exports.Source(cluster, a.GetResource().GroupResource()); ok && provider.Cluster != cluster {
 		from = append(from, source{provider.Cluster, cluster})

@@ -33,11 +33,12 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err != nil {
 		return err
 	}
+	s.config.Set.APIBindings.Current(ctx, cluster)
 	binding, err := s.config.Set.APIBindings.Get(cluster, "", a.GetName())
 	if err != nil || binding.Spec.Reference.Export == nil {
 		return nil // what is not here yet is not what the cluster began with
 	}
-	of, ok := s.config.Exports.Cluster(cluster, binding.Spec.Reference.Export.Path)
+	of, ok := s.config.cluster(ctx, cluster, binding.Spec.Reference.Export.Path)
 	if !ok || !exports.Everywhere(of, binding.Spec.Reference.Export.Name) {
 		return nil
 	}
@@ -47,6 +48,7 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	if another {
 		return nil
 	}
+	s.config.Set.LogicalClusters.Current(ctx, cluster)
 	lc, err := s.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.DeletionTimestamp != nil {
 		return nil

@@ -29,7 +29,7 @@ const maxWebhookClusters = 1024
 // upstream's plugin, made when they are used first and made again when they change. The others have nothing.
 type webhooks[P any] struct {
 	config       Config
-	fingerprints func(logicalcluster.Name) ([sha256.Size]byte, bool, error)
+	fingerprints func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error)
 	build        func() (P, *generic.Webhook, error)
 
 	mu        sync.Mutex // serialises the making of instances
@@ -42,8 +42,8 @@ type instance[P any] struct {
 }
 
 // plugin returns the plugin for a source of rules; ok is false if it has no webhooks.
-func (w *webhooks[P]) plugin(from source) (plugin P, ok bool, err error) {
-	fingerprint, any, err := w.fingerprints(from.rules)
+func (w *webhooks[P]) plugin(ctx context.Context, from source) (plugin P, ok bool, err error) {
+	fingerprint, any, err := w.fingerprints(ctx, from.rules)
 	if err != nil || !any {
 		return plugin, false, err
 	}
@@ -80,7 +80,7 @@ func (w *webhooks[P]) each(ctx context.Context, a admission.Attributes, ask func
 		return err
 	}
 	for _, f := range from {
-		plugin, ok, err := w.plugin(f)
+		plugin, ok, err := w.plugin(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,9 @@ func (w *webhooks[P]) each(ctx context.Context, a admission.Attributes, ask func
 }
 
 // fingerprintOf returns a function that tells which configurations a cluster has, in which version.
-func fingerprintOf[T object](lister informers.Lister[T]) func(logicalcluster.Name) ([sha256.Size]byte, bool, error) {
-	return func(cluster logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+func fingerprintOf[T object](lister informers.Lister[T]) func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+	return func(ctx context.Context, cluster logicalcluster.Name) ([sha256.Size]byte, bool, error) {
+		lister.Current(ctx, cluster)
 		list, err := lister.List(cluster)
 		if err != nil || len(list) == 0 {
 			return [sha256.Size]byte{}, false, err

@@ -82,11 +82,12 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if mount != nil && ws.Spec.Type == nil {
 		return nil
 	}
-	of, err := w.typeOf(parent, ws)
+	types := w.config.Types.Current(ctx)
+	of, err := typeOf(types, parent, ws)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
-	aliases, err := w.config.Types.Aliases(of)
+	aliases, err := types.Aliases(of)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
@@ -111,6 +112,7 @@ func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluste
 	if err != nil {
 		return nil, err
 	}
+	w.config.Set.LogicalClusters.Current(ctx, cluster)
 	return w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 }
 
@@ -179,16 +181,16 @@ func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alp
 }
 
 // typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
-func (w workspaceRules) typeOf(parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
+func typeOf(types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
 	cluster, ref := logicalcluster.Of(parent), tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
-	switch parentType, ok := w.config.Types.Of(parent); {
+	switch parentType, ok := types.Of(parent); {
 	case ws.Spec.Type != nil:
 		ref = *ws.Spec.Type
 	case ok && parentType.Spec.DefaultChildWorkspaceType != nil:
 		ref = *parentType.Spec.DefaultChildWorkspaceType
 		cluster = parentType.Cluster
 	}
-	return w.config.Types.Find(cluster, ref)
+	return types.Find(cluster, ref)
 }
 
 // Validate implements admission.ValidationInterface.
@@ -266,11 +268,12 @@ func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tena
 
 // checkType refuses a type that may not be here, or that the user may not use.
 func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster, ref tenancyv1alpha1.WorkspaceTypeReference) error {
-	of, err := w.config.Types.Find(logicalcluster.Of(parent), ref)
+	types := w.config.Types.Current(ctx)
+	of, err := types.Find(logicalcluster.Of(parent), ref)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
-	aliases, err := w.config.Types.Aliases(of)
+	aliases, err := types.Aliases(of)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
@@ -283,11 +286,11 @@ func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, p
 			return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", alias)
 		}
 	}
-	parentType, ok := w.config.Types.Of(parent)
+	parentType, ok := types.Of(parent)
 	if !ok {
 		return nil
 	}
-	parents, err := w.config.Types.Aliases(parentType)
+	parents, err := types.Aliases(parentType)
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}

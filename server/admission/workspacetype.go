@@ -94,7 +94,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	if isExempt(ctx, a) {
 		return nil
 	}
-	if _, err := w.config.Types.Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {
+	if _, err := w.config.Types.Current(ctx).Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {
 		return forbidden(a, "%w", err)
 	}
 	for _, binding := range wt.Spec.DefaultAPIBindings {
@@ -110,6 +110,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 // checkBind refuses a default binding to an export that the user may not bind. It says the same of one that is not there.
 func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
 	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
+	w.config.Tree.Current(ctx, binding.Path)
 	place, ok := w.config.Tree.Lookup(binding.Path)
 	if !ok || place.Cluster == "" || !w.mayBind(ctx, a, place.Cluster, apisv1alpha2.Resource("apiexports"), binding.Export) {
 		return refused

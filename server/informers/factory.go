@@ -28,6 +28,8 @@ type Factory struct {
 	informers map[schema.GroupVersionResource]*Informer
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
+
+	acknowledged func(schema.GroupResource) Acknowledged
 }
 
 // NewFactory returns a factory whose informers read from base, the bare server as a privileged user, and decode the
@@ -58,6 +60,11 @@ func (f *Factory) From(resource schema.GroupVersionResource, source Source) {
 	f.sources[resource] = source
 }
 
+// Acknowledge makes Informer.Current of all informers wait for what acknowledged returns for their resources. It must be called before For.
+func (f *Factory) Acknowledge(acknowledged func(schema.GroupResource) Acknowledged) {
+	f.acknowledged = acknowledged
+}
+
 // For returns the informer of a resource; example is an empty object of its type. It runs from the next Start on.
 func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Object) (*Informer, error) {
 	f.mu.Lock()
@@ -65,16 +72,23 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 	if i, ok := f.informers[resource]; ok {
 		return i, nil
 	}
+	i, err := f.make(resource, example)
+	if err != nil {
+		return nil, err
+	}
+	if f.acknowledged != nil {
+		i.Acknowledge(f.acknowledged(resource.GroupResource()))
+	}
+	f.informers[resource] = i
+	return i, nil
+}
+
+func (f *Factory) make(resource schema.GroupVersionResource, example runtime.Object) (*Informer, error) {
 	if source, ok := f.sources[resource]; ok {
-		i := New(resource, example, source.ListerWatcher, nil)
 		if source.Packed != nil {
-			var err error
-			if i, err = NewPacked(resource, example, source.ListerWatcher, source.Packed); err != nil {
-				return nil, err
-			}
+			return NewPacked(resource, example, source.ListerWatcher, source.Packed)
 		}
-		f.informers[resource] = i
-		return i, nil
+		return New(resource, example, source.ListerWatcher, nil), nil
 	}
 	cfg := rest.CopyConfig(f.config)
 	gv := resource.GroupVersion()
@@ -90,9 +104,7 @@ func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Obje
 		return nil, fmt.Errorf("client for %s: %w", resource, err)
 	}
 	lw := cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything())
-	i := New(resource, example, lw, nil)
-	f.informers[resource] = i
-	return i, nil
+	return New(resource, example, lw, nil), nil
 }
 
 // Existing returns the informer of a resource if anybody has asked for it.

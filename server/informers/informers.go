@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,6 +92,9 @@ type Informer struct {
 	root     *Informer // of a branch: the informer that it is of
 	synced   chan struct{}
 	once     sync.Once
+	version  atomic.Uint64 // everything up to it is in the store
+
+	acknowledged Acknowledged // nil if nothing is known of it
 }
 
 // New returns an informer that is filled once Run is called. lw must list and watch all clusters.
@@ -197,6 +202,16 @@ func (s *deliveringStore) Add(obj any) error    { return s.set(obj) }
 func (s *deliveringStore) Update(obj any) error { return s.set(obj) }
 func (s *deliveringStore) Resync() error        { return nil }
 
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (s *deliveringStore) UpdateResourceVersion(version string) {
+	if v, err := strconv.ParseUint(version, 10, 64); err == nil {
+		s.version.Store(v)
+	}
+}
+
+// Version returns the resource version up to which everything is in the store. It rises when the watch tells of a change or of progress.
+func (i *Informer) Version() uint64 { return i.version.Load() }
+
 func (s *deliveringStore) set(obj any) error {
 	key, object, err := s.take(obj)
 	if err != nil {
@@ -260,7 +275,8 @@ func (s *deliveringStore) drop(key string) error {
 }
 
 // Replace brings the store to a full list, object by object, and tells the handlers only what differs.
-func (s *deliveringStore) Replace(objs []any, _ string) error {
+func (s *deliveringStore) Replace(objs []any, version string) error {
+	defer s.UpdateResourceVersion(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	gone := map[string]bool{}

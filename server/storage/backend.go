@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -28,16 +29,18 @@ import (
 
 // Backend stores every resource of the server in one etcd, over one client.
 type Backend struct {
-	client    *etcdkubernetes.Client
-	root      string // of all keys
-	decoded   *decoded
-	streams   *streams
-	next      *nextPages
-	limit     Limit
-	identity  func(logicalcluster.Name, schema.GroupResource) string
-	reports   *reports
-	typed     *sync.Map // of *typedCodec, by schema.GroupResource
-	compactor interface {
+	client   *etcdkubernetes.Client
+	root     string // of all keys
+	decoded  *decoded
+	streams  *streams
+	next     *nextPages
+	limit    Limit
+	identity func(logicalcluster.Name, schema.GroupResource) string
+	reports  *reports
+	typed    *sync.Map // of *typedCodec, by schema.GroupResource
+	// acknowledged are *Acknowledged, by schema.GroupResource.
+	acknowledged *sync.Map
+	compactor    interface {
 		etcd3.Compactor
 		Stop()
 	}
@@ -51,7 +54,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(newBudget(watchUnread, accountUnread, allUnread)), next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
-		reports:  newReports(), typed: &sync.Map{},
+		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{},
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),
 	}
 }
@@ -168,7 +171,10 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	}
 	decoder := &cachingDecoder{etcd3.NewDefaultDecoder(config.Codec, versioner), b.decoded}
 	g.Transformer = transformer
-	plain, err := etcd3.New(b.client, b.compactor, config.Codec, g.newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
+	client := &etcdkubernetes.Client{
+		Client: b.client.Client, Kubernetes: acknowledging{b.client.Kubernetes, b, config.GroupResource, path.Join("/", config.Prefix, prefix) + "/"},
+	}
+	plain, err := etcd3.New(client, b.compactor, config.Codec, g.newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
 		g, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("storage of %s: %w", config.GroupResource, err)

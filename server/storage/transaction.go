@@ -24,6 +24,8 @@ type Transaction struct {
 	resources []schema.GroupResource
 	held      []put
 	settle    []func(stored bool) // what waits to learn whether the objects are stored
+	// acknowledge notes the revision of what is stored.
+	acknowledge []func(revision int64)
 }
 
 type put struct {

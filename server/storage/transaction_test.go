@@ -28,11 +28,16 @@ func kinds(t *testing.T) (maps, others storage.Interface, aMap *core.ConfigMap, 
 func TestATransactionCreatesAllOfItsObjectsAtOnce(t *testing.T) {
 	maps, others, first, second := kinds(t)
 	both, out := &Transaction{}, &core.ConfigMap{}
+	acknowledged := backend.Acknowledged(schema.GroupResource{Resource: "configmaps"})
+	before := acknowledged.Last("a")
 	if err := maps.Create(both.Hold(in("a")), prefix+"/n/first", first, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if found := list(t, maps, "a", ""); len(found) != 0 {
 		t.Errorf("before the transaction ends there is %v", found)
+	}
+	if got := acknowledged.Last("a"); got != before {
+		t.Errorf("before the transaction ends %d is acknowledged", got)
 	}
 	if err := others.Create(both.Commit(in("b")), prefix+"/n/second", second, out, 0); err != nil {
 		t.Fatal(err)
@@ -43,6 +48,9 @@ func TestATransactionCreatesAllOfItsObjectsAtOnce(t *testing.T) {
 	stored := &core.ConfigMap{}
 	if err := maps.Get(in("a"), prefix+"/n/first", storage.GetOptions{}, stored); err != nil || stored.ResourceVersion != out.ResourceVersion || out.ResourceVersion == "" {
 		t.Errorf("the versions are %q and %q, %v", stored.ResourceVersion, out.ResourceVersion, err)
+	}
+	if got := acknowledged.Last("a"); got != storedVersion(t, out) {
+		t.Errorf("%d is acknowledged, want %s", got, out.ResourceVersion)
 	}
 }
 

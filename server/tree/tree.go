@@ -3,6 +3,7 @@
 package tree
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"net/http"
@@ -55,16 +56,23 @@ func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
 	return place, place != Place{}
 }
 
+// canonical returns a path that begins with a logical cluster.
+func canonical(path string) string {
+	rest, home := strings.CutPrefix(path, "user:")
+	if !home {
+		return path
+	}
+	name, below, deeper := strings.Cut(rest, ":")
+	path = string(HomeCluster(name))
+	if deeper {
+		path += ":" + below
+	}
+	return path
+}
+
 // Lookup returns where a path leads. Its first part is the name of a logical cluster; user:<name> is the home of a user.
 func (t *Tree) Lookup(path string) (Place, bool) {
-	if rest, home := strings.CutPrefix(path, "user:"); home {
-		name, below, deeper := strings.Cut(rest, ":")
-		path = string(HomeCluster(name))
-		if deeper {
-			path += ":" + below
-		}
-	}
-	first, rest, more := strings.Cut(path, ":")
+	first, rest, more := strings.Cut(canonical(path), ":")
 	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
 		return Place{}, false
 	}
@@ -85,6 +93,24 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 		}
 	}
 	return place, true
+}
+
+// Current returns when Lookup of a path knows every workspace on it that this server has acknowledged.
+func (t *Tree) Current(ctx context.Context, path string) {
+	first, rest, more := strings.Cut(canonical(path), ":")
+	cluster := logicalcluster.Name(first)
+	t.clusters.Current(ctx, cluster)
+	for more {
+		var name string
+		name, rest, more = strings.Cut(rest, ":")
+		t.workspaces.Current(ctx, cluster)
+		next, ok := t.child(cluster, name)
+		if !ok || next.Cluster == "" {
+			return
+		}
+		cluster = next.Cluster
+		t.clusters.Current(ctx, cluster)
+	}
 }
 
 // Path returns the canonical path of a logical cluster, which is its name if it has none.

@@ -2,6 +2,7 @@
 package workspacetypes
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,15 +50,30 @@ func (t Type) String() string { return t.Reference().String() }
 type Types struct {
 	types informers.Lister[*tenancyv1alpha1.WorkspaceType]
 	tree  *tree.Tree
+	// awaitPath and awaitTypes return when what was acknowledged on a path, and the types in a cluster, are known; nil if nothing waits.
+	awaitPath  func(path string)
+	awaitTypes func(logicalcluster.Name)
 }
 
 // New returns the types of set.
 func New(set *informers.Set, t *tree.Tree) *Types { return &Types{types: set.WorkspaceTypes, tree: t} }
 
+// Current returns the same types, for a request of ctx: whatever this server has acknowledged before is found.
+func (t *Types) Current(ctx context.Context) *Types {
+	return &Types{
+		types: t.types, tree: t.tree,
+		awaitPath:  func(path string) { t.tree.Current(ctx, path) },
+		awaitTypes: func(cluster logicalcluster.Name) { t.types.Current(ctx, cluster) },
+	}
+}
+
 // Find returns the type that ref means in a logical cluster: the one at its path, or without a path the nearest from the
 // cluster up to root. The error is NotFound, and tells where was looked.
 func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference) (Type, error) {
 	if ref.Path != "" {
+		if t.awaitPath != nil {
+			t.awaitPath(ref.Path)
+		}
 		place, ok := t.tree.Lookup(ref.Path)
 		if !ok || place.Cluster == "" {
 			return Type{}, notFound(ref, "there is no workspace "+ref.Path)
@@ -108,6 +124,9 @@ func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
 }
 
 func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {
+	if t.awaitTypes != nil {
+		t.awaitTypes(cluster)
+	}
 	found, err := t.types.Get(cluster, "", name)
 	if err != nil {
 		return Type{}, false
