@@ -13,14 +13,15 @@
 // each processor, and whoever has used the least seat time comes next: start-time fair queueing at every level of the tree, first come
 // first served within a cluster. No member of a level gets more than half of the seats of that level while another one is active, so that
 // a request of a quiet tenant finds a free seat instead of waiting for a long request of a busy one. A request gives its seat back while
-// it waits: for etcd to store what it writes, for a tenant's host, for memory, and for a client that does not read or send.
+// it waits: for etcd to store what it writes (a bounded number of bytes for each account), for a tenant's host, for memory, and for a client that does not read or send.
 //
 // # Slots and memory
 //
 // The numbers of requests in flight and of bytes in use are bounded in all. A member of a level may have as much as is left free at that
 // level, so that k busy members have 1/(k+1) each, and there is always room for the next one: whoever is refused has more than those
 // who are not. The rule is the one of Choudhury and Hahne for shared buffers ("Dynamic Queue Length Thresholds for Shared-Memory Packet
-// Switches", 1998).
+// Switches", 1998). While others are active, a refusal takes a second: a client that sends again at once would cost as much as one whose
+// requests are let in.
 //
 // # Why not upstream's queues
 //
