@@ -103,7 +103,11 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if len(labels) > 0 {
 		u.SetLabels(labels)
 	}
-	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": of.Path}, "spec", "type")
+	path := of.Path
+	if ws.Spec.Type != nil && ws.Spec.Type.Path != "" {
+		path = ws.Spec.Type.Path // may be the name of a logical cluster, which clients expect to get back
+	}
+	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": path}, "spec", "type")
 }
 
 // parent is the logical cluster that a workspace is in.

@@ -216,3 +216,35 @@ func TestTheServersOwnPathsFollowThePolicyOfRoot(t *testing.T) {
 		}
 	}
 }
+
+func TestRolesOfSystemAdminCanBeBoundEverywhere(t *testing.T) {
+	role := func(cluster, name, resource string) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{ObjectMeta: at(cluster, name, nil), Rules: []rbacv1.PolicyRule{rule([]string{""}, []string{resource}, "get")}}
+	}
+	rules := NewRules(setOf(t,
+		role("system:admin", "shared", "configmaps"), role("system:admin", "own", "secrets"), role("a", "own", "configmaps"), role("b", "foreign", "secrets"),
+		binding("a", "shared", userSubject("alice")), binding("a", "own", userSubject("bob")), binding("a", "foreign", userSubject("carol")),
+	))
+	for _, c := range []struct {
+		cluster        logicalcluster.Name
+		user, resource string
+		want           bool
+	}{
+		{"a", "alice", "configmaps", true},
+		{"b", "alice", "configmaps", false}, // the role is bound in a
+		{"a", "bob", "configmaps", true},
+		{"a", "bob", "secrets", false}, // the role of the cluster comes first
+		{"a", "carol", "secrets", false},
+	} {
+		ctx, u := logicalcluster.WithName(t.Context(), c.cluster), &user.DefaultInfo{Name: c.user}
+		decision, _, err := rules.Authorize(ctx, authorizer.AttributesRecord{User: u, Verb: "get", Resource: c.resource, ResourceRequest: true})
+		if err != nil || (decision == allow) != c.want {
+			t.Errorf("%s gets %s in %s: allowed %t, want %t (%v)", c.user, c.resource, c.cluster, decision == allow, c.want, err)
+		}
+		shown, _, _, _ := Resolver{rules}.RulesFor(ctx, u, "")
+		got := slices.ContainsFunc(shown, func(r authorizer.ResourceRuleInfo) bool { return slices.Contains(r.GetResources(), c.resource) })
+		if got != c.want {
+			t.Errorf("the rules of %s in %s have %s: %t, want %t", c.user, c.cluster, c.resource, got, c.want)
+		}
+	}
+}

@@ -96,8 +96,8 @@ func (p *bootstrapPolicy) ListRoleBindings(context.Context, string) ([]*rbacv1.R
 	return nil, nil
 }
 
-// localPolicy is what the cluster of the context stores. Its bindings may refer to roles of the bootstrap policy, and
-// roles of the cluster are aggregated into those.
+// localPolicy is what the cluster of the context stores. Its bindings may refer to ClusterRoles of system:admin and to those
+// of the bootstrap policy, and roles of the cluster are aggregated into the latter.
 type localPolicy struct {
 	set       *informers.Set
 	bootstrap *bootstrapPolicy
@@ -114,7 +114,7 @@ func (p localPolicy) GetClusterRole(ctx context.Context, name string) (*rbacv1.C
 	}
 	role, ok := p.bootstrap.clusterRoles[name]
 	if !ok {
-		return nil, err
+		return p.set.ClusterRoles.Get(logicalcluster.SystemAdmin, "", name)
 	}
 	own, err := p.set.ClusterRoles.List(cluster)
 	if err != nil {

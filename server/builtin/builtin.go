@@ -57,7 +57,7 @@ func Providers(
 		authenticationProvider{authenticationrest.RESTStorageProvider{
 			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
 		}},
-		authorizationrest.RESTStorageProvider{Authorizer: az, RuleResolver: generic.RuleResolver},
+		authorizationrest.RESTStorageProvider{Authorizer: discreet(az), RuleResolver: generic.RuleResolver},
 		certificatesrest.RESTStorageProvider{Authorizer: az, Generic: true},
 		coordinationrest.RESTStorageProvider{},
 		rbacProvider{authorizer: az, rules: rules, registries: registries},

@@ -107,3 +107,26 @@ func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
 		}
 	}
 }
+
+func TestReviewsSayThatAccessIsDenied(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	cluster := server.Cluster(t)
+	cluster.Kubectl(t, "annotate", "logicalcluster", "cluster", "authorization.kcp.io/required-groups=secret-team")
+	kcptest.Eventually(t, "the review says no more than that access is denied", func(ctx context.Context) error {
+		review, err := cluster.Kube(t, kcptest.Masters).AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: kcptest.Stranger.Name, Groups: []string{"system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets"}},
+		}, metav1.CreateOptions{})
+		if err != nil || review.Status.Allowed || !review.Status.Denied || review.Status.Reason != "access denied" {
+			return fmt.Errorf("the review answers %+v, %w", review.Status, err)
+		}
+		return nil
+	})
+	allowed, err := cluster.Kube(t, kcptest.Masters).AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets"}},
+	}, metav1.CreateOptions{})
+	if err != nil || !allowed.Status.Allowed {
+		t.Errorf("masters: %+v, %v", allowed, err)
+	}
+}

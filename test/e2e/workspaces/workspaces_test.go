@@ -296,3 +296,32 @@ func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
 		t.Error(err)
 	}
 }
+func TestTheTypeOfAWorkspaceKeepsTheFormInWhichItsPathIsGiven(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	above := server.Organization(t, kcptest.Masters)
+	org := above.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("types", "", ""))
+	name := above.GetWorkspace(t, "types").Spec.Cluster
+	if _, err := org.Objects(t, kcptest.WorkspaceTypes).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "given"}, "spec": map[string]any{},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for workspace, c := range map[string]struct{ given, want string }{"by-name": {name, name}, "by-path": {org.Name, org.Name}, "by-search": {"", org.Name}} {
+		kcptest.Eventually(t, "the type is known", func(ctx context.Context) error {
+			_, err := org.Objects(t, kcptest.Workspaces).Create(ctx, kcptest.Workspace("try", c.given, "given"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		})
+		inside := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(workspace, c.given, "given"))
+		if got := org.GetWorkspace(t, workspace).Spec.Type; got == nil || got.Path != c.want {
+			t.Errorf("%s: the type is %v, want the path %s", workspace, got, c.want)
+		}
+		lc, err := inside.Objects(t, kcptest.LogicalClusters).Get(ctx, "cluster", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := lc.GetAnnotations()["internal.tenancy.kcp.io/type"]; got != org.Name+":given" {
+			t.Errorf("%s: the logical cluster is of type %s", workspace, got)
+		}
+	}
+}
