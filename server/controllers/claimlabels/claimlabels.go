@@ -17,6 +17,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/claims"
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -45,8 +46,8 @@ type Served func(ctx context.Context, resource schema.GroupVersionResource) (sch
 func New(all *exports.Exports, client metadata.Interface, served Served) *Controller {
 	return &Controller{
 		exports: all, metadata: client, served: served,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[object](),
-			workqueue.TypedRateLimitingQueueConfig[object]{Name: "claimlabels"}),
+		queue: controller.NewQueue("claimlabels", workqueue.DefaultTypedControllerRateLimiter[object](),
+			func(o object) logicalcluster.Name { return o.key.Cluster }),
 	}
 }
 

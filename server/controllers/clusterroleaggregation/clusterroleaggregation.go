@@ -4,6 +4,8 @@ package clusterroleaggregation
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/informers"
@@ -31,6 +34,10 @@ func New(set *informers.Set, kube kubernetes.Interface) *controller.Controller {
 			return err
 		}
 		rules, err := aggregate(role, all)
+		if errors.Is(err, errTooMany) {
+			klog.FromContext(ctx).Info("aggregated ClusterRole keeps its rules", "key", key.String(), "reason", err.Error())
+			return nil
+		}
 		if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
 			return err
 		}
@@ -59,26 +66,50 @@ func New(set *informers.Set, kube kubernetes.Interface) *controller.Controller {
 	return c
 }
 
+// maxRules is how many rules an aggregated role may have. One that is as large as storage takes has some thousands.
+const maxRules = 20_000
+
+var errTooMany = fmt.Errorf("the roles that it selects have more than %d distinct rules", maxRules)
+
 // aggregate returns the rules of the roles that role selects, each distinct rule once, in the order of names.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	all = slices.Clone(all)
-	slices.SortFunc(all, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	var rules []rbacv1.PolicyRule
+	known := map[string]bool{}
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
 			return nil, fmt.Errorf("aggregationRule of %s: %w", role.Name, err)
 		}
-		for _, selected := range all {
-			if selected.Name == role.Name || !selector.Matches(labels.Set(selected.Labels)) {
-				continue
+		var selected []*rbacv1.ClusterRole
+		for _, other := range all {
+			if other.Name != role.Name && selector.Matches(labels.Set(other.Labels)) {
+				selected = append(selected, other)
 			}
-			for _, rule := range selected.Rules {
-				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+		}
+		slices.SortFunc(selected, func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+		for _, other := range selected {
+			for _, rule := range other.Rules {
+				if key := keyOf(rule); !known[key] {
+					known[key] = true
 					rules = append(rules, rule)
 				}
+			}
+			if len(rules) > maxRules {
+				return nil, errTooMany
 			}
 		}
 	}
 	return rules, nil
+}
+
+// keyOf returns a text that two rules share if and only if they are equal, no list and an empty one being the same.
+func keyOf(rule rbacv1.PolicyRule) string {
+	var key []byte
+	for _, list := range [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs} {
+		key = binary.AppendUvarint(key, uint64(len(list)))
+		for _, text := range list {
+			key = append(binary.AppendUvarint(key, uint64(len(text))), text...)
+		}
+	}
+	return string(key)
 }

@@ -1,5 +1,5 @@
 // Package controller is the one loop that every controller of the server runs: keys of all logical clusters in one
-// queue, a fixed number of workers, and exponential retry. A controller adds its inputs and a reconcile function.
+// queue, in which the clusters take turns, a fixed number of workers, and exponential retry. A controller adds its inputs and a reconcile function.
 package controller
 
 import (
@@ -32,9 +32,8 @@ type Controller struct {
 func New(name string, workers int, reconcile Reconcile) *Controller {
 	return &Controller{
 		name: name, workers: workers, reconcile: reconcile,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[informers.Key](5*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[informers.Key]{Name: name}),
+		queue: NewQueue(name, workqueue.NewTypedItemExponentialFailureRateLimiter[informers.Key](5*time.Millisecond, time.Minute),
+			func(key informers.Key) logicalcluster.Name { return key.Cluster }),
 	}
 }
 

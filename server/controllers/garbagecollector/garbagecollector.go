@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -65,9 +66,8 @@ type Observer interface {
 func New(client metadata.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
 	return &Collector{
 		metadata: client, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[object]{Name: "garbagecollector"}),
+		queue: controller.NewQueue("garbagecollector", workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
+			func(o object) logicalcluster.Name { return o.cluster }),
 		changed:  make(chan struct{}, 1),
 		monitors: map[schema.GroupVersionResource]context.CancelFunc{},
 	}
