@@ -86,6 +86,7 @@ func New(config Config) (admission.Interface, error) {
 		{"CertificateSubjectRestriction", certificates[2]},
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
+		{"kcp.io/RoleCombinations", roleCombinations{r}},
 		{"apis.kcp.io/PermissionClaims", permissionClaims{r}},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},

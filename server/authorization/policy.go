@@ -2,6 +2,7 @@ package authorization
 
 import (
 	"context"
+	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,8 +50,8 @@ func newBootstrapPolicy() *bootstrapPolicy {
 }
 
 // aggregate returns role with the rules of every role that its aggregation rule selects, out of own roles of a cluster
-// and those of the bootstrap policy, whose selections count as well.
-func (p *bootstrapPolicy) aggregate(role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
+// and those of the bootstrap policy, whose selections count as well. It leaves out what is too much for an evaluation.
+func (p *bootstrapPolicy) aggregate(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	if role.AggregationRule == nil {
 		return role
 	}
@@ -61,14 +62,17 @@ func (p *bootstrapPolicy) aggregate(role *rbacv1.ClusterRole, own []*rbacv1.Clus
 		if err != nil {
 			continue // upstream's policy has no such selector
 		}
+		if !e.spend(len(own) / namesPerWeight) {
+			break
+		}
 		for _, selected := range own {
-			if selector.Matches(labels.Set(selected.Labels)) {
+			if selector.Matches(labels.Set(selected.Labels)) && e.spend(len(selected.Rules)) {
 				aggregated.Rules = append(aggregated.Rules, selected.Rules...)
 			}
 		}
 		for _, selected := range p.clusterRoles {
 			if selected.Name != role.Name && selector.Matches(labels.Set(selected.Labels)) {
-				aggregated.Rules = append(aggregated.Rules, p.aggregate(selected, own).Rules...)
+				aggregated.Rules = append(aggregated.Rules, p.aggregate(e, selected, own).Rules...)
 			}
 		}
 	}
@@ -79,7 +83,7 @@ func (p *bootstrapPolicy) aggregate(role *rbacv1.ClusterRole, own []*rbacv1.Clus
 
 func (p *bootstrapPolicy) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
 	if role, ok := p.clusterRoles[name]; ok {
-		return p.aggregate(role, nil), nil
+		return p.aggregate(nil, role, nil), nil
 	}
 	return nil, apierrors.NewNotFound(rbacv1.Resource("clusterroles"), name)
 }
@@ -108,6 +112,10 @@ func (p localPolicy) GetClusterRole(ctx context.Context, name string) (*rbacv1.C
 	if err != nil {
 		return nil, err
 	}
+	e := evaluationOf(ctx)
+	if !e.first(roleKey{name: name}) {
+		return visited, nil
+	}
 	role, err := p.set.ClusterRoles.Get(cluster, "", name)
 	if !apierrors.IsNotFound(err) {
 		return role, err
@@ -120,8 +128,11 @@ func (p localPolicy) GetClusterRole(ctx context.Context, name string) (*rbacv1.C
 	if err != nil {
 		return nil, err
 	}
-	return p.bootstrap.aggregate(role, own), nil
+	return p.bootstrap.aggregate(e, role, own), nil
 }
+
+// visited is what stands for a role whose rules an evaluation knows.
+var visited = &rbacv1.ClusterRole{}
 
 func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
@@ -134,8 +145,24 @@ func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.Clu
 	}
 	if owners, ok := p.ownersBinding(cluster); ok {
 		bindings = append(bindings, owners)
+	} else if i := slices.IndexFunc(bindings, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == OwnersBindingName }); i > 0 {
+		bindings[0], bindings[i] = bindings[i], bindings[0] // whatever the others weigh
 	}
-	return bindings, nil
+	return evaluated(evaluationOf(ctx), bindings, func(b *rbacv1.ClusterRoleBinding) []rbacv1.Subject { return b.Subjects }), nil
+}
+
+// evaluated returns the first bindings, as many as an evaluation may look at.
+func evaluated[B any](e *evaluation, bindings []B, subjects func(B) []rbacv1.Subject) []B {
+	weight := 0
+	for i, binding := range bindings {
+		if weight += 1 + len(subjects(binding))/namesPerWeight; weight > maxBindings && e != nil {
+			e.cut = true
+			bindings = bindings[:i]
+			break
+		}
+	}
+	e.spend(min(weight, maxBindings))
+	return bindings
 }
 
 // ownersBinding returns what makes the owner of a cluster its administrator until that is stored: with the first request
@@ -174,6 +201,9 @@ func (p localPolicy) GetRole(ctx context.Context, namespace, name string) (*rbac
 	if err != nil {
 		return nil, err
 	}
+	if !evaluationOf(ctx).first(roleKey{namespace, name}) {
+		return &rbacv1.Role{}, nil
+	}
 	return p.set.Roles.Get(cluster, namespace, name)
 }
 
@@ -182,7 +212,8 @@ func (p localPolicy) ListRoleBindings(ctx context.Context, namespace string) ([]
 	if err != nil {
 		return nil, err
 	}
-	return p.set.RoleBindings.ListNamespace(cluster, namespace)
+	bindings, err := p.set.RoleBindings.ListNamespace(cluster, namespace)
+	return evaluated(evaluationOf(ctx), bindings, func(b *rbacv1.RoleBinding) []rbacv1.Subject { return b.Subjects }), err
 }
 
 func rule(groups, resources []string, verbs ...string) rbacv1.PolicyRule {

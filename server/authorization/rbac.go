@@ -19,6 +19,7 @@ import (
 // cluster's own, for every effective identity. It serves authorization, reviews and the checks against escalation.
 type Rules struct {
 	bootstrap, local rbacvalidation.AuthorizationRuleResolver
+	lanes            *lanes
 }
 
 var (
@@ -33,23 +34,35 @@ func NewRules(set *informers.Set) *Rules {
 	return &Rules{
 		bootstrap: rbacvalidation.NewDefaultRuleResolver(bootstrap, bootstrap, bootstrap, bootstrap),
 		local:     rbacvalidation.NewDefaultRuleResolver(local, local, local, local),
+		lanes:     newLanes(),
 	}
 }
 
-// GetRoleReferenceRules returns the rules of a role that a binding in the context's cluster refers to.
+// GetRoleReferenceRules returns the rules of a role that a binding in the context's cluster refers to, for the check against escalation.
 func (r *Rules) GetRoleReferenceRules(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
-	return r.local.GetRoleReferenceRules(ctx, ref, namespace)
+	rules, err := r.local.GetRoleReferenceRules(ctx, ref, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if err := CheckCombinations(rules); err != nil {
+		return nil, fmt.Errorf("%s %q cannot be granted: %w", ref.Kind, ref.Name, err)
+	}
+	return rules, nil
 }
 
-// RulesFor returns every rule that applies to u in a namespace of the context's cluster.
+// RulesFor returns the rules that apply to u in a namespace of the context's cluster, and an error if these are not all.
 func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	var errs []error
 	r.VisitRulesFor(ctx, u, namespace, func(_ fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+		if rule != nil && len(rules) == maxRulesOfUser {
+			errs = append(errs, fmt.Errorf("more than %d rules apply to the user", maxRulesOfUser))
+			return false
+		}
 		if rule != nil {
 			rules = append(rules, *rule)
 		}
-		if err != nil {
+		if err != nil && len(errs) < maxErrors {
 			errs = append(errs, err)
 		}
 		return true
@@ -59,29 +72,42 @@ func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 
 // VisitRulesFor calls visit for every rule that applies to u, and every error, until it returns false.
 func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
-	visitRules(ctx, u, namespace, visit, r.bootstrap, r.local)
+	r.visitRules(ctx, u, namespace, visit, r.bootstrap, r.local)
 }
 
-func visitRules(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool,
+func (r *Rules) visitRules(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool,
 	policies ...rbacvalidation.AuthorizationRuleResolver) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
 		visit(nil, nil, err)
 		return
 	}
+	e := &evaluation{Context: ctx, cluster: cluster, lanes: r.lanes}
+	defer e.end()
 	more := true
 	once := func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
-		more = visit(source, rule, err)
+		more = (rule == nil || e.spend(weightOf(rule))) && visit(source, rule, err)
 		return more
 	}
 	for _, identity := range EffectiveIdentities(u, cluster) {
 		for _, policy := range policies {
-			if policy.VisitRulesFor(ctx, identity, namespace, once); !more {
+			policy.VisitRulesFor(e, identity, namespace, once)
+			if e.err != nil {
+				visit(nil, nil, e.err)
+				return
+			}
+			if !more {
 				return
 			}
 		}
 	}
+	if e.cut {
+		visit(nil, nil, errTooMuchRBAC)
+	}
 }
+
+// maxErrors is how many errors a decision names, such as roles that do not exist.
+const maxErrors = 10
 
 // Authorize allows what a rule allows, and has no opinion on anything else.
 func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -91,8 +117,8 @@ func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 func (r *Rules) authorize(ctx context.Context, a authorizer.Attributes, policies ...rbacvalidation.AuthorizationRuleResolver) (authorizer.Decision, string, error) {
 	var reason string
 	var errs []error
-	visitRules(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
-		if err != nil {
+	r.visitRules(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
+		if err != nil && len(errs) < maxErrors {
 			errs = append(errs, err)
 		}
 		if rule == nil || !rbac.RuleAllows(a, rule) {
