@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server"
+	"github.com/kcplane/kcp/server/boundedlog"
 	"github.com/kcplane/kcp/server/heap"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -66,7 +68,7 @@ The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
 func start(command *cobra.Command, opts *options.Options) error {
 	heap.Tune()
 	began := time.Now()
-	if err := logsapi.ValidateAndApply(opts.Generic.Logs, utilfeature.DefaultFeatureGate); err != nil {
+	if err := applyLogs(opts.Generic.Logs); err != nil {
 		return err
 	}
 	ctx := genericapiserver.SetupSignalContext()
@@ -85,6 +87,18 @@ func start(command *cobra.Command, opts *options.Options) error {
 		go serveProfiles(listener)
 	}
 	return server.Run(ctx, completed, func() { greet(command.ErrOrStderr(), completed, time.Since(began)) })
+}
+
+// verbose is the verbosity from which on somebody looks for something, and wants all of the log.
+const verbose = 4
+
+// applyLogs makes the process log as configured, in bounds.
+func applyLogs(config *logsapi.LoggingConfiguration) error {
+	var streams *logsapi.LoggingOptions
+	if config.Verbosity < verbose {
+		streams = &logsapi.LoggingOptions{ErrorStream: boundedlog.New(os.Stderr), InfoStream: boundedlog.New(os.Stdout)}
+	}
+	return logsapi.ValidateAndApplyWithOptions(config, streams, utilfeature.DefaultFeatureGate)
 }
 
 func serveProfiles(listener net.Listener) {
