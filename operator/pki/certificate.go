@@ -69,6 +69,10 @@ func Certificate(r Request) *certmanager.Certificate {
 			PrivateKey: &certmanager.PrivateKey{Algorithm: "RSA", Size: 4096, Encoding: "PKCS1", RotationPolicy: "Always"},
 		},
 	}
+	if slices.Contains(r.Usages, "server auth") && !r.Authority && !r.KeepKey {
+		// A server signs every handshake, before it knows anything of the client: 5 ms with an RSA key of that size, 0.03 with this one.
+		c.Spec.PrivateKey.Algorithm, c.Spec.PrivateKey.Size = "ECDSA", 256
+	}
 	if renewBefore != 0 {
 		c.Spec.RenewBefore = &metav1.Duration{Duration: renewBefore}
 	}
@@ -147,12 +151,19 @@ func changeSubject(c *certmanager.Certificate, t *v1alpha1.X509Subject) {
 	s.SerialNumber = cmp.Or(t.SerialNumber, s.SerialNumber)
 }
 
+// maxCurve is the size of the largest key of an elliptic curve, in bits.
+const maxCurve = 521
+
 func changeKey(key *certmanager.PrivateKey, t *v1alpha1.PrivateKeyTemplate) {
 	if t == nil {
 		return
 	}
-	if t.Algorithm != "" && t.Algorithm != key.Algorithm {
-		key.Algorithm, key.Size = t.Algorithm, 0 // cert-manager's own size for it
+	algorithm := t.Algorithm
+	if algorithm == "" && t.Size > maxCurve {
+		algorithm = "RSA" // only these keys are that long
+	}
+	if algorithm != "" && algorithm != key.Algorithm {
+		key.Algorithm, key.Size = algorithm, 0 // cert-manager's own size for it
 	}
 	key.Size, key.Encoding = cmp.Or(t.Size, key.Size), cmp.Or(t.Encoding, key.Encoding)
 	key.RotationPolicy = cmp.Or(t.RotationPolicy, key.RotationPolicy)

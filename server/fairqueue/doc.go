@@ -9,11 +9,12 @@
 //
 // # Seats
 //
-// A seat is the right to use a processor. While only one cluster is active there is no limit. With two or more there are few seats for
-// each processor, and whoever has used the least seat time comes next: start-time fair queueing at every level of the tree, first come
-// first served within a cluster. No member of a level gets more than half of the seats of that level while another one is active, so that
-// a request of a quiet tenant finds a free seat instead of waiting for a long request of a busy one. A request gives its seat back while
-// it waits: for etcd to store what it writes (a bounded number of bytes for each account), for a tenant's host, for memory, and for a client that does not read or send.
+// A seat is the right to use a processor. While only one cluster is active there is no limit. With two or more there is a seat for each
+// processor, and whoever has used the least seat time comes next: start-time fair queueing at every level of the tree, first come first
+// served within a cluster. No member of a level gets more than half of the seats of that level while another one is active, so that a
+// request of a quiet tenant finds a free seat instead of waiting for a long request of a busy one. A request gives its seat back while it
+// waits: for etcd to store what it writes (a bounded number of bytes for each account), for a tenant's host, for memory, and for a client
+// that does not read or send.
 //
 // # Slots and memory
 //

@@ -130,12 +130,12 @@ type PrivateKeyTemplate struct {
 	// +optional
 	// +kubebuilder:validation:Enum=PKCS1;PKCS8
 	Encoding string `json:"encoding,omitempty"`
-	// Algorithm of the key. Unset: RSA.
+	// Algorithm of the key. Unset: ECDSA for servers unless the size is one of RSA keys, RSA for all others.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519
 	Algorithm string `json:"algorithm,omitempty"`
-	// Size of the key in bits. Unset: 4096 for RSA.
+	// Size of the key in bits. Unset: 256 for servers, 4096 for all others.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
