@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -123,6 +124,12 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	cluster, ok := p.config.cluster(ctx, from, export.Path)
 	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
 		return refused
+	}
+	if isEndpointSlice(a) { // a binding may come before its export
+		p.config.Set.APIExports.Current(ctx, cluster)
+		if _, err := p.config.Exports.Get(cluster, export.Name); apierrors.IsNotFound(err) {
+			return refused
+		}
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -115,6 +116,10 @@ func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attr
 	refused := forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
 	cluster, ok := r.config.cluster(ctx, from, reference.Path)
 	if !ok || !r.mayBind(ctx, a, cluster, cachedResource, reference.Name) {
+		return refused
+	}
+	r.config.Set.ClusterCachedResources.Current(ctx, cluster)
+	if _, err := r.config.Set.ClusterCachedResources.Get(cluster, "", reference.Name); apierrors.IsNotFound(err) {
 		return refused
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	authorizationpath "k8s.io/apiserver/pkg/authorization/path"
+	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/exports"
@@ -66,9 +67,10 @@ func New(config Config) (authorizer.Authorizer, error) {
 			steps = append(steps, step{"rbac", c.rbac([]step{
 				{"01-requiredgroups", c.requiredGroups},
 				{"02-content", c.content},
-				{"03-systemcrds", c.systemCRDs},
+				{"03-systemcrd", c.systemCRDs},
 				{"04-maxpermissionpolicy", c.maximalPermission},
-				{"05-rbac", c.union},
+				{"05-bootstrap", c.policy(config.Rules.bootstrap, false)},
+				{"05-local", c.policy(config.Rules.local, true)},
 			})})
 		case Webhook:
 			if config.Webhook != nil {
@@ -278,7 +280,10 @@ func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorize
 	return noOpinion, "", true, nil
 }
 
-func (c chain) union(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
-	decision, reason, err := c.rules.Authorize(ctx, a)
-	return decision, reason, false, err
+// policy allows what the rules of a policy allow. Unless it is the last one, the next one is asked about the rest.
+func (c chain) policy(p rbacvalidation.AuthorizationRuleResolver, last bool) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+		decision, reason, err := c.rules.authorize(ctx, a, p)
+		return decision, reason, !last && decision == noOpinion, err
+	}
 }

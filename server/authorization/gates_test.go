@@ -135,13 +135,40 @@ func TestTheFirstDecisionOfARequestIsInTheAuditLog(t *testing.T) {
 	ask("impersonate", user.SystemPrivilegedGroup)
 	ask("get", "devs")
 	ask("get", user.SystemPrivilegedGroup)
-	for key, want := range map[string]string{
+	annotated(t, ctx, map[string]string{
 		"alwaysallowgroups-decision": "Delegated", "rbac-decision": "Denied", "01-requiredgroups-decision": "Denied",
 		"01-requiredgroups-reason": "user is not a member of required groups: staff",
-	} {
-		if got, _ := audit.AuditContextFrom(ctx).GetEventAnnotation("request.auth.kcp.io/" + key); got != want {
-			t.Errorf("%s: got %q, want %q", key, got, want)
+	})
+}
+
+// annotated fails the test unless the audit event of ctx has these annotations. Who reads audit logs knows their names.
+func annotated(t *testing.T, ctx context.Context, want map[string]string) {
+	t.Helper()
+	for key, value := range want {
+		if got, _ := audit.AuditContextFrom(ctx).GetEventAnnotation("request.auth.kcp.io/" + key); got != value {
+			t.Errorf("%s: got %q, want %q", key, got, value)
 		}
+	}
+}
+
+func TestEachStepOfAuthorizationIsInTheAuditLog(t *testing.T) {
+	chain := world(t, logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""), binding("a", "cluster-admin", userSubject("alice")))
+	for name, want := range map[string]struct {
+		user      user.Info
+		bootstrap string
+		local     string
+	}{
+		"by the bootstrap policy": {&user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}}, "Allowed", ""},
+		"by the workspace":        {&user.DefaultInfo{Name: "alice"}, "Delegated", "Allowed"},
+	} {
+		ctx := audit.WithAuditContext(logicalcluster.WithName(t.Context(), "a"))
+		if decision, _, err := chain.Authorize(ctx, authorizer.AttributesRecord{User: want.user, Verb: "get", Resource: "secrets", ResourceRequest: true}); decision != allow || err != nil {
+			t.Errorf("%s: %v, %v", name, decision, err)
+		}
+		annotated(t, ctx, map[string]string{
+			"01-requiredgroups-decision": "Delegated", "02-content-decision": "Delegated", "03-systemcrd-decision": "Delegated",
+			"04-maxpermissionpolicy-decision": "Delegated", "05-bootstrap-decision": want.bootstrap, "05-local-decision": want.local,
+		})
 	}
 }
 

@@ -141,7 +141,7 @@ func (l *Limits) add(ctx context.Context, resource schema.GroupResource, name st
 			// A limit that stopped all work while etcd is slow would do more harm than some objects too many.
 			klog.FromContext(ctx).Error(err, "counting the objects of a logical cluster failed", "cluster", cluster)
 		} else if held := t.held.Load(); held >= limit {
-			return nil, apierrors.NewForbidden(resource, name, fmt.Errorf("the logical cluster holds %d objects, and may hold %d at most: "+
+			return nil, apierrors.NewForbidden(resource, name, fmt.Errorf("the logical cluster holds %d objects, and its total object count limit is %d: "+
 				"delete what is not needed, or ask an administrator of the installation for a higher %s", held, limit, corev1alpha1.MaxTotalObjectsAnnotation))
 		}
 	}

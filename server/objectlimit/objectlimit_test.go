@@ -135,7 +135,7 @@ func TestAFullClusterTakesNothing(t *testing.T) {
 		}
 	}
 	for _, err := range []error{s.store(alice, configMaps, "x"), s.Check(alice, configMaps, "x")} {
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "holds 3 objects, and may hold 3 at most") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "holds 3 objects, and its total object count limit is 3") {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -91,7 +91,7 @@ type APIBindingSpec struct {
 	// Reference to what is bound.
 	//
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the reference is immutable: delete the binding and create another"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="APIExport reference must not be changed: delete the binding and create another"
 	Reference BindingReference `json:"reference"`
 	// PermissionClaims of the export that are accepted or rejected.
 	//

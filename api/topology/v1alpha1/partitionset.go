@@ -51,7 +51,7 @@ type ShardSelector struct {
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties:=10
-	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && key.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="the keys must be those of labels: an optional prefix of up to 253 characters and a slash, then 1 to 63 letters, digits, dashes, underscores and dots"
+	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="the keys must be those of labels: an optional prefix of up to 253 characters and a slash, then 1 to 63 letters, digits, dashes, underscores and dots"
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
 	// MatchExpressions are requirements that the shards meet.
 	//
@@ -64,7 +64,7 @@ type ShardSelector struct {
 // LabelValue is the value of a label.
 //
 // +kubebuilder:validation:MaxLength:=63
-// +kubebuilder:validation:Pattern:=`^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+// +kubebuilder:validation:Pattern:=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 type LabelValue string
 
 // ShardSelectorRequirement is what a label of a shard must be.
@@ -75,7 +75,7 @@ type ShardSelectorRequirement struct {
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength:=317
-	// +kubebuilder:validation:Pattern:=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
+	// +kubebuilder:validation:Pattern:=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	Key string `json:"key"`
 	// Operator between the label and the values.
 	//
