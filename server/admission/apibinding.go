@@ -118,7 +118,7 @@ func validateHiddenClaims(claims, before []apisv1alpha2.AcceptablePermissionClai
 		seen[keyOf(claim)] = true
 		if selector, ok := selectors[keyOf(claim)]; ok && !reflect.DeepEqual(selector, claim.Selector) {
 			errs = append(errs, field.Forbidden(claimsPath.Index(i), fmt.Sprintf(
-				"the selector is immutable, and the annotation %s would change it: remove the claim and add it again, or use v1alpha2",
+				"v1alpha1 cannot change the selector, which the annotation %s keeps: leave the annotation as it is, or use v1alpha2",
 				apisv1alpha2.AcceptablePermissionClaimsAnnotation)))
 		}
 	}

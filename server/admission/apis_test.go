@@ -179,7 +179,7 @@ metadata: {annotations: {apis.v1alpha2.kcp.io/acceptable-permission-claims: '[{"
 		"names, in v1alpha1":        {write{version: "v1alpha1", object: bindingWith("{resource: secrets, resourceSelector: [{name: a}], state: Accepted}")}, ""},
 		"twice the same":            {write{version: "v1alpha1", object: bindingWith("{resource: secrets, all: true, state: Accepted}, {resource: secrets, all: true, state: Rejected}")}, "spec.permissionClaims[1]: Duplicate value"},
 		"labels, in v1alpha1":       {write{version: "v1alpha1", object: labelled, before: labelled}, ""},
-		"labels that were lost":     {write{version: "v1alpha1", object: bindingWith("{resource: secrets, all: true, state: Accepted}"), before: labelled}, "the selector is immutable"},
+		"labels that were lost":     {write{version: "v1alpha1", object: bindingWith("{resource: secrets, all: true, state: Accepted}"), before: labelled}, "v1alpha1 cannot change the selector"},
 		"labels of another claim":   {write{version: "v1alpha1", object: strings.Replace(labelled, "{resource: secrets, state", "{resource: configmaps, all: true, state", 1)}, "has no claim"},
 		"becomes bound":             {write{subresource: "status", object: "{status: {phase: Bound}}", before: "{status: {phase: Binding}}"}, ""},
 		"is nothing any more":       {write{subresource: "status", object: "{status: {}}", before: "{status: {phase: Bound}}"}, "the binding is Bound already"},

@@ -54,12 +54,12 @@ func (p permissionClaims) Validate(ctx context.Context, a admission.Attributes, 
 
 // wanted returns the metadata of what is written and the labels that it must have; nil where there is nothing to say.
 func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (metav1.Object, map[string]string, error) {
-	if !whole[a.GetSubresource()] || a.GetObject() == nil {
+	if !whole[a.GetSubresource()] || a.GetObject() == nil || isReview(a) {
 		return nil, nil, nil
 	}
 	m, err := meta.Accessor(a.GetObject())
 	if err != nil {
-		return nil, nil, nil // a review, or something like it
+		return nil, nil, nil // an object without metadata
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

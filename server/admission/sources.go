@@ -12,7 +12,7 @@ import (
 type source struct{ rules, object logicalcluster.Name }
 
 // sources returns where the rules about a request come from: its own cluster, and for an API that this has bound that of the
-// provider.
+// provider, which is last.
 func sources(ctx context.Context, config Config, a admission.Attributes) ([]source, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

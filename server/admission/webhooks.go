@@ -25,7 +25,7 @@ import (
 // maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
 const maxWebhookClusters = 1024
 
-// webhooks calls the webhooks of the cluster of each request. A cluster that has configurations has an instance of
+// webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations has an instance of
 // upstream's plugin, made when they are used first and made again when they change. The others have nothing.
 type webhooks[P any] struct {
 	config       Config
@@ -73,25 +73,17 @@ func (w *webhooks[P]) plugin(ctx context.Context, from source) (plugin P, ok boo
 	return plugin, true, nil
 }
 
-// each asks the webhooks of every source of rules about a request.
-func (w *webhooks[P]) each(ctx context.Context, a admission.Attributes, ask func(P) error) error {
+// call asks the webhooks about a request: those of the provider for what is bound, and those of the cluster itself for everything else.
+func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func(P) error) error {
 	from, err := sources(ctx, w.config, a)
 	if err != nil {
 		return err
 	}
-	for _, f := range from {
-		plugin, ok, err := w.plugin(ctx, f)
-		if err != nil {
-			return err
-		}
-		if !ok {
-			continue
-		}
-		if err := ask(plugin); err != nil {
-			return err
-		}
+	plugin, ok, err := w.plugin(ctx, from[len(from)-1])
+	if err != nil || !ok {
+		return err
 	}
-	return nil
+	return ask(plugin)
 }
 
 // fingerprintOf returns a function that tells which configurations a cluster has, in which version.
@@ -139,7 +131,7 @@ func (w *mutatingWebhooks) Admit(ctx context.Context, a admission.Attributes, o 
 	if isReview(a) {
 		return nil
 	}
-	return w.webhooks.each(ctx, a, func(plugin *mutating.Plugin) error {
+	return w.webhooks.call(ctx, a, func(plugin *mutating.Plugin) error {
 		return untampered(a, func() error { return plugin.Admit(ctx, a, o) })
 	})
 }
@@ -172,5 +164,5 @@ func (w *validatingWebhooks) Validate(ctx context.Context, a admission.Attribute
 	if isReview(a) {
 		return nil
 	}
-	return w.webhooks.each(ctx, a, func(plugin *validating.Plugin) error { return plugin.Validate(ctx, a, o) })
+	return w.webhooks.call(ctx, a, func(plugin *validating.Plugin) error { return plugin.Validate(ctx, a, o) })
 }

@@ -147,8 +147,6 @@ const (
 )
 
 // AcceptablePermissionClaim is a claim and the answer to it.
-//
-// +kubebuilder:validation:XValidation:rule="self.selector == oldSelf.selector",message="the selector is immutable: remove the claim and add it again",fieldPath=".selector"
 type AcceptablePermissionClaim struct {
 	ScopedPermissionClaim `json:",inline"`
 

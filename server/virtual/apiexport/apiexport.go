@@ -57,6 +57,7 @@ type view struct {
 	cluster logicalcluster.Name
 	export  string
 	target  logicalcluster.Cluster
+	absent  *schema.GroupResource // what Authorize has not found: by the time of Serve, the export may have it
 }
 
 // Home implements virtual.Homed.
@@ -148,7 +149,8 @@ func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export 
 	if claim := claimed(export, resource); claim != nil {
 		return v.authorizeClaimed(ctx, a, claim, binding)
 	}
-	return authorizer.DecisionDeny, notClaimed, nil
+	v.absent = &resource // Serve answers that the view has no such resource
+	return authorizer.DecisionAllow, "", nil
 }
 
 // offers tells whether a resource is one of the export's.
@@ -185,6 +187,10 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 		return
 	}
 	claim := claimed(export, resource)
+	if v.absent != nil && *v.absent == resource {
+		virtual.Fail(w, r, notFound(info, resource))
+		return
+	}
 	switch {
 	case v.offers(resource):
 		next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
@@ -194,6 +200,11 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	case claim != nil:
 		v.serveClaimed(next, w, r.WithContext(ctx), claim, info.Verb)
 	default:
-		virtual.Fail(w, r, apierrors.NewNotFound(resource, info.Name))
+		virtual.Fail(w, r, notFound(info, resource))
 	}
+}
+
+// notFound says that there is no such resource.
+func notFound(info *request.RequestInfo, resource schema.GroupResource) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, resource, info.Name, "", 0, false)
 }
