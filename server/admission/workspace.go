@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -83,9 +82,9 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 		return nil
 	}
 	types := w.config.Types.Current(ctx)
-	of, err := typeOf(types, parent, ws)
+	of, err := w.typeOf(ctx, a, types, parent, ws)
 	if err != nil {
-		return forbidden(a, "%w", err)
+		return err
 	}
 	aliases, err := types.Aliases(of)
 	if err != nil {
@@ -185,7 +184,9 @@ func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alp
 }
 
 // typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
-func typeOf(types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace) (workspacetypes.Type, error) {
+func (w workspaceRules) typeOf(
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace,
+) (workspacetypes.Type, error) {
 	cluster, ref := logicalcluster.Of(parent), tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
 	switch parentType, ok := types.Of(parent); {
 	case ws.Spec.Type != nil:
@@ -194,7 +195,7 @@ func typeOf(types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster, ws
 		ref = *parentType.Spec.DefaultChildWorkspaceType
 		cluster = parentType.Cluster
 	}
-	return types.Find(cluster, ref)
+	return w.findType(ctx, a, types, cluster, ref)
 }
 
 // Validate implements admission.ValidationInterface.
@@ -281,14 +282,8 @@ func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, p
 	if err != nil {
 		return forbidden(a, "%w", err)
 	}
-	for _, alias := range aliases {
-		use := authorizer.AttributesRecord{
-			Verb: "use", APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
-			Resource: "workspacetypes", Name: alias.Name,
-		}
-		if !w.allows(authorization.Deep(logicalcluster.WithName(ctx, alias.Cluster)), a, use) {
-			return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", alias)
-		}
+	if err := w.checkUse(ctx, a, aliases); err != nil {
+		return err
 	}
 	parentType, ok := types.Of(parent)
 	if !ok {

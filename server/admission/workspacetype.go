@@ -9,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/workspacetypes"
 )
@@ -94,7 +96,15 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	if isExempt(ctx, a) {
 		return nil
 	}
-	if _, err := w.config.Types.Current(ctx).Aliases(workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}); err != nil {
+	types, of := w.config.Types.Current(ctx), workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}
+	for _, ref := range wt.Spec.Extend.With {
+		if ref != of.Reference() && !slices.Contains(old.Spec.Extend.With, ref) {
+			if err := w.checkExtend(ctx, a, types, cluster, ref); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := types.Aliases(of); err != nil {
 		return forbidden(a, "%w", err)
 	}
 	for _, binding := range wt.Spec.DefaultAPIBindings {
@@ -105,6 +115,60 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 		}
 	}
 	return nil
+}
+
+// checkExtend refuses to extend a type that the user may not use: workspaces of the type get the default bindings of what it extends,
+// those that exist already among them.
+func (w workspaceTypeRules) checkExtend(
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, cluster logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+) error {
+	extended, err := w.findType(ctx, a, types, cluster, ref)
+	if err != nil {
+		return err
+	}
+	aliases, err := types.Aliases(extended)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	return w.checkUse(ctx, a, aliases)
+}
+
+// findType returns a type that the user may use. The refusal is the same for one that does not exist at a path, unless the user could
+// use it.
+func (r rules) findType(
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+) (workspacetypes.Type, error) {
+	of, err := types.Find(from, ref)
+	if err == nil {
+		return of, r.checkUse(ctx, a, []workspacetypes.Type{of})
+	}
+	if place, ok := r.config.Tree.Lookup(ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
+		ref.Path = r.config.Tree.Path(place.Cluster)
+		return of, mayNotUse(a, ref)
+	}
+	return of, forbidden(a, "%w", err)
+}
+
+// checkUse refuses types that the user may not use. The last one, which extends the others, is the first that it looks at.
+func (r rules) checkUse(ctx context.Context, a admission.Attributes, aliases []workspacetypes.Type) error {
+	for _, alias := range slices.Backward(aliases) {
+		if !r.mayUse(ctx, a, alias.Cluster, alias.Name) {
+			return mayNotUse(a, alias.Reference())
+		}
+	}
+	return nil
+}
+
+func mayNotUse(a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReference) error {
+	return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", ref)
+}
+
+// mayUse tells whether they may use a workspace type of a cluster, which they need not be able to enter.
+func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, name string) bool {
+	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+		Verb: "use", APIGroup: workspaceTypeResource.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+		Resource: workspaceTypeResource.Resource, Name: name,
+	})
 }
 
 // checkBind refuses a default binding to an export that the user may not bind. It says the same of one that is not there.

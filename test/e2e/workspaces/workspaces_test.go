@@ -217,6 +217,31 @@ func TestATypeHasToBeUsable(t *testing.T) {
 	if _, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "private"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
+	// Of a type that is not there, Bob is told the same.
+	_, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "absent"), metav1.CreateOptions{})
+	if want := strings.Replace(want, ":private", ":absent", 1); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+	// Who may not use a type does not get what it binds by extending it, in workspaces that exist either.
+	workspaceTypes := below.Dynamic(t, kcptest.Bob).Resource(kcptest.WorkspaceTypes)
+	extending := func(path, name string) []byte {
+		return fmt.Appendf(nil, `{"spec":{"extend":{"with":[{"path":%q,"name":%q}]}}}`, path, name)
+	}
+	own := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "own"}, "spec": map[string]any{},
+	}}
+	if _, err := workspaceTypes.Create(ctx, own, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"private", "absent"} {
+		_, err := workspaceTypes.Patch(ctx, "own", types.MergePatchType, extending(alices.Name, name), metav1.PatchOptions{})
+		if want := strings.Replace(want, ":private", ":"+name, 1); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("extending %s: got %v, want %q", name, err, want)
+		}
+	}
+	if _, err := workspaceTypes.Patch(ctx, "own", types.MergePatchType, extending("root", "universal"), metav1.PatchOptions{}); err != nil {
+		t.Errorf("extending a type that everybody may use: %v", err)
+	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "use-private"}, Rules: []rbacv1.PolicyRule{
 		{Verbs: []string{"use"}, APIGroups: []string{"tenancy.kcp.io"}, Resources: []string{"workspacetypes"}, ResourceNames: []string{"private"}},
 	}}
