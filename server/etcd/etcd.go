@@ -2,6 +2,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,14 +29,19 @@ type Config struct {
 	ClientPort, PeerPort int
 	// WALSizeBytes is the size that a segment of the write-ahead log is preallocated to; zero is etcd's default.
 	WALSizeBytes int64
-	// QuotaBackendBytes is the size at which the database refuses writes; zero is 64 GiB.
+	// QuotaBackendBytes is the size of the database from which on nothing is stored that makes it larger; zero is 64 GiB.
 	QuotaBackendBytes int64
+
+	// free returns how much is free on the disk of a directory; nil asks the system.
+	free func(directory string) (int64, error)
 }
 
 const (
-	defaultQuota    = 64 << 30
+	defaultQuota    = int64(64 << 30)
 	maxRequestBytes = 16 << 20
 	startTimeout    = time.Minute
+	// stopTimeout is how long a server may take to end, stopUnreadyTimeout one that has not served.
+	stopTimeout, stopUnreadyTimeout = 30 * time.Second, 3 * time.Second
 	// A watch that saw no event for this long is told the current revision. Bookmarks of idle watches come from it.
 	progressInterval = 5 * time.Second
 )
@@ -49,6 +55,8 @@ type Server struct {
 	watches *clientv3.Client // of Client's watches
 	lock    *os.File
 	sockets string
+	serving bool
+	space   *space
 }
 
 // Start runs etcd on a directory and returns when it serves. It fails with ErrInUse if another process does already.
@@ -99,28 +107,57 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	cfg.MaxRequestBytes = maxRequestBytes
 	cfg.SnapshotCatchUpEntries = catchUpEntries
 	cfg.WatchProgressNotifyInterval = progressInterval
-	cfg.QuotaBackendBytes = defaultQuota
-	if config.QuotaBackendBytes > 0 {
-		cfg.QuotaBackendBytes = config.QuotaBackendBytes
-	}
+	quota := cmp.Or(config.QuotaBackendBytes, defaultQuota)
+	cfg.QuotaBackendBytes = quota + reserve(quota)
 	if config.WALSizeBytes > 0 {
 		wal.SegmentSizeBytes = config.WALSizeBytes
 	}
-	if s.etcd, err = embed.StartEtcd(cfg); err != nil {
+	room := &space{directory: config.Directory, quota: quota, segment: wal.SegmentSizeBytes, free: config.free}
+	if room.free == nil {
+		room.free = freeOn
+	}
+	if err := room.measure(); err != nil {
+		return err
+	}
+	if err := room.Write(); err != nil {
+		return fmt.Errorf("%w: free some and start again", err)
+	}
+	applied, err := checkDatabase(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	if s.etcd, err = launch(cfg, applied); err != nil {
 		return err
 	}
 	if s.watches, err = clientv3.New(clientv3.Config{Endpoints: []string{client.String()}}); err != nil {
 		return err
 	}
-	select {
-	case <-s.etcd.Server.ReadyNotify():
-		return nil
-	case err := <-s.etcd.Err():
+	if err := s.ready(ctx, cfg.Dir, applied); err != nil {
 		return err
-	case <-time.After(startTimeout):
-		return fmt.Errorf("not ready within %s", startTimeout)
-	case <-ctx.Done():
-		return ctx.Err()
+	}
+	room.server, s.space = s.etcd.Server, room
+	return room.start(ctx)
+}
+
+// ready waits until the server serves, and returns an error if it does not.
+func (s *Server) ready(ctx context.Context, data string, applied uint64) error {
+	suspicious, late := time.After(logPatience), time.After(startTimeout)
+	for {
+		select {
+		case <-s.etcd.Server.ReadyNotify():
+			s.serving = true
+			return nil
+		case err := <-s.etcd.Err():
+			return err
+		case <-suspicious:
+			if err := checkLog(data, applied); err != nil {
+				return err
+			}
+		case <-late:
+			return fmt.Errorf("not ready within %s", startTimeout)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
@@ -142,16 +179,38 @@ func (s *Server) Client() *clientv3.Client {
 	return client
 }
 
+// Grow returns why nothing can be stored that takes more room than what it replaces, nil if it can.
+func (s *Server) Grow() error { return s.space.Grow() }
+
+// Write returns why nothing can be written at all, nil if it can.
+func (s *Server) Write() error { return s.space.Write() }
+
 // Err delivers the error that ends the server, if one does.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Stop ends the server and gives the directory free.
+// Stop ends the server and gives the directory free. A server that cannot end, because it has never served or its disk hangs, is left
+// alone after a while: the process is about to end.
 func (s *Server) Stop() {
-	if s.watches != nil {
-		_ = s.watches.Close()
+	timeout := stopTimeout
+	if !s.serving {
+		timeout = stopUnreadyTimeout
 	}
-	if s.etcd != nil {
-		s.etcd.Close()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		if s.space != nil {
+			s.space.stop()
+		}
+		if s.watches != nil {
+			_ = s.watches.Close()
+		}
+		if s.etcd != nil {
+			s.etcd.Close()
+		}
+	}()
+	select {
+	case <-stopped:
+	case <-time.After(timeout):
 	}
 	if s.sockets != "" {
 		_ = os.RemoveAll(s.sockets)

@@ -1,0 +1,181 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	"golang.org/x/sys/unix"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// spaceInterval is how often the sizes of the database and of the disk are looked at.
+	spaceInterval = time.Second
+	// reserveShare is the part of the quota that etcd has beyond it, for deletions and what they need to write.
+	reserveShare = 8
+	minReserve   = 16 << 20
+	// crowded is the part of the quota, in percent, from which on history is not kept.
+	crowded = 90
+	// compactInterval and defragmentInterval are how often both may happen when there is little room.
+	compactInterval, defragmentInterval = 2 * time.Second, 10 * time.Second
+	// diskSegments is how many segments of the write-ahead log must fit on the disk for writes that grow, half of them for any write.
+	diskSegments = 4
+)
+
+// space knows how much room an etcd has, and makes some.
+type space struct {
+	server    *etcdserver.EtcdServer
+	directory string
+	quota     int64
+	segment   int64
+	free      func(directory string) (int64, error)
+
+	disk        atomic.Int64 // free bytes
+	compacted   int64        // the revision of the last compaction that space asked for
+	compactedAt time.Time
+	defragedAt  time.Time
+	end         context.CancelFunc
+	ended       sync.WaitGroup
+}
+
+// reserve returns how much etcd may store beyond a quota.
+func reserve(quota int64) int64 { return max(minReserve, quota/reserveShare) }
+
+// freeOn returns how many bytes of a file system its users may still write.
+func freeOn(directory string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(directory, &fs); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", directory, err)
+	}
+	return int64(fs.Bavail) * int64(fs.Bsize), nil //nolint:unconvert // of another type elsewhere
+}
+
+// Grow returns why nothing can be stored that takes more room than what it replaces, nil if it can.
+func (s *space) Grow() error {
+	if used := s.server.Backend().SizeInUse(); used >= s.quota {
+		return fmt.Errorf("the database is full: it has %s of %s", mebibytes(used), mebibytes(s.quota))
+	}
+	if disk := s.disk.Load(); disk < diskSegments*s.segment {
+		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed", s.directory, mebibytes(disk), mebibytes(diskSegments*s.segment))
+	}
+	return nil
+}
+
+// Write returns why nothing can be written at all, nil if it can.
+func (s *space) Write() error {
+	if disk := s.disk.Load(); disk < diskSegments*s.segment/2 {
+		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed to write anything", s.directory, mebibytes(disk), mebibytes(diskSegments*s.segment/2))
+	}
+	return nil
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
+
+// measure looks at the disk.
+func (s *space) measure() error {
+	free, err := s.free(s.directory)
+	if err == nil {
+		s.disk.Store(free)
+	}
+	return err
+}
+
+// start makes room at once, if there is little, and goes on doing so until stop.
+func (s *space) start(ctx context.Context) error {
+	if err := s.measure(); err != nil {
+		return err
+	}
+	s.tidy(ctx)
+	background, end := context.WithCancel(context.Background())
+	s.end = end
+	s.ended.Go(func() {
+		tick := time.NewTicker(spaceInterval)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-background.Done():
+				return
+			}
+			_ = s.measure() // what it was before still counts
+			s.tidy(background)
+		}
+	})
+	return nil
+}
+
+func (s *space) stop() {
+	if s.end != nil {
+		s.end()
+		s.ended.Wait()
+	}
+}
+
+// tidy compacts, defragments and takes the alarm back as there is need and room.
+func (s *space) tidy(ctx context.Context) {
+	if s.Write() != nil {
+		return
+	}
+	alarmed := s.alarmed()
+	if used := s.server.Backend().SizeInUse(); alarmed || used >= s.quota/100*crowded {
+		s.compact(ctx)
+	}
+	file, used := s.server.Backend().Size(), s.server.Backend().SizeInUse()
+	if full := alarmed || file >= s.quota; full && file-used > file/10 && s.disk.Load() > used+diskSegments*s.segment && time.Since(s.defragedAt) > defragmentInterval {
+		s.defragment(file)
+	}
+	if alarmed && s.server.Backend().Size() < s.quota+reserve(s.quota) {
+		s.disarm(ctx)
+	}
+}
+
+// compact drops all history.
+func (s *space) compact(ctx context.Context) {
+	revision := s.server.KV().Rev()
+	if revision <= s.compacted || time.Since(s.compactedAt) < compactInterval {
+		return
+	}
+	if _, err := s.server.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true}); err == nil {
+		s.server.Backend().ForceCommit()
+	}
+	s.compacted, s.compactedAt = revision, time.Now()
+}
+
+func (s *space) defragment(before int64) {
+	s.defragedAt = time.Now()
+	if err := s.server.Backend().Defrag(); err != nil {
+		klog.Background().Error(err, "The embedded etcd cannot be defragmented")
+		return
+	}
+	klog.Background().Info("The embedded etcd was full and is defragmented", "bytesBefore", before, "bytes", s.server.Backend().Size())
+}
+
+// alarmed reports whether etcd refuses writes because it was full.
+func (s *space) alarmed() bool {
+	for _, alarm := range s.server.Alarms() {
+		if alarm.Alarm == pb.AlarmType_NOSPACE {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *space) disarm(ctx context.Context) {
+	for _, alarm := range s.server.Alarms() {
+		if alarm.Alarm != pb.AlarmType_NOSPACE {
+			continue
+		}
+		_, err := s.server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: alarm.MemberID, Alarm: pb.AlarmType_NOSPACE})
+		if err != nil {
+			klog.Background().Error(err, "The alarm of the embedded etcd cannot be disarmed")
+			return
+		}
+	}
+	klog.Background().Info("The embedded etcd has room again")
+}
