@@ -230,7 +230,7 @@ func members(t *testing.T) ([]etcdMember, *clientv3.Client) {
 	for _, member := range started {
 		<-member.Server.ReadyNotify()
 	}
-	dialled, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: endpoints})
+	dialled, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: endpoints}, unexpected(t))
 	if err != nil {
 		t.Fatal(err)
 	}

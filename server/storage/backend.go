@@ -35,6 +35,7 @@ type Backend struct {
 	streams  *streams
 	next     *nextPages
 	limit    Limit
+	room     Room // nil if it is not known
 	identity func(logicalcluster.Name, schema.GroupResource) string
 	reports  *reports
 	typed    *sync.Map // of *typedCodec, by schema.GroupResource
@@ -50,7 +51,7 @@ type Backend struct {
 // leaves that to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
-	wrapped.Kubernetes = transactions{wrapped, client.KV, newAhead(), newSizes()}
+	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newAhead(), sizes: newSizes()}
 	return &Backend{
 		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(newBudget(watchUnread, accountUnread, allUnread)), next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
@@ -64,12 +65,10 @@ func (b *Backend) Close() { b.compactor.Stop() }
 
 // Ping tells whether etcd answers.
 func (b *Backend) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	if _, err := b.client.Client.Get(ctx, "health"); err != nil {
-		return fmt.Errorf("etcd does not answer: %w", err)
-	}
-	return nil
+	_, err := b.Revision(ctx)
+	return err
 }
 
 // BuiltIn returns base for built-in types, with their objects stored below the cluster of each request's context.

@@ -27,13 +27,17 @@ const (
 	// one is tried soon, and often: behind a Service that may be the same address.
 	silence, unheard     = 10 * time.Second, 5 * time.Second
 	redialMin, redialMax = 50 * time.Millisecond, 2 * time.Second
+	// connectTimeout is how long a member may take to answer a new connection before it is tried again: behind a Service it may be
+	// another one then.
+	connectTimeout = time.Second
 	// reachTimeout is how long etcd may take to be there when the server starts.
 	reachTimeout, reachInterval = time.Minute, 2 * time.Second
 )
 
 // Dial connects to the etcd servers of a storage configuration, and waits until one of them can be reached. A server
-// whose certificate is not trusted is not waited for.
-func Dial(ctx context.Context, config storagebackend.TransportConfig) (*clientv3.Client, error) {
+// whose certificate is not trusted is not waited for. reverted is called, once, if etcd is found to be restored to an older state or
+// replaced by another one.
+func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted func(error)) (*clientv3.Client, error) {
 	var tlsConfig *tls.Config
 	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
 		var err error
@@ -51,10 +55,10 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig) (*clientv3
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    silence,
 		DialKeepAliveTimeout: unheard,
-		DialOptions: []grpc.DialOption{grpc.WithDisableServiceConfig(), redial(), grpc.WithStatsHandler(
+		DialOptions: append(newContact(len(config.ServerList), reverted).dialOptions(), grpc.WithDisableServiceConfig(), redial(), grpc.WithStatsHandler(
 			// The provider is that of the process: the server sets it when it has read what to trace.
 			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
-		)},
+		)),
 	})
 }
 
@@ -62,7 +66,7 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig) (*clientv3
 func redial() grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
-		MinConnectTimeout: unheard,
+		MinConnectTimeout: connectTimeout,
 	})
 }
 

@@ -44,7 +44,7 @@ func TestTheSizeOfTheDatabaseIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Stop()
-	dialled, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}})
+	dialled, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}}, unexpected(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 type restrictionKey struct{}
@@ -124,4 +127,12 @@ func narrow(ctx context.Context, opts storage.ListOptions) storage.ListOptions {
 	}
 	opts.Predicate.Label = selector
 	return opts
+}
+
+// Watch gives the watches of all clusters, which are those of the informers, a stream of their own: see Backend.Progress.
+func (s restricted) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard {
+		ctx = ofInformers(ctx)
+	}
+	return s.Interface.Watch(ctx, key, opts)
 }

@@ -94,6 +94,8 @@ type transactions struct {
 	kv    clientv3.KV
 	ahead *ahead
 	sizes *sizes
+	room  Room                       // nil if it is not known
+	own   func(context.Context) bool // of room
 }
 
 // List implements etcdkubernetes.Interface.
@@ -129,17 +131,35 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	defer fairqueue.From(ctx).Store(len(value))()
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok || revision != 0 { // a change of what exists is in no transaction
-		return putAgain(ctx, t.Interface, key, value, revision, options)
+		if exists, err := t.refusePut(ctx, key, value, revision); err != nil || exists != nil {
+			return derefPut(exists), err
+		}
+		response, err := putAgain(ctx, t.Interface, key, value, revision, options)
+		return response, outOfSpace(err)
 	}
 	p.held = append(p.held, put{key, value, options})
 	if !p.last {
 		return etcdkubernetes.PutResponse{Succeeded: true}, nil
 	}
-	return commitAgain(ctx, t.kv, p.held)
+	if err := t.refuseHeld(ctx, p.held); err != nil {
+		return etcdkubernetes.PutResponse{}, err
+	}
+	response, err := commitAgain(ctx, t.kv, p.held)
+	return response, outOfSpace(err)
+}
+
+func derefPut(response *etcdkubernetes.PutResponse) etcdkubernetes.PutResponse {
+	if response == nil {
+		return etcdkubernetes.PutResponse{}
+	}
+	return *response
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
 func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	defer fairqueue.From(ctx).Store(0)()
+	if err := t.refuseWrite(); err != nil {
+		return etcdkubernetes.DeleteResponse{}, err
+	}
 	return deleteAgain(ctx, t.Interface, key, revision, options)
 }

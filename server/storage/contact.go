@@ -1,0 +1,243 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/stats"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// silentLimit is how long a member of etcd may say nothing at all while a call waits for it. Its connection is then closed, and
+	// the call is made again over another one, to another member if there is one.
+	silentLimit = 500 * time.Millisecond
+	// silentLimitMax is the limit after connections were closed again and again: an etcd that is only slow keeps its connections.
+	silentLimitMax = 12 * time.Second
+	// closedMemory is how long a connection that was closed raises the limit for the next.
+	closedMemory = time.Minute
+	// avoided is how long others are preferred to a member whose connection was closed.
+	avoided = 2 * time.Second
+	// rangeFactor raises the limit for calls that read more than one key.
+	rangeFactor = 4
+)
+
+// ErrReverted says that etcd does not hold what it held before.
+var ErrReverted = errors.New("etcd was restored or replaced while this server was running")
+
+// contact watches what one client hears from etcd: whether a member goes silent, and whether etcd goes back in time.
+type contact struct {
+	reverted func(error) // is called once
+	once     sync.Once
+	cluster  atomic.Uint64
+	revision atomic.Int64 // the highest that a response has had
+
+	members int
+
+	mu         sync.Mutex
+	lines      map[*line]struct{}
+	closed     int
+	lastClosed time.Time
+	silent     []string // the addresses of the last that were closed, all but one of the members at the most
+}
+
+// newContact returns the contact to as many members. reverted is called when etcd goes back.
+func newContact(members int, reverted func(error)) *contact {
+	return &contact{members: members, reverted: reverted, lines: map[*line]struct{}{}}
+}
+
+// dialOptions make a client use c.
+func (c *contact) dialOptions() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call), grpc.WithStatsHandler(callAddress{})}
+}
+
+var errSilent = errors.New("the member did not answer a moment ago")
+
+// line is a connection to a member.
+type line struct {
+	net.Conn
+	address string // that was dialled
+	contact *contact
+	heard   atomic.Int64 // when something was read, in nanoseconds
+}
+
+func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
+	c.mu.Lock()
+	avoid := slices.Contains(c.silent, address) && time.Since(c.lastClosed) < avoided
+	c.mu.Unlock()
+	if avoid {
+		return nil, errSilent
+	}
+	network, dialled := "tcp", address
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", strings.TrimPrefix(path, "//")
+	}
+	connection, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	l := &line{Conn: connection, address: dialled, contact: c}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lines[l] = struct{}{}
+	return l, nil
+}
+
+func (l *line) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if n > 0 {
+		l.heard.Store(time.Now().UnixNano())
+	}
+	return n, err
+}
+
+func (l *line) Close() error {
+	l.contact.mu.Lock()
+	delete(l.contact.lines, l)
+	l.contact.mu.Unlock()
+	return l.Conn.Close()
+}
+
+// sent is a call that waits for its answer.
+type sent struct {
+	over atomic.Pointer[string] // the local address of its connection
+	at   atomic.Int64           // when it was sent there, in nanoseconds
+}
+
+type sentKey struct{}
+
+// callAddress notes over which connection a call is sent.
+type callAddress struct{}
+
+func (callAddress) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (callAddress) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (callAddress) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (callAddress) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	header, ok := s.(*stats.OutHeader)
+	if !ok || header.LocalAddr == nil {
+		return
+	}
+	if call, ok := ctx.Value(sentKey{}).(*sent); ok {
+		address := header.LocalAddr.String()
+		call.at.Store(time.Now().UnixNano())
+		call.over.Store(&address)
+	}
+}
+
+// call is the interceptor of every single try of a call.
+func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+	waiting, factor := &sent{}, time.Duration(1)
+	if r, ok := request.(*pb.RangeRequest); ok && len(r.RangeEnd) > 0 {
+		factor = rangeFactor
+	}
+	known := c.revision.Load()
+	ended := make(chan struct{})
+	defer close(ended)
+	var check func()
+	check = func() {
+		select {
+		case <-ended:
+			return
+		default:
+		}
+		if again := c.check(waiting, factor); again > 0 {
+			time.AfterFunc(again, check)
+		}
+	}
+	timer := time.AfterFunc(silentLimit*factor, check)
+	defer timer.Stop()
+	err := invoke(context.WithValue(ctx, sentKey{}, waiting), method, request, reply, connection, options...)
+	if err == nil {
+		c.note(request, reply, known)
+	}
+	return err
+}
+
+// check closes the connection of a call that waits if nothing was heard over it for too long, and returns when to look again.
+func (c *contact) check(waiting *sent, factor time.Duration) time.Duration {
+	limit := c.limit() * factor
+	address := waiting.over.Load()
+	if address == nil {
+		return limit // it waits for a connection
+	}
+	c.mu.Lock()
+	var found *line
+	for l := range c.lines {
+		if l.LocalAddr().String() == *address {
+			found = l
+		}
+	}
+	c.mu.Unlock()
+	if found == nil {
+		return limit
+	}
+	silent := time.Since(time.Unix(0, max(found.heard.Load(), waiting.at.Load())))
+	if silent < limit {
+		return limit - silent
+	}
+	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent)
+	c.mu.Lock()
+	c.closed++
+	c.lastClosed = time.Now()
+	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
+	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
+	c.mu.Unlock()
+	_ = found.Close()
+	return limit
+}
+
+// limit returns how long a member may be silent now. Three connections are closed soon: that of a member that has stopped, and those
+// of others that wait for it.
+func (c *contact) limit() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.lastClosed) > closedMemory {
+		c.closed = 0
+	}
+	return min(silentLimitMax, silentLimit<<min(8, max(0, c.closed-2)))
+}
+
+// note compares the header of a response with what was known when its request was sent.
+func (c *contact) note(request, reply any, known int64) {
+	switch r := request.(type) {
+	case *pb.RangeRequest:
+		if r.Serializable {
+			return // a member may answer that from what it had
+		}
+	case *pb.TxnRequest, *pb.PutRequest, *pb.DeleteRangeRequest:
+	default:
+		return
+	}
+	with, ok := reply.(interface{ GetHeader() *pb.ResponseHeader })
+	if !ok || with.GetHeader() == nil {
+		return
+	}
+	header := with.GetHeader()
+	if before := c.cluster.Load(); before != header.ClusterId && !c.cluster.CompareAndSwap(0, header.ClusterId) && c.cluster.Load() != header.ClusterId {
+		c.report(fmt.Errorf("%w: it is the cluster %x, and was %x", ErrReverted, header.ClusterId, before))
+		return
+	}
+	if header.Revision < known {
+		c.report(fmt.Errorf("%w: it is at revision %d, and was at %d", ErrReverted, header.Revision, known))
+		return
+	}
+	for {
+		seen := c.revision.Load()
+		if header.Revision <= seen || c.revision.CompareAndSwap(seen, header.Revision) {
+			return
+		}
+	}
+}
+
+func (c *contact) report(err error) { c.once.Do(func() { c.reverted(err) }) }

@@ -1,0 +1,206 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+
+	"github.com/kcplane/kcp/server/etcd"
+)
+
+// unexpected fails a test whose etcd is said to be another one.
+func unexpected(t *testing.T) func(error) {
+	return func(err error) { t.Errorf("etcd is the same, and was found to be another: %v", err) }
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+func TestAnEtcdThatGoesBackIsNoticed(t *testing.T) {
+	for name, older := range map[string]bool{"an older state of it": true, "another etcd": false} {
+		t.Run(name, func(t *testing.T) {
+			port := freePort(t)
+			directory, copied := filepath.Join(t.TempDir(), "etcd"), filepath.Join(t.TempDir(), "copy")
+			start := func(directory string) *etcd.Server {
+				server, err := etcd.Start(t.Context(), etcd.Config{Directory: directory, ClientPort: port})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return server
+			}
+			server := start(directory)
+			found := make(chan error, 10)
+			client, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: []string{fmt.Sprintf("http://127.0.0.1:%d", port)}}, func(err error) { found <- err })
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			write := func(times int) {
+				for range times {
+					if _, err := client.Put(t.Context(), "/key", "value"); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			write(3)
+			server.Stop()
+			if older {
+				if err := os.CopyFS(copied, os.DirFS(directory)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			server = start(directory)
+			write(3)
+			server.Stop()
+			select {
+			case err := <-found:
+				t.Fatalf("after an ordinary restart: %v", err)
+			default:
+			}
+			server = start(copied)
+			defer server.Stop()
+			if !older { // it has come farther, so that the revision tells nothing
+				direct := server.Client()
+				for range 20 {
+					if _, err := direct.Put(t.Context(), "/other", "value"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				direct.Close()
+			}
+			if _, err := client.Get(t.Context(), "/key"); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-found:
+				if !errors.Is(err, ErrReverted) {
+					t.Error(err)
+				}
+			default:
+				t.Error("nobody noticed")
+			}
+		})
+	}
+}
+
+// relay passes connections on to an address, until it is silenced: they stay open then, and nothing passes.
+type relay struct {
+	net.Listener
+	silent atomic.Bool
+	over   atomic.Int64
+}
+
+func newRelay(t *testing.T, to string) *relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{Listener: listener}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			from, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			there, err := net.Dial("tcp", to)
+			if err != nil {
+				from.Close()
+				continue
+			}
+			var ends sync.WaitGroup
+			pass := func(to, from net.Conn) {
+				buffer := make([]byte, 32<<10)
+				for {
+					n, err := from.Read(buffer)
+					if err != nil {
+						to.Close()
+						return
+					}
+					for r.silent.Load() {
+						time.Sleep(time.Millisecond)
+					}
+					if _, err := to.Write(buffer[:n]); err != nil {
+						return
+					}
+					r.over.Add(int64(n))
+				}
+			}
+			ends.Go(func() { pass(there, from) })
+			ends.Go(func() { pass(from, there) })
+		}
+	}()
+	return r
+}
+
+func TestAMemberThatSaysNothingIsLeftForAnother(t *testing.T) {
+	port := freePort(t)
+	server, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(t.TempDir(), "etcd"), ClientPort: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Stop()
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	first, second := newRelay(t, address), newRelay(t, address)
+	defer first.silent.Store(false)
+	client, err := Dial(t.Context(), storagebackend.TransportConfig{ServerList: []string{"http://" + first.Addr().String(), "http://" + second.Addr().String()}}, unexpected(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	backend := NewBackend(client, "", 0)
+	defer backend.Close()
+	if _, err := client.Put(t.Context(), "/key", "1"); err != nil {
+		t.Fatal(err)
+	}
+	watch := client.Watch(t.Context(), "/key", clientv3.WithCreatedNotify())
+	<-watch
+	used, other := first, second
+	if second.over.Load() > first.over.Load() {
+		used, other = second, first
+	}
+	defer used.silent.Store(false)
+	used.silent.Store(true)
+	began := time.Now()
+	if _, err := backend.client.Kubernetes.Get(t.Context(), "/key", etcdGet); err != nil {
+		t.Errorf("reading: %v", err)
+	}
+	read := time.Since(began)
+	if other.over.Load() == 0 {
+		t.Error("it was not read from the other member")
+	}
+	put, err := backend.client.Kubernetes.OptimisticPut(t.Context(), "/other", []byte("2"), 0, etcdPut)
+	if err != nil || !put.Succeeded {
+		t.Errorf("writing: %+v, %v", put, err)
+	}
+	t.Logf("the first answers came after %s and %s", read, time.Since(began))
+	if _, err := client.Put(t.Context(), "/key", "2"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case told := <-watch:
+		if n := len(told.Events); n == 0 || string(told.Events[n-1].Kv.Value) != "2" {
+			t.Errorf("the watch tells %+v", told)
+		}
+	case <-time.After(unheard):
+		t.Error("the watch stays with the member that says nothing")
+	}
+}

@@ -1,0 +1,33 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
+)
+
+// ofInformers returns ctx for watches that share a stream of etcd with no others. Who asks etcd how far watches are asks for all of a
+// stream: those of clients would all get a bookmark.
+func ofInformers(ctx context.Context) context.Context {
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
+}
+
+// Revision returns the revision of etcd, as the majority of its members knows it.
+func (b *Backend) Revision(ctx context.Context) (uint64, error) {
+	response, err := b.client.Client.Get(ctx, "health")
+	if err != nil {
+		return 0, fmt.Errorf("etcd does not answer: %w", err)
+	}
+	return uint64(response.Header.Revision), nil
+}
+
+// Progress makes etcd tell the watches of all clusters how far they are. They get bookmarks.
+func (b *Backend) Progress(ctx context.Context) error {
+	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(ofInformers(ctx)))
+}
+
+// pingTimeout is how long etcd may take to answer the health check.
+const pingTimeout = 2 * time.Second

@@ -1,0 +1,122 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// Room is what an etcd has left.
+type Room interface {
+	// Grow returns why nothing can be stored that takes more room than what it replaces, Write why nothing can be written at all; nil
+	// if it can.
+	Grow() error
+	Write() error
+}
+
+// StatusReasonInsufficientStorage is the reason of the refusals of an etcd that is full.
+const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
+
+// SetRoom makes every storage keep to what room has left. own recognises the requests of the server itself. It must be called before
+// anything is read or written.
+func (b *Backend) SetRoom(room Room, own func(context.Context) bool) {
+	b.room = room
+	reach := b.client.Kubernetes.(transactions)
+	reach.room, reach.own = room, own
+	b.client.Kubernetes = reach
+}
+
+// CheckRoom returns why writes are refused, nil if they are not.
+func (b *Backend) CheckRoom() error {
+	if b.room == nil {
+		return nil
+	}
+	return errors.Join(b.room.Write(), b.room.Grow())
+}
+
+// full returns what clients are told when there is no room.
+func full(cause error) error {
+	return &outage{cause: cause, StatusError: &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: StatusReasonInsufficientStorage,
+		Message: fmt.Sprintf("the storage of the server is full (%v): nothing can be created or get larger until objects are deleted or the administrators of the server make room", cause),
+	}}}
+}
+
+// outOfSpace turns the refusal of an etcd that is full into what clients are told.
+func outOfSpace(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrGRPCNoSpace) {
+		return full(errors.New("etcd has raised its NOSPACE alarm"))
+	}
+	return err
+}
+
+// refusePut returns an error for a put that there is no room for. exists is set, instead, if it is one of a new object and there is an
+// object of its name.
+func (t transactions) refusePut(ctx context.Context, key string, value []byte, revision int64) (exists *etcdkubernetes.PutResponse, err error) {
+	if t.room == nil {
+		return nil, nil
+	}
+	if err := t.room.Write(); err != nil {
+		return nil, full(err)
+	}
+	cause := t.room.Grow()
+	if cause == nil || (revision != 0 && (t.isOwn(ctx) || isDeletion(ctx))) {
+		return nil, nil
+	}
+	stored, err := t.Interface.Get(ctx, key, etcdkubernetes.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, err
+	case stored.KV != nil && revision == 0:
+		return &etcdkubernetes.PutResponse{KV: stored.KV, Revision: stored.Revision}, nil
+	case stored.KV != nil && len(value) <= len(stored.KV.Value):
+		return nil, nil
+	}
+	return nil, full(cause)
+}
+
+// refuseWrite returns an error if nothing can be written.
+func (t transactions) refuseWrite() error {
+	if t.room == nil {
+		return nil
+	}
+	if err := t.room.Write(); err != nil {
+		return full(err)
+	}
+	return nil
+}
+
+// refuseHeld returns an error for a transaction that there is no room for, unless the first of its keys exists.
+func (t transactions) refuseHeld(ctx context.Context, held []put) error {
+	if t.room == nil {
+		return nil
+	}
+	cause := t.room.Write()
+	if cause == nil {
+		cause = t.room.Grow()
+	}
+	if cause == nil {
+		return nil
+	}
+	for _, h := range held {
+		if stored, err := t.kv.Get(ctx, h.key, clientv3.WithCountOnly()); err == nil && stored.Count > 0 {
+			return nil // the transaction stores nothing
+		}
+	}
+	return full(cause)
+}
+
+// isOwn reports whether the server itself writes: what it changes is of objects that are there, and of their deletion.
+func (t transactions) isOwn(ctx context.Context) bool {
+	_, ok := request.RequestInfoFrom(ctx)
+	return !ok || t.own(ctx)
+}
