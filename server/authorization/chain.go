@@ -39,6 +39,8 @@ type Config struct {
 	Rules *Rules
 	// Exports tells what is bound where; nil: nothing is.
 	Exports *exports.Exports
+	// Stale returns why the objects of Set must not decide, nil if they may; nil: they always may.
+	Stale func() error
 	// Webhook is asked in its turn, unless nil.
 	Webhook authorizer.UnconditionalAuthorizer
 }
@@ -55,7 +57,10 @@ func New(config Config) (authorizer.Authorizer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-always-allow-paths: %w", err)
 	}
-	c := chain{set: config.Set, rules: config.Rules, exports: config.Exports}
+	c := chain{set: config.Set, rules: config.Rules, exports: config.Exports, stale: config.Stale}
+	if c.stale == nil {
+		c.stale = func() error { return nil }
+	}
 	steps := []step{{"impersonation", c.impersonation}}
 	for _, name := range config.Order {
 		switch name {
@@ -150,6 +155,7 @@ type chain struct {
 	set     *informers.Set
 	rules   *Rules
 	exports *exports.Exports
+	stale   func() error
 }
 
 const (
@@ -174,6 +180,9 @@ func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (
 		case !ok && a.IsResourceRequest():
 			return noOpinion, "no logical cluster", false, nil
 		case !ok:
+			if err := c.stale(); err != nil {
+				return noOpinion, err.Error(), false, nil
+			}
 			decision, reason, err := c.rules.Authorize(logicalcluster.WithName(ctx, logicalcluster.Root), a)
 			return decision, reason, false, err
 		case cluster.Wildcard:

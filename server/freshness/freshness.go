@@ -1,0 +1,194 @@
+// Package freshness keeps the server from answering by what it does not know, or does not know any more: until the informers are filled,
+// and while they may be behind what is stored by more than is allowed.
+package freshness
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+)
+
+// retryAfter is when a client that was refused may try again, in seconds.
+const retryAfter = 1
+
+// Informer mirrors objects.
+type Informer interface {
+	// Version is the resource version up to which it has everything.
+	Version() uint64
+}
+
+// Source is where the informers read from.
+type Source interface {
+	// Revision returns the one of now.
+	Revision(ctx context.Context) (uint64, error)
+	// Progress makes the watches of the informers say how far they are.
+	Progress(ctx context.Context) error
+}
+
+const (
+	// parts is how often within the limit the state is compared with what is stored.
+	parts = 10
+	// poll is how often the informers are looked at until they have what is stored.
+	poll = 10 * time.Millisecond
+)
+
+// State is what the server knows of its own knowledge.
+type State struct {
+	// Limit is how far the informers may be behind; zero is any time.
+	Limit time.Duration
+
+	filled atomic.Bool
+	lost   atomic.Pointer[error]
+
+	mu sync.Mutex
+	at time.Time // the informers have all that was stored then
+}
+
+// Filled says that the informers are filled.
+func (s *State) Filled() {
+	s.advance(time.Now())
+	s.filled.Store(true)
+}
+
+// Lose says that what the informers have is of no use any more.
+func (s *State) Lose(err error) { s.lost.Store(&err) }
+
+func (s *State) advance(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.at) {
+		s.at = at
+	}
+}
+
+// Age returns for how long the informers may be behind.
+func (s *State) Age() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.at)
+}
+
+// Stale returns why requests must not be decided by what the informers have, nil if they may.
+func (s *State) Stale() error {
+	if lost := s.lost.Load(); lost != nil {
+		return *lost
+	}
+	if !s.filled.Load() {
+		return fmt.Errorf("the server starts and has not read yet what is stored")
+	}
+	if s.Limit == 0 {
+		return nil
+	}
+	if age := s.Age(); age > s.Limit {
+		return fmt.Errorf("the server has not heard from its storage for %s, and does not know who was revoked since", age.Round(time.Second))
+	}
+	return nil
+}
+
+// Run compares informers with source until ctx ends. It must not be called if Limit is zero.
+func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
+	tick := time.NewTicker(s.Limit / parts)
+	defer tick.Stop()
+	stale := false
+	for {
+		if began := time.Now(); s.compare(ctx, source, informers) {
+			s.advance(began)
+		}
+		if now := s.Age() > s.Limit; now != stale {
+			if stale = now; stale {
+				klog.FromContext(ctx).Info("etcd cannot be reached, requests are refused", "since", s.Age(), "limit", s.Limit)
+			} else {
+				klog.FromContext(ctx).Info("etcd is reached again, requests are answered")
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// compare returns whether the informers have come to have what was stored when it was called.
+func (s *State) compare(ctx context.Context, source Source, informers []Informer) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	reading, done := context.WithTimeout(ctx, s.Limit/parts*2)
+	revision, err := source.Revision(reading)
+	done()
+	if err != nil {
+		return false
+	}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	var asked time.Time
+	for {
+		if have(informers, revision) {
+			return true
+		}
+		if time.Since(asked) > s.Limit/parts {
+			if asked = time.Now(); source.Progress(ctx) != nil {
+				return false
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func have(informers []Informer, revision uint64) bool {
+	for _, i := range informers {
+		if i.Version() < revision {
+			return false
+		}
+	}
+	return true
+}
+
+// health are the paths that are served in any case, with everything below them.
+var health = []string{"/healthz", "/livez", "/readyz"}
+
+// operators are the paths of the server itself that are served to those who need no permission from what is stored.
+var operators = []string{"/metrics", "/debug"}
+
+func below(path string, prefixes []string) bool {
+	for _, prefix := range prefixes {
+		if rest, ok := strings.CutPrefix(path, prefix); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// WithRefusal refuses requests while the state is stale, with errors that serializer encodes. own recognises the requests of the server
+// itself, which fill the informers.
+func (s *State) WithRefusal(next http.Handler, own func(*http.Request) bool, serializer runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cause := s.Stale()
+		if cause == nil || below(r.URL.Path, health) || (s.filled.Load() && below(r.URL.Path, operators)) || own(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		responsewriters.ErrorNegotiated(unavailable(cause), serializer, schema.GroupVersion{Version: "v1"}, w, r)
+	})
+}
+
+func unavailable(cause error) error {
+	err := apierrors.NewServiceUnavailable(cause.Error() + ": try again")
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	return err
+}

@@ -1,0 +1,116 @@
+package freshness
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// etcd is a source whose watches say how far they are when they are asked, unless it is cut off or the watches are.
+type etcd struct {
+	revision     atomic.Uint64
+	version      atomic.Uint64
+	away, broken atomic.Bool
+}
+
+func (e *etcd) Revision(context.Context) (uint64, error) {
+	if e.away.Load() {
+		return 0, errors.New("nobody answers")
+	}
+	return e.revision.Load(), nil
+}
+
+func (e *etcd) Progress(context.Context) error {
+	if !e.away.Load() && !e.broken.Load() {
+		e.version.Store(e.revision.Load())
+	}
+	return nil
+}
+
+func (e *etcd) Version() uint64 { return e.version.Load() }
+
+func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
+	for name, cut := range map[string]func(e *etcd, yes bool){
+		"etcd cannot be reached":    func(e *etcd, yes bool) { e.away.Store(yes) },
+		"a watch tells nothing new": func(e *etcd, yes bool) { e.broken.Store(yes); e.revision.Add(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				e, s := &etcd{}, &State{Limit: 10 * time.Second}
+				e.revision.Store(7)
+				s.Filled()
+				go s.Run(ctx, e, []Informer{e})
+				time.Sleep(time.Minute)
+				if err := s.Stale(); err != nil {
+					t.Fatalf("with etcd: %v", err)
+				}
+				cut(e, true)
+				time.Sleep(8 * time.Second)
+				if err := s.Stale(); err != nil {
+					t.Errorf("after 8 s: %v", err)
+				}
+				time.Sleep(3 * time.Second)
+				if err := s.Stale(); err == nil {
+					t.Error("after 11 s requests are decided by what was known then")
+				}
+				cut(e, false)
+				time.Sleep(3 * time.Second)
+				if err := s.Stale(); err != nil {
+					t.Errorf("with etcd again: %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestWhoIsRefusedWhileTheServerDoesNotKnow(t *testing.T) {
+	lost, old := &State{}, &State{Limit: time.Nanosecond}
+	lost.Filled()
+	lost.Lose(errors.New("etcd was restored"))
+	old.Filled()
+	time.Sleep(time.Microsecond)
+	fresh := &State{}
+	fresh.Filled()
+	for name, c := range map[string]struct {
+		state  *State
+		served string // of the paths below
+	}{
+		"when it starts":           {&State{}, "/readyz /livez/etcd own"},
+		"when it knows":            {fresh, "/clusters/root/api /readyz /livez/etcd /metrics /version own"},
+		"when it knows too little": {old, "/readyz /livez/etcd /metrics own"},
+		"when etcd was restored":   {lost, "/readyz /livez/etcd /metrics own"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			own := func(r *http.Request) bool { return r.URL.Path == "own" }
+			h := c.state.WithRefusal(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), own, scheme.Codecs.WithoutConversion())
+			var served []string
+			for _, path := range []string{"/clusters/root/api", "/readyz", "/livez/etcd", "/readyzx", "/metrics", "/version", "own"} {
+				r := httptest.NewRequest(http.MethodGet, "/", nil)
+				r.URL.Path = path
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code == http.StatusOK {
+					served = append(served, path)
+				} else if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+					t.Errorf("%s: %d, Retry-After %q", path, w.Code, w.Header().Get("Retry-After"))
+				}
+			}
+			want := c.served
+			if c.state == fresh {
+				want = strings.Replace(want, "/livez/etcd", "/livez/etcd /readyzx", 1)
+			}
+			if got := strings.Join(served, " "); got != want {
+				t.Errorf("served are %s, want %s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+// Package health tells those who may read the metrics of the server why a health check fails. Others are told that it does.
+package health
+
+import (
+	"bytes"
+	"net/http"
+	"strings"
+	"sync"
+
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/healthz"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// withheld is what upstream writes behind the name of a check that fails.
+const withheld = " failed: reason withheld"
+
+// Checks remembers why checks have failed. The zero value is ready for use.
+type Checks struct{ failed sync.Map } // name → error
+
+// Remember wraps checks.
+func (c *Checks) Remember(checks []healthz.HealthChecker) {
+	for i, check := range checks {
+		checks[i] = remembered{check, c}
+	}
+}
+
+type remembered struct {
+	healthz.HealthChecker
+	checks *Checks
+}
+
+// Check implements healthz.HealthChecker.
+func (r remembered) Check(request *http.Request) error {
+	err := r.HealthChecker.Check(request)
+	if err == nil {
+		r.checks.failed.Delete(r.Name())
+	} else {
+		r.checks.failed.Store(r.Name(), err)
+	}
+	return err
+}
+
+// reason returns why a check failed last.
+func (c *Checks) reason(name string) (string, bool) {
+	if err, ok := c.failed.Load(name); ok {
+		return err.(error).Error(), true
+	}
+	switch {
+	case strings.HasPrefix(name, "poststarthook/"):
+		return "it has not finished", true
+	case name == "shutdown":
+		return "the server stops", true
+	}
+	return "", false
+}
+
+// WithReasons puts the reasons into the answers of /healthz, /livez and /readyz to users whom a lets get /metrics.
+func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isHealth(r.URL.Path) || !mayKnow(r, a) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		held := &answer{header: w.Header(), code: http.StatusOK}
+		next.ServeHTTP(held, r)
+		body := held.body.Bytes()
+		if held.code != http.StatusOK {
+			body = c.explain(body)
+			w.Header().Del("Content-Length")
+		}
+		w.WriteHeader(held.code)
+		_, _ = w.Write(body)
+	})
+}
+
+func isHealth(path string) bool {
+	for _, prefix := range []string{"/healthz", "/livez", "/readyz"} {
+		if rest, ok := strings.CutPrefix(path, prefix); ok && (rest == "" || rest[0] == '/') {
+			return true
+		}
+	}
+	return false
+}
+
+// mayKnow reports whether a request is for the server itself, by someone who may get its metrics. Administrators of a logical cluster
+// may get any path there.
+func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
+	if _, inCluster := logicalcluster.From(r.Context()); inCluster {
+		return false
+	}
+	u, ok := request.UserFrom(r.Context())
+	if !ok {
+		return false
+	}
+	decision, _, err := a.Authorize(r.Context(), authorizer.AttributesRecord{User: u, Verb: "get", Path: "/metrics"})
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// explain puts reasons behind the names of checks.
+func (c *Checks) explain(body []byte) []byte {
+	lines := strings.Split(string(body), "\n")
+	for i, line := range lines {
+		name, ok := strings.CutSuffix(line, withheld)
+		if !ok {
+			continue
+		}
+		if reason, known := c.reason(strings.TrimPrefix(name, "[-]")); known {
+			lines[i] = name + " failed: " + strings.ReplaceAll(reason, "\n", "; ")
+		}
+	}
+	return []byte(strings.Join(lines, "\n"))
+}
+
+// answer is a response that is not sent yet.
+type answer struct {
+	header http.Header
+	code   int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(code int)        { a.code = code }
+func (a *answer) Write(b []byte) (int, error) { return a.body.Write(b) }

@@ -1,0 +1,58 @@
+package health
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/mux"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestWhoMayReadMetricsReadsWhyACheckFails(t *testing.T) {
+	broken := errors.New("etcd does not answer:\nnobody listens")
+	all := []healthz.HealthChecker{
+		healthz.PingHealthz, healthz.NamedCheck("etcd", func(*http.Request) error { return broken }),
+	}
+	var checks Checks
+	checks.Remember(all)
+	all = append(all, healthz.NamedCheck("poststarthook/slow", func(*http.Request) error { return errors.New("not finished") }))
+	served := mux.NewPathRecorderMux("test")
+	healthz.InstallReadyzHandler(served, all...)
+	allowed := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.GetUser().GetName() == "monitor" && a.GetPath() == "/metrics" && a.GetVerb() == "get" && !a.IsResourceRequest() {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionNoOpinion, "", nil
+	})
+	h := checks.WithReasons(served, allowed)
+	in := func(ctx context.Context, name, path string) (int, string) {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r.WithContext(request.WithUser(ctx, &user.DefaultInfo{Name: name})))
+		return w.Code, w.Body.String()
+	}
+	get := func(name, path string) (int, string) { return in(t.Context(), name, path) }
+	code, told := get("monitor", "/readyz")
+	if code != http.StatusInternalServerError || !strings.Contains(told, "[-]etcd failed: etcd does not answer:; nobody listens\n") || !strings.Contains(told, "[-]poststarthook/slow failed: it has not finished\n") || !strings.Contains(told, "[+]ping ok\n") {
+		t.Errorf("who may is told %d %s", code, told)
+	}
+	if code, told := get("stranger", "/readyz"); code != http.StatusInternalServerError || !strings.Contains(told, "[-]etcd failed: reason withheld\n") || strings.Contains(told, "nobody") {
+		t.Errorf("a stranger is told %d %s", code, told)
+	}
+	if _, told := in(logicalcluster.WithName(t.Context(), "ours"), "monitor", "/readyz"); strings.Contains(told, "nobody") {
+		t.Errorf("an administrator of a logical cluster is told %s", told)
+	}
+	broken = nil
+	if code, told := get("monitor", "/readyz/etcd"); code != http.StatusOK || told != "ok" {
+		t.Errorf("a check that passes: %d %s", code, told)
+	}
+}
