@@ -36,9 +36,9 @@ func IsServerPath(path string) bool {
 	return unscoped[path]
 }
 
-// Places tells where the paths of workspaces lead.
+// Places finds where the paths of workspaces, and the names of logical clusters, lead. An error is one for clients.
 type Places interface {
-	Lookup(path string) (tree.Place, bool)
+	Find(r *http.Request, path string) (tree.Place, bool, error)
 }
 
 // WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. What belongs to the server itself
@@ -61,10 +61,18 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			return
 		}
 		ctx := r.Context()
-		if path := string(cluster.Name); strings.Contains(path, ":") && !cluster.Name.IsSystem() {
-			place, ok := places.Lookup(path)
+		var place tree.Place
+		var found bool
+		name := string(cluster.Name)
+		if !cluster.Wildcard && !cluster.Name.IsSystem() {
+			if place, found, err = places.Find(r, name); err != nil {
+				refuse(err)
+				return
+			}
+		}
+		if path := name; strings.Contains(path, ":") && !cluster.Name.IsSystem() {
 			switch {
-			case !ok:
+			case !found:
 				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
 				return
 			case place.Code != 0:

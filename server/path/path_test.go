@@ -20,16 +20,16 @@ import (
 // places is a tree with the paths root:org, root:down, which is unavailable, and root:mounted.
 type places struct{}
 
-func (places) Lookup(path string) (tree.Place, bool) {
+func (places) Find(_ *http.Request, path string) (tree.Place, bool, error) {
 	switch path {
 	case "root:org":
-		return tree.Place{Cluster: "2x9k"}, true
+		return tree.Place{Cluster: "2x9k"}, true, nil
 	case "root:down":
-		return tree.Place{Cluster: "3y8k", Code: http.StatusServiceUnavailable}, true
+		return tree.Place{Cluster: "3y8k", Code: http.StatusServiceUnavailable}, true, nil
 	case "root:mounted":
-		return tree.Place{URL: "https://elsewhere"}, true
+		return tree.Place{URL: "https://elsewhere"}, true, nil
 	}
-	return tree.Place{}, false
+	return tree.Place{}, false, nil
 }
 
 // seen is what the handler behind the filter gets.
