@@ -66,6 +66,8 @@ import (
 	"github.com/kcplane/kcp/server/discovery"
 	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/exports"
+	"github.com/kcplane/kcp/server/freshness"
+	"github.com/kcplane/kcp/server/health"
 	"github.com/kcplane/kcp/server/home"
 	"github.com/kcplane/kcp/server/inactive"
 	"github.com/kcplane/kcp/server/inflight"
@@ -98,6 +100,8 @@ type config struct {
 	backend *storage.Backend
 	// calls are those to hosts that tenants name.
 	calls *outbound.Calls
+	// fresh is how well the server knows what is stored.
+	fresh *freshness.State
 
 	generic      *genericapiserver.Config
 	controlPlane *controlplaneapiserver.Config
@@ -157,6 +161,8 @@ type config struct {
 
 	// unreadable are stored objects that an Event is to tell of.
 	unreadable unreadableObjects
+	// health has the reasons of checks that fail.
+	health health.Checks
 
 	background sync.WaitGroup
 }
@@ -167,11 +173,15 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err != nil {
 		return nil, err
 	}
-	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks), unreadable: newUnreadableObjects()}
+	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks), unreadable: newUnreadableObjects(), fresh: &freshness.State{}}
+	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise nobody else writes
+		c.fresh.Limit = opts.Authorization.MaxStaleness
+	}
 	backend.OnUnreadable(c.unreadable.add)
 	if err := backend.RegisterMetrics(legacyregistry.Register); err != nil {
 		return nil, err
 	}
+	c.registerStorageMetrics()
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
@@ -217,7 +227,14 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		return nil, err
 	}
 	c.generic.BuildHandlerChainFunc = c.chain
-	c.generic.AddReadyzChecks(healthz.NamedCheck("etcd", func(r *http.Request) error { return backend.Ping(r.Context()) }))
+	c.generic.AddReadyzChecks(
+		healthz.NamedCheck("etcd", func(r *http.Request) error { return backend.Ping(r.Context()) }),
+		healthz.NamedCheck("etcd-space", func(*http.Request) error { return backend.CheckRoom() }),
+		healthz.NamedCheck("freshness", func(*http.Request) error { return c.fresh.Stale() }),
+	)
+	for _, checks := range [][]healthz.HealthChecker{c.generic.HealthzChecks, c.generic.LivezChecks, c.generic.ReadyzChecks} {
+		c.health.Remember(checks)
+	}
 	return c, nil
 }
 
@@ -320,7 +337,7 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
 func (c *config) buildAuthorization() error {
 	c.rules = authorization.NewRules(c.set)
 	a := c.opts.Authorization
-	config := authorization.Config{Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules, Exports: c.exports}
+	config := authorization.Config{Stale: c.fresh.Stale, Order: a.Order, AlwaysAllowPaths: a.AlwaysAllowPaths, Set: c.set, Rules: c.rules, Exports: c.exports}
 	var err error
 	if a.WebhookConfigFile != "" {
 		if config.Webhook, err = authorization.NewWebhook(a.WebhookConfigFile, a.WebhookVersion, a.WebhookAuthorizedTTL, a.WebhookUnauthorizedTTL); err != nil {
@@ -361,7 +378,7 @@ func (c *config) buildAuthorization() error {
 
 // chain is the way of a request, innermost first.
 func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
-	api = path.WithoutServer(api, g.Serializer)
+	api = path.WithoutServer(c.health.WithReasons(api, g.Authorization.Authorizer), g.Serializer)
 	h := c.withCurrent(c.discovery.WithDiscovery(c.openapi.WithOpenAPI(api)))
 	c.documents = c.withCurrent(c.viewDiscovery.WithDiscovery(c.viewOpenAPI.WithOpenAPI(api)))
 	h = c.withCustomResources(h)
@@ -386,8 +403,9 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	bare := h
 	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, own, g.Serializer)
-	h = path.WithCluster(h, g.Serializer, c.tree)
+	h = path.WithCluster(h, g.Serializer, tree.NewStored(c.tree, c.stored["logicalclusters"], c.stored["workspaces"], own))
 	h = c.views.WithView(h, bare, g.Serializer)
+	h = c.fresh.WithRefusal(h, own, g.Serializer)
 	h = authentication.WithServer(h, c.loopback.BearerToken)
 	h = authentication.WithInClusterServiceAccount(h)
 	return slowclient.New(c.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)

@@ -4,15 +4,19 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/freshness"
 	"github.com/kcplane/kcp/server/kubeconfig"
+	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -50,23 +54,32 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() {
-		select {
-		case err := <-fatal:
-			cancel(fmt.Errorf("embedded etcd: %w", err))
-		case <-ctx.Done():
-		}
-	}()
 	c.addHooks(s, announce)
 	prepared := s.PrepareRun()
 	c.staticOpenAPI.Store(prepared.StaticOpenAPISpec)
-	err = prepared.RunWithContext(ctx)
-	c.background.Wait()
-	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
-		return cause
+	ended := make(chan error, 1)
+	go func() {
+		err := prepared.RunWithContext(ctx)
+		c.background.Wait()
+		ended <- err
+	}()
+	select {
+	case err = <-ended:
+		return err
+	case broken := <-fatal:
+		klog.FromContext(ctx).Error(broken, "The server ends")
+		c.fresh.Lose(broken)
+		cancel(broken)
+		select {
+		case <-ended:
+		case <-time.After(brokenTimeout): // requests may wait for what does not come
+		}
+		return broken
 	}
-	return err
 }
+
+// brokenTimeout is how long a server whose storage is of no use any more may take to end.
+const brokenTimeout = 10 * time.Second
 
 // fixFeatures sets the gates that the design of the server decides: there is no watch cache to estimate sizes from or to
 // compare with, and there are no peers of other versions.
@@ -84,15 +97,25 @@ func fixFeatures() error {
 func (c *config) addHooks(s *genericapiserver.GenericAPIServer, announce func()) {
 	s.AddPostStartHookOrDie("kcp-informers", func(hook genericapiserver.PostStartHookContext) error {
 		c.background.Go(func() { c.runInformers(hook) })
-		return c.informers.WaitForSync(hook)
+		if err := c.informers.WaitForSync(hook); err != nil {
+			return err
+		}
+		if _, err := c.set.LogicalClusters.Get(logicalcluster.Root, "", corev1alpha1.LogicalClusterName); err == nil {
+			c.fresh.Filled() // otherwise there is nothing to serve yet
+		}
+		if c.fresh.Limit > 0 {
+			c.background.Go(func() { c.fresh.Run(hook, c.backend, c.decisive()) })
+		}
+		return nil
 	})
 	s.AddPostStartHookOrDie("kcp-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
 		if err := c.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if err := c.bootstrap(hook); err != nil {
+		if err := c.bootstrapWithRoom(hook); err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
+		c.fresh.Filled()
 		announce()
 		return nil
 	})
@@ -136,4 +159,13 @@ func (c *config) runInformers(ctx context.Context) {
 	c.informers.Start(ctx)
 	<-ctx.Done()
 	c.informers.Wait()
+}
+
+// decisive returns the informers by whose objects requests are authorized and find their logical cluster.
+func (c *config) decisive() []freshness.Informer {
+	return []freshness.Informer{
+		c.set.LogicalClusters.Informer, c.set.Workspaces.Informer, c.set.WorkspaceTypes.Informer, c.set.WorkspaceAuthenticationConfigurations.Informer,
+		c.set.ClusterRoles.Informer, c.set.ClusterRoleBindings.Informer, c.set.Roles.Informer, c.set.RoleBindings.Informer,
+		c.set.APIExports.Informer, c.set.APIBindings.Informer,
+	}
 }

@@ -89,6 +89,8 @@ type Authorization struct {
 	WebhookVersion         string
 	WebhookAuthorizedTTL   time.Duration
 	WebhookUnauthorizedTTL time.Duration
+	// MaxStaleness is how old what the server knows of roles, bindings and workspaces may be; zero is any age.
+	MaxStaleness time.Duration
 }
 
 // withheld are upstream's flags that would change what a logical cluster is, or that have no meaning here.
@@ -106,6 +108,9 @@ var usages = map[string]string{
 	"max-mutating-requests-inflight": "The same for requests that write.",
 }
 
+// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, it would wait a minute for one.
+const watchGrace = 5 * time.Second
+
 // New returns the defaults.
 func New() *Options {
 	generic := controlplaneoptions.NewOptions()
@@ -116,6 +121,7 @@ func New() *Options {
 	generic.Etcd.EnableWatchCache = false
 	generic.Etcd.SkipHealthEndpoints = true
 	generic.Features.EnablePriorityAndFairness = false
+	generic.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchGrace
 	generic.GenericServerRunOptions.MaxRequestsInFlight = 3000
 	generic.GenericServerRunOptions.MaxMutatingRequestsInFlight = 1500
 	generic.Authorization.Modes = []string{"AlwaysDeny"} // replaced by our own chain
@@ -140,6 +146,7 @@ func New() *Options {
 			WebhookVersion:         "v1",
 			WebhookAuthorizedTTL:   5 * time.Minute,
 			WebhookUnauthorizedTTL: 30 * time.Second,
+			MaxStaleness:           10 * time.Second,
 		},
 	}
 }
@@ -206,6 +213,8 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL, "How long an approval of the webhook is remembered.")
 	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL, "How long a refusal of the webhook is remembered.")
 
+	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How old what the server knows of roles, bindings and workspaces may be. When it cannot reach etcd for longer, it refuses requests with 503. 0: any age.")
+
 	fs = sets.FlagSet("kcp home workspaces")
 	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled, "Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
 	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups, "Groups whose members get a home workspace.")
@@ -223,7 +232,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort, "Loopback TCP port, without encryption, for clients of the embedded etcd. 0: none, only the server reaches it.")
 	fs.IntVar(&e.PeerPort, "embedded-etcd-peer-port", e.PeerPort, "Loopback TCP port, without encryption, for peers of the embedded etcd. 0: none.")
 	fs.Int64Var(&e.WALSizeBytes, "embedded-etcd-wal-size-bytes", e.WALSizeBytes, "Size that a segment of the write-ahead log is preallocated to. 0: etcd's default.")
-	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes, "Size at which the embedded etcd refuses writes. 0: 64 GiB.")
+	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes, "Size of the embedded etcd at which the server refuses what would make it larger. 0: 64 GiB.")
 }
 
 // Completed are options with every default resolved, ready to run.
@@ -236,6 +245,9 @@ type Completed struct {
 	Batteries sets.Set[string]
 }
 
+// minStaleness is the least that may be allowed: what is stored is compared with what is known ten times as often.
+const minStaleness = 2 * time.Second
+
 // validate tells what is wrong with an option whatever the others are.
 func (o *Options) validate() error {
 	if err := o.LeaderElection.validate(); err != nil {
@@ -246,6 +258,9 @@ func (o *Options) validate() error {
 	}
 	if err := o.VirtualStorage.Files.Validate(); err != nil {
 		return err
+	}
+	if s := o.Authorization.MaxStaleness; s != 0 && s < minStaleness {
+		return fmt.Errorf("--authorization-max-staleness: %s is less than %s", s, minStaleness)
 	}
 	if o.TotalObjectLimit < 0 {
 		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)

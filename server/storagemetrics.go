@@ -1,0 +1,28 @@
+package server
+
+import (
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// registerStorageMetrics registers what operators are warned by before the storage refuses writes, or the server refuses requests.
+func (c *config) registerStorageMetrics() {
+	full := metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Name: "kcp_storage_full", Help: "1 while the embedded etcd or its disk is full, and writes are refused.", StabilityLevel: metrics.ALPHA,
+	}, func() float64 {
+		if c.backend.CheckRoom() != nil {
+			return 1
+		}
+		return 0
+	})
+	age := metrics.NewGaugeFunc(&metrics.GaugeOpts{
+		Name: "kcp_authorization_staleness_seconds", Help: "For how long what requests are authorized by may be behind what is stored; 0 where nobody else writes.",
+		StabilityLevel: metrics.ALPHA,
+	}, func() float64 {
+		if c.fresh.Limit == 0 {
+			return 0
+		}
+		return c.fresh.Age().Seconds()
+	})
+	legacyregistry.RawMustRegister(full, age)
+}
