@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -94,6 +95,15 @@ func run(m *testing.M, server **Server, flags []string) int {
 // Start starts a server that keeps everything below dir, and returns when it is ready. A second Start on the same
 // directory, after Stop, finds what the first one stored.
 func Start(dir string, flags ...string) (*Server, error) {
+	s, err := Begin(dir, flags...)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.AwaitReady()
+}
+
+// Begin is Start that does not wait until the server is ready. On the directory of a former server it can be asked at once.
+func Begin(dir string, flags ...string) (*Server, error) {
 	binary, err := Binary("kcp")
 	if err != nil {
 		return nil, err
@@ -129,11 +139,30 @@ func Start(dir string, flags ...string) (*Server, error) {
 		_ = s.process.Wait()
 		close(s.exited)
 	}()
-	if err := s.waitUntilReady(); err != nil {
-		s.Kill()
-		return nil, fmt.Errorf("%w; the last lines of its log:\n%s", err, s.tail(40))
+	if config, err := s.authorities(); err == nil {
+		s.base = config
 	}
 	return s, nil
+}
+
+// AwaitReady returns when the server is ready, or ends it.
+func (s *Server) AwaitReady() error {
+	if err := s.waitUntilReady(); err != nil {
+		s.Kill()
+		return fmt.Errorf("%w; the last lines of its log:\n%s", err, s.tail(40))
+	}
+	return nil
+}
+
+// AwaitEnd waits until the process ends by itself, and returns whether it ended well and what it has logged last.
+func (s *Server) AwaitEnd(t testing.TB) (success bool, log string) {
+	t.Helper()
+	select {
+	case <-s.exited:
+	case <-time.After(StartTimeout):
+		t.Fatalf("the server did not end within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
+	}
+	return s.process.ProcessState.Success(), s.tail(40)
 }
 
 // StartIn is Start for a test: the server ends with the test at the latest.
@@ -150,6 +179,69 @@ func StartIn(t testing.TB, dir string, flags ...string) *Server {
 		}
 	})
 	return server
+}
+
+// Question is a GET of a user, of something that exists and that they may get.
+type Question struct {
+	User User
+	Path string
+}
+
+// RestartIn is StartIn on the directory of a former server, with clients that ask from the first moment on until the server is ready.
+// Nobody may be told anything then that is not so: the test fails if an answer is neither 200 nor one with which clients ask again.
+func RestartIn(t testing.TB, dir string, questions []Question, flags ...string) *Server {
+	t.Helper()
+	server, err := Begin(dir, flags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Kill)
+	ctx, end := context.WithCancel(t.Context())
+	var asking sync.WaitGroup
+	for _, q := range questions {
+		asking.Go(func() {
+			for ctx.Err() == nil {
+				if code, body := server.ask(ctx, t, q); code != 0 && code != http.StatusOK && code != http.StatusTooManyRequests && code < 500 {
+					t.Errorf("while the server starts, %s is told of %s: %d %s", q.User.Name, q.Path, code, body)
+					return
+				}
+			}
+		})
+	}
+	err = server.AwaitReady()
+	end()
+	asking.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range questions {
+		if code, body := server.ask(t.Context(), t, q); code != http.StatusOK {
+			t.Errorf("once the server is ready, %s is told of %s: %d %s", q.User.Name, q.Path, code, body)
+		}
+	}
+	return server
+}
+
+// Get returns the answer to a GET of what is the server's own.
+func (s *Server) Get(t testing.TB, user User, path string) (int, string) {
+	t.Helper()
+	return s.ask(Context(t), t, Question{User: user, Path: path})
+}
+
+// ask returns the answer to a question, without a code if there is none.
+func (s *Server) ask(ctx context.Context, t testing.TB, q Question) (int, string) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+q.Path, nil)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	response, err := s.client(t, q.User).Do(request)
+	if err != nil {
+		return 0, ""
+	}
+	defer response.Body.Close()
+	body, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(body)
 }
 
 // Stop ends the server as an operator would, with SIGTERM, and fails if it does not end well.
@@ -222,14 +314,22 @@ func (s *Server) waitUntilReady() error {
 	}
 }
 
-func (s *Server) ready() error {
+// authorities returns the configuration that the server has written for its administrators.
+func (s *Server) authorities() (*rest.Config, error) {
 	config, err := clientcmd.LoadFromFile(s.Kubeconfig())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	s.base, err = clientcmd.NewNonInteractiveClientConfig(*config, "base", nil, nil).ClientConfig()
-	if err != nil {
-		return err
+	return clientcmd.NewNonInteractiveClientConfig(*config, "base", nil, nil).ClientConfig()
+}
+
+func (s *Server) ready() error {
+	if s.base == nil {
+		config, err := s.authorities()
+		if err != nil {
+			return err
+		}
+		s.base = config
 	}
 	client, err := rest.HTTPClientFor(s.Config(Anonymous))
 	if err != nil {
