@@ -100,7 +100,7 @@ type config struct {
 	backend *storage.Backend
 	// calls are those to hosts that tenants name.
 	calls *outbound.Calls
-	// fresh is how well the server knows what is stored.
+	// fresh is how current the informers are.
 	fresh *freshness.State
 
 	generic      *genericapiserver.Config
@@ -161,7 +161,7 @@ type config struct {
 
 	// unreadable are stored objects that an Event is to tell of.
 	unreadable unreadableObjects
-	// health has the reasons of checks that fail.
+	// health has the reasons why checks fail.
 	health health.Checks
 
 	background sync.WaitGroup
@@ -174,7 +174,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		return nil, err
 	}
 	c := &config{opts: opts, backend: backend, calls: outbound.NewCalls(networks), unreadable: newUnreadableObjects(), fresh: &freshness.State{}}
-	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise nobody else writes
+	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise no other server writes
 		c.fresh.Limit = opts.Authorization.MaxStaleness
 	}
 	backend.OnUnreadable(c.unreadable.add)

@@ -5,7 +5,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// registerStorageMetrics registers what operators are warned by before the storage refuses writes, or the server refuses requests.
+// registerStorageMetrics registers metrics that warn before the storage refuses writes, or the server refuses requests.
 func (c *config) registerStorageMetrics() {
 	full := metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name: "kcp_storage_full", Help: "1 while the embedded etcd or its disk is full, and writes are refused.", StabilityLevel: metrics.ALPHA,
@@ -16,7 +16,7 @@ func (c *config) registerStorageMetrics() {
 		return 0
 	})
 	age := metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name: "kcp_authorization_staleness_seconds", Help: "For how long what requests are authorized by may be behind what is stored; 0 where nobody else writes.",
+		Name: "kcp_authorization_staleness_seconds", Help: "How far the objects that authorize requests may be behind etcd; 0 with an embedded etcd that only this server writes to.",
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
 		if c.fresh.Limit == 0 {

@@ -11,10 +11,27 @@ import (
 	"time"
 )
 
+// scratch is removed when the process ends: an etcd that cannot stop ends the process if its directory is gone.
+var scratch string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if scratch, err = os.MkdirTemp("", "etcd-test-"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(scratch)
+		return m.Run()
+	}())
+}
+
 // written returns a directory in which an etcd has stopped after some writes.
 func written(t *testing.T) string {
 	t.Helper()
-	directory := filepath.Join(t.TempDir(), "etcd")
+	directory, err := os.MkdirTemp(scratch, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	server, err := Start(t.Context(), Config{Directory: directory, WALSizeBytes: 1 << 20})
 	if err != nil {
 		t.Fatal(err)

@@ -20,10 +20,13 @@ const (
 	// reserveShare is the part of the quota that etcd has beyond it, for deletions and what they need to write.
 	reserveShare = 8
 	minReserve   = 16 << 20
-	// crowded is the part of the quota, in percent, from which on history is not kept.
-	crowded = 90
-	// compactInterval and defragmentInterval are how often both may happen when there is little room.
+	// History is dropped once less than a tenth of the quota is left, or less than minLeft: what may be written between two looks.
+	leftShare = 10
+	minLeft   = 32 << 20
+	// compactInterval and defragmentInterval are how often both may happen when there is little room. A compaction reads the whole
+	// database: compactShare is the part of the time that may go into it.
 	compactInterval, defragmentInterval = 2 * time.Second, 10 * time.Second
+	compactShare                        = 10
 	// diskSegments is how many segments of the write-ahead log must fit on the disk for writes that grow, half of them for any write.
 	diskSegments = 4
 )
@@ -38,7 +41,7 @@ type space struct {
 
 	disk        atomic.Int64 // free bytes
 	compacted   int64        // the revision of the last compaction that space asked for
-	compactedAt time.Time
+	compactNext time.Time    // when the next is allowed
 	defragedAt  time.Time
 	end         context.CancelFunc
 	ended       sync.WaitGroup
@@ -46,6 +49,9 @@ type space struct {
 
 // reserve returns how much etcd may store beyond a quota.
 func reserve(quota int64) int64 { return max(minReserve, quota/reserveShare) }
+
+// spare returns how much of a quota is left when history is dropped.
+func spare(quota int64) int64 { return min(quota/2, max(minLeft, quota/leftShare)) }
 
 // freeOn returns how many bytes of a file system its users may still write.
 func freeOn(directory string) (int64, error) {
@@ -123,7 +129,10 @@ func (s *space) tidy(ctx context.Context) {
 		return
 	}
 	alarmed := s.alarmed()
-	if used := s.server.Backend().SizeInUse(); alarmed || used >= s.quota/100*crowded {
+	if s.Grow() != nil {
+		s.server.Backend().ForceCommit() // pages that the last commit has replaced are free only after another one
+	}
+	if used := s.server.Backend().SizeInUse(); alarmed || used >= s.quota-spare(s.quota) {
 		s.compact(ctx)
 	}
 	file, used := s.server.Backend().Size(), s.server.Backend().SizeInUse()
@@ -138,13 +147,14 @@ func (s *space) tidy(ctx context.Context) {
 // compact drops all history.
 func (s *space) compact(ctx context.Context) {
 	revision := s.server.KV().Rev()
-	if revision <= s.compacted || time.Since(s.compactedAt) < compactInterval {
+	began := time.Now()
+	if revision <= s.compacted || began.Before(s.compactNext) {
 		return
 	}
 	if _, err := s.server.Compact(ctx, &pb.CompactionRequest{Revision: revision, Physical: true}); err == nil {
 		s.server.Backend().ForceCommit()
 	}
-	s.compacted, s.compactedAt = revision, time.Now()
+	s.compacted, s.compactNext = revision, began.Add(max(compactInterval, compactShare*time.Since(began)))
 }
 
 func (s *space) defragment(before int64) {

@@ -1,9 +1,10 @@
-// Package freshness keeps the server from answering by what it does not know, or does not know any more: until the informers are filled,
-// and while they may be behind what is stored by more than is allowed.
+// Package freshness refuses requests until the informers are filled, and while they may be behind etcd by more than a limit. Otherwise
+// what exists would be answered 404 or 403, and permissions that were revoked elsewhere would still count.
 package freshness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -22,17 +23,17 @@ import (
 // retryAfter is when a client that was refused may try again, in seconds.
 const retryAfter = 1
 
-// Informer mirrors objects.
+// Informer mirrors stored objects.
 type Informer interface {
-	// Version is the resource version up to which it has everything.
+	// Version returns the resource version up to which it has everything.
 	Version() uint64
 }
 
 // Source is where the informers read from.
 type Source interface {
-	// Revision returns the one of now.
+	// Revision returns the current revision.
 	Revision(ctx context.Context) (uint64, error)
-	// Progress makes the watches of the informers say how far they are.
+	// Progress makes etcd report to the watches of the informers how far they are.
 	Progress(ctx context.Context) error
 }
 
@@ -43,25 +44,25 @@ const (
 	poll = 10 * time.Millisecond
 )
 
-// State is what the server knows of its own knowledge.
+// State is how current the informers are.
 type State struct {
-	// Limit is how far the informers may be behind; zero is any time.
+	// Limit is how far they may be behind; zero is without limit.
 	Limit time.Duration
 
 	filled atomic.Bool
 	lost   atomic.Pointer[error]
 
 	mu sync.Mutex
-	at time.Time // the informers have all that was stored then
+	at time.Time // the informers have everything that was stored at that time
 }
 
-// Filled says that the informers are filled.
+// Filled records that the informers are filled.
 func (s *State) Filled() {
 	s.advance(time.Now())
 	s.filled.Store(true)
 }
 
-// Lose says that what the informers have is of no use any more.
+// Lose makes the state stale for good, for a reason.
 func (s *State) Lose(err error) { s.lost.Store(&err) }
 
 func (s *State) advance(at time.Time) {
@@ -72,7 +73,7 @@ func (s *State) advance(at time.Time) {
 	}
 }
 
-// Age returns for how long the informers may be behind.
+// Age returns how far the informers may be behind.
 func (s *State) Age() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,13 +86,13 @@ func (s *State) Stale() error {
 		return *lost
 	}
 	if !s.filled.Load() {
-		return fmt.Errorf("the server starts and has not read yet what is stored")
+		return errors.New("the server is starting and has not read what is stored yet")
 	}
 	if s.Limit == 0 {
 		return nil
 	}
 	if age := s.Age(); age > s.Limit {
-		return fmt.Errorf("the server has not heard from its storage for %s, and does not know who was revoked since", age.Round(time.Second))
+		return fmt.Errorf("the server has not caught up with etcd for %s, and permissions may have been revoked since", age.Round(time.Second))
 	}
 	return nil
 }
@@ -107,9 +108,9 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 		}
 		if now := s.Age() > s.Limit; now != stale {
 			if stale = now; stale {
-				klog.FromContext(ctx).Info("etcd cannot be reached, requests are refused", "since", s.Age(), "limit", s.Limit)
+				klog.FromContext(ctx).Info("etcd cannot be reached or watches are behind, refusing requests", "age", s.Age(), "limit", s.Limit)
 			} else {
-				klog.FromContext(ctx).Info("etcd is reached again, requests are answered")
+				klog.FromContext(ctx).Info("The informers have caught up with etcd, answering requests again")
 			}
 		}
 		select {
@@ -120,7 +121,7 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 	}
 }
 
-// compare returns whether the informers have come to have what was stored when it was called.
+// compare reports whether the informers get everything that was stored when it was called.
 func (s *State) compare(ctx context.Context, source Source, informers []Informer) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.Limit)
 	defer cancel()
@@ -159,10 +160,11 @@ func have(informers []Informer, revision uint64) bool {
 	return true
 }
 
-// health are the paths that are served in any case, with everything below them.
+// health are the paths that are always served, with everything below them.
 var health = []string{"/healthz", "/livez", "/readyz"}
 
-// operators are the paths of the server itself that are served to those who need no permission from what is stored.
+// operators are paths of the server itself that are served while the state is stale: authorization then admits only users who need no
+// stored permission.
 var operators = []string{"/metrics", "/debug"}
 
 func below(path string, prefixes []string) bool {

@@ -1,4 +1,4 @@
-// Package health tells those who may read the metrics of the server why a health check fails. Others are told that it does.
+// Package health shows why a health check fails to users who may read the metrics of the server. Others see only that it fails.
 package health
 
 import (
@@ -17,10 +17,10 @@ import (
 // withheld is what upstream writes behind the name of a check that fails.
 const withheld = " failed: reason withheld"
 
-// Checks remembers why checks have failed. The zero value is ready for use.
+// Checks keeps the last error of each check. The zero value is ready for use.
 type Checks struct{ failed sync.Map } // name → error
 
-// Remember wraps checks.
+// Remember wraps checks to keep their errors.
 func (c *Checks) Remember(checks []healthz.HealthChecker) {
 	for i, check := range checks {
 		checks[i] = remembered{check, c}
@@ -50,14 +50,14 @@ func (c *Checks) reason(name string) (string, bool) {
 	}
 	switch {
 	case strings.HasPrefix(name, "poststarthook/"):
-		return "it has not finished", true
+		return "not finished", true
 	case name == "shutdown":
-		return "the server stops", true
+		return "the server is stopping", true
 	}
 	return "", false
 }
 
-// WithReasons puts the reasons into the answers of /healthz, /livez and /readyz to users whom a lets get /metrics.
+// WithReasons adds the reasons to the answers of /healthz, /livez and /readyz for users who are authorized by a to get /metrics.
 func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isHealth(r.URL.Path) || !mayKnow(r, a) {
@@ -85,8 +85,8 @@ func isHealth(path string) bool {
 	return false
 }
 
-// mayKnow reports whether a request is for the server itself, by someone who may get its metrics. Administrators of a logical cluster
-// may get any path there.
+// mayKnow reports whether a request is for the server itself, from a user who may get its metrics. Administrators of a logical cluster
+// may get any path there, so requests in a cluster never qualify.
 func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
 	if _, inCluster := logicalcluster.From(r.Context()); inCluster {
 		return false
@@ -99,7 +99,7 @@ func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// explain puts reasons behind the names of checks.
+// explain replaces "reason withheld" by the reasons.
 func (c *Checks) explain(body []byte) []byte {
 	lines := strings.Split(string(body), "\n")
 	for i, line := range lines {
@@ -114,7 +114,7 @@ func (c *Checks) explain(body []byte) []byte {
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// answer is a response that is not sent yet.
+// answer buffers a response.
 type answer struct {
 	header http.Header
 	code   int

@@ -89,7 +89,7 @@ type Authorization struct {
 	WebhookVersion         string
 	WebhookAuthorizedTTL   time.Duration
 	WebhookUnauthorizedTTL time.Duration
-	// MaxStaleness is how old what the server knows of roles, bindings and workspaces may be; zero is any age.
+	// MaxStaleness is how far roles, bindings and workspaces in memory may be behind etcd; zero is without limit.
 	MaxStaleness time.Duration
 }
 
@@ -108,7 +108,7 @@ var usages = map[string]string{
 	"max-mutating-requests-inflight": "The same for requests that write.",
 }
 
-// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, it would wait a minute for one.
+// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, one watch delays a stop by a minute.
 const watchGrace = 5 * time.Second
 
 // New returns the defaults.
@@ -213,7 +213,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL, "How long an approval of the webhook is remembered.")
 	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL, "How long a refusal of the webhook is remembered.")
 
-	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How old what the server knows of roles, bindings and workspaces may be. When it cannot reach etcd for longer, it refuses requests with 503. 0: any age.")
+	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How far roles, bindings and workspaces in memory may be behind etcd. When etcd cannot be reached for longer, requests are refused with 503. 0: without limit.")
 
 	fs = sets.FlagSet("kcp home workspaces")
 	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled, "Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
@@ -245,7 +245,7 @@ type Completed struct {
 	Batteries sets.Set[string]
 }
 
-// minStaleness is the least that may be allowed: what is stored is compared with what is known ten times as often.
+// minStaleness is the least that may be set: the revision of etcd is read ten times in it.
 const minStaleness = 2 * time.Second
 
 // validate tells what is wrong with an option whatever the others are.

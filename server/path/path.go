@@ -36,8 +36,9 @@ func IsServerPath(path string) bool {
 	return unscoped[path]
 }
 
-// Places finds where the paths of workspaces, and the names of logical clusters, lead. An error is one for clients.
+// Places resolves paths of workspaces and names of logical clusters.
 type Places interface {
+	// Find returns where a path leads, and whether it leads anywhere. The error is one for clients.
 	Find(r *http.Request, path string) (tree.Place, bool, error)
 }
 
@@ -61,17 +62,13 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			return
 		}
 		ctx := r.Context()
-		var place tree.Place
-		var found bool
-		name := string(cluster.Name)
-		if !cluster.Wildcard && !cluster.Name.IsSystem() {
-			if place, found, err = places.Find(r, name); err != nil {
+		if path := string(cluster.Name); !cluster.Wildcard && !cluster.Name.IsSystem() {
+			place, found, err := places.Find(r, path)
+			switch {
+			case err != nil:
 				refuse(err)
 				return
-			}
-		}
-		if path := name; strings.Contains(path, ":") && !cluster.Name.IsSystem() {
-			switch {
+			case !strings.Contains(path, ":"): // authorization answers for a cluster that does not exist
 			case !found:
 				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
 				return
@@ -83,8 +80,10 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 					refuse(err)
 					return
 				}
+				cluster.Name = place.Cluster
+			default:
+				cluster.Name = place.Cluster
 			}
-			cluster.Name = place.Cluster
 		}
 		if rest == "/metrics" || strings.HasPrefix(rest, "/metrics/") {
 			refuse(notImplemented("metrics are those of the server, at /metrics; a logical cluster has none of its own"))

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// silentLimit is how long a member of etcd may say nothing at all while a call waits for it. Its connection is then closed, and
+	// silentLimit is how long a member of etcd may send nothing while a call waits for it. Its connection is then closed, and
 	// the call is made again over another one, to another member if there is one.
 	silentLimit = 500 * time.Millisecond
 	// silentLimitMax is the limit after connections were closed again and again: an etcd that is only slow keeps its connections.
@@ -32,15 +32,15 @@ const (
 	rangeFactor = 4
 )
 
-// ErrReverted says that etcd does not hold what it held before.
+// ErrReverted means that etcd has lost revisions that it had before.
 var ErrReverted = errors.New("etcd was restored or replaced while this server was running")
 
-// contact watches what one client hears from etcd: whether a member goes silent, and whether etcd goes back in time.
+// contact notices when a member of etcd goes silent, and when the revision of etcd goes back.
 type contact struct {
 	reverted func(error) // is called once
 	once     sync.Once
 	cluster  atomic.Uint64
-	revision atomic.Int64 // the highest that a response has had
+	revision atomic.Int64 // the highest of all responses
 
 	members int
 
@@ -48,10 +48,10 @@ type contact struct {
 	lines      map[*line]struct{}
 	closed     int
 	lastClosed time.Time
-	silent     []string // the addresses of the last that were closed, all but one of the members at the most
+	silent     []string // addresses that were closed last: all members but one at most
 }
 
-// newContact returns the contact to as many members. reverted is called when etcd goes back.
+// newContact returns a contact to a number of members. reverted is called when the revision of etcd goes back.
 func newContact(members int, reverted func(error)) *contact {
 	return &contact{members: members, reverted: reverted, lines: map[*line]struct{}{}}
 }
@@ -61,7 +61,7 @@ func (c *contact) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call), grpc.WithStatsHandler(callAddress{})}
 }
 
-var errSilent = errors.New("the member did not answer a moment ago")
+var errSilent = errors.New("the member of etcd has just stopped answering")
 
 // line is a connection to a member.
 type line struct {
@@ -166,42 +166,45 @@ func (c *contact) call(ctx context.Context, method string, request, reply any, c
 
 // check closes the connection of a call that waits if nothing was heard over it for too long, and returns when to look again.
 func (c *contact) check(waiting *sent, factor time.Duration) time.Duration {
-	limit := c.limit() * factor
-	address := waiting.over.Load()
-	if address == nil {
-		return limit // it waits for a connection
-	}
 	c.mu.Lock()
-	var found *line
-	for l := range c.lines {
-		if l.LocalAddr().String() == *address {
-			found = l
-		}
-	}
-	c.mu.Unlock()
-	if found == nil {
+	limit := c.limit() * factor
+	found := c.line(waiting.over.Load())
+	if found == nil { // the call waits for a connection
+		c.mu.Unlock()
 		return limit
 	}
 	silent := time.Since(time.Unix(0, max(found.heard.Load(), waiting.at.Load())))
 	if silent < limit {
+		c.mu.Unlock()
 		return limit - silent
 	}
-	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent)
-	c.mu.Lock()
+	delete(c.lines, found) // other calls wait for it, too: it is closed once
 	c.closed++
 	c.lastClosed = time.Now()
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
 	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 	c.mu.Unlock()
+	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent)
 	_ = found.Close()
 	return limit
 }
 
+// line returns the connection with a local address, nil if there is none. The lock is held.
+func (c *contact) line(address *string) *line {
+	if address == nil {
+		return nil
+	}
+	for l := range c.lines {
+		if l.LocalAddr().String() == *address {
+			return l
+		}
+	}
+	return nil
+}
+
 // limit returns how long a member may be silent now. Three connections are closed soon: that of a member that has stopped, and those
-// of others that wait for it.
+// of others that wait for it. The lock is held.
 func (c *contact) limit() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if time.Since(c.lastClosed) > closedMemory {
 		c.closed = 0
 	}

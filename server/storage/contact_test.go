@@ -100,6 +100,37 @@ func TestAnEtcdThatGoesBackIsNoticed(t *testing.T) {
 	}
 }
 
+// Under load many calls wait for the member that has stopped. If each of them counted, the limit would be at its maximum at once.
+func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	c := newContact(3, unexpected(t))
+	connection, err := c.dial(t.Context(), listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, before := connection.LocalAddr().String(), time.Now().Add(-time.Minute).UnixNano()
+	var calls sync.WaitGroup
+	for range 100 {
+		calls.Go(func() {
+			waiting := &sent{}
+			waiting.at.Store(before)
+			waiting.over.Store(&address)
+			c.check(waiting, 1)
+		})
+	}
+	calls.Wait()
+	if c.closed != 1 {
+		t.Errorf("one connection is closed, and counts as %d", c.closed)
+	}
+	if _, err := connection.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the connection is open: %v", err)
+	}
+}
+
 // relay passes connections on to an address, until it is silenced: they stay open then, and nothing passes.
 type relay struct {
 	net.Listener
@@ -168,10 +199,11 @@ func TestAMemberThatSaysNothingIsLeftForAnother(t *testing.T) {
 	defer client.Close()
 	backend := NewBackend(client, "", 0)
 	defer backend.Close()
-	if _, err := client.Put(t.Context(), "/key", "1"); err != nil {
+	written, err := client.Put(t.Context(), "/key", "1")
+	if err != nil {
 		t.Fatal(err)
 	}
-	watch := client.Watch(t.Context(), "/key", clientv3.WithCreatedNotify())
+	watch := client.Watch(t.Context(), "/key", clientv3.WithCreatedNotify(), clientv3.WithRev(written.Header.Revision+1))
 	<-watch
 	used, other := first, second
 	if second.over.Load() > first.over.Load() {

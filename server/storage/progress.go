@@ -9,13 +9,13 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ofInformers returns ctx for watches that share a stream of etcd with no others. Who asks etcd how far watches are asks for all of a
-// stream: those of clients would all get a bookmark.
+// ofInformers returns a context for watches in a stream of their own. Etcd reports progress to all watches of a stream: without it, each
+// report would send a bookmark to all clients.
 func ofInformers(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
 }
 
-// Revision returns the revision of etcd, as the majority of its members knows it.
+// Revision returns the revision that the majority of the members of etcd has.
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	response, err := b.client.Client.Get(ctx, "health")
 	if err != nil {
@@ -24,7 +24,7 @@ func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	return uint64(response.Header.Revision), nil
 }
 
-// Progress makes etcd tell the watches of all clusters how far they are. They get bookmarks.
+// Progress makes etcd report to the watches of all clusters how far they are. They get bookmarks.
 func (b *Backend) Progress(ctx context.Context) error {
 	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(ofInformers(ctx)))
 }

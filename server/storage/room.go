@@ -15,7 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Room is what an etcd has left.
+// Room is the space that an etcd has left.
 type Room interface {
 	// Grow returns why nothing can be stored that takes more room than what it replaces, Write why nothing can be written at all; nil
 	// if it can.
@@ -43,15 +43,15 @@ func (b *Backend) CheckRoom() error {
 	return errors.Join(b.room.Write(), b.room.Grow())
 }
 
-// full returns what clients are told when there is no room.
+// full returns the error for clients when there is no room.
 func full(cause error) error {
 	return &outage{cause: cause, StatusError: &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: StatusReasonInsufficientStorage,
-		Message: fmt.Sprintf("the storage of the server is full (%v): nothing can be created or get larger until objects are deleted or the administrators of the server make room", cause),
+		Message: fmt.Sprintf("the storage of the server is full (%v): objects cannot be created or grow until others are deleted or the administrators of the server make room", cause),
 	}}}
 }
 
-// outOfSpace turns the refusal of an etcd that is full into what clients are told.
+// outOfSpace turns the refusal of an etcd that is full into the error for clients.
 func outOfSpace(err error) error {
 	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrGRPCNoSpace) {
 		return full(errors.New("etcd has raised its NOSPACE alarm"))

@@ -172,7 +172,7 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 			defer m.signal(t, syscall.SIGCONT)
 		}
 		kcptest.Eventually(t, "nobody is served by what may be revoked", func(context.Context) error {
-			if code, body := discovery(); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not heard from its storage") {
+			if code, body := discovery(); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not caught up with etcd") {
 				return fmt.Errorf("%d %s", code, body)
 			}
 			return nil
