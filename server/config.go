@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -18,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -185,7 +188,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	c.builtinTypes = sync.OnceValues(c.newBuiltinTypes)
 	c.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
-		return authentication.Getter{Objects: &c.registries}
+		return authentication.Getter{Objects: &c.registries, Label: c.labelSecret}
 	}
 	c.limits = objectlimit.New(objectlimit.Config{
 		Standard: opts.TotalObjectLimit, Interval: opts.ObjectCountInterval, Count: c.countObjects, Clock: clock.RealClock{},
@@ -236,6 +239,16 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		c.health.Remember(checks)
 	}
 	return c, nil
+}
+
+// labelSecret sets a label of a Secret in the cluster of ctx.
+func (c *config) labelSecret(ctx context.Context, secret *corev1.Secret, label, value string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.UID, "labels": map[string]string{label: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = c.kube.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // buildGeneric takes upstream's configuration and puts the cluster-aware storage below it.

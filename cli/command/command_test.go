@@ -149,6 +149,18 @@ func TestGoingThroughTheTree(t *testing.T) {
 	u.prints("root:org", "ws", "use", "..", "-o", "name")
 	u.prints("root:org:team-a", "ws", "-", "-o", "name")
 	u.isAt("/clusters/root:org:team-a")
+	u.prints("root:org", "ws", "..", "--short")
+	u.prints("root:org", "ws", ".", "--short")
+	u.prints("root:homes:me", "ws", "--short")
+	t.Setenv("HOME", "/home/me")
+	for typed, want := range map[string]string{"/home/me": "root:homes:me", "/home/me/..": "root:homes", ":root:org:team-a": "root:org:team-a"} {
+		u.prints(want, "ws", typed, "--short")
+	}
+	t.Setenv("HOME", "/root")
+	for typed, want := range map[string]string{"/root": "root:homes:me", "/root/org": "root:org", ":root": "root"} {
+		u.prints(want, "ws", typed, "--short")
+	}
+	u.prints("root:org:team-a", "ws", ":root:org:team-a", "--short")
 	if stdout, _, err := u.run("ws", ".", "-o", "json"); err != nil || !strings.Contains(stdout, `"path": "root:org:team-a"`) {
 		t.Errorf("%s, %v", stdout, err)
 	}

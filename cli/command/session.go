@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -130,7 +131,7 @@ func (s *session) restConfig(p *place) (*rest.Config, error) {
 
 // resolve returns where a name leads from p.
 func (s *session) resolve(ctx context.Context, p *place, name string) (location.Location, error) {
-	from := p.Location
+	from, name := p.Location, unexpanded(name)
 	first, rest, below := strings.Cut(strings.ReplaceAll(name, "/", ":"), ":")
 	if first == "~" {
 		home, err := p.client.Home(ctx, from)
@@ -150,6 +151,23 @@ func (s *session) resolve(ctx context.Context, p *place, name string) (location.
 		from = canonical
 	}
 	return from.Resolve(name)
+}
+
+// unexpanded puts ~ back where the shell has replaced it by the home directory. With the home directory /root, what is below it is a
+// path of workspaces.
+func unexpanded(name string) string {
+	home, err := os.UserHomeDir()
+	if err != nil || !strings.HasPrefix(home, "/") || home == "/" {
+		return name
+	}
+	below, ok := strings.CutPrefix(name, home)
+	switch {
+	case ok && below == "":
+		return "~"
+	case ok && below[0] == '/' && home != "/"+location.Root:
+		return "~" + below
+	}
+	return name
 }
 
 // noMoreThan refuses arguments beyond n, in words.

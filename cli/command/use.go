@@ -36,7 +36,7 @@ WORKSPACE is one of
   :root:org:team   a workspace by its path; ":" alone is the root
   ..               the one above; .. can be a part of a path too
   -                the previous one
-  ~                the home workspace, also without an argument
+  ~                the home workspace, also without an argument, and where the shell replaces ~ by the home directory
   .                the current one, which is printed`
 
 const navigationExamples = `
@@ -56,9 +56,10 @@ const navigationExamples = `
 
 // navigates makes cmd go to the workspace that is its argument.
 func (s *session) navigates(cmd *cobra.Command) {
-	var interactive bool
+	var interactive, short bool
 	var output format
 	output.addTo(cmd)
+	cmd.Flags().BoolVar(&short, "short", false, "Print the path alone")
 	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Choose from the workspaces on the terminal")
 	cmd.Args = noMoreThan(1, "one workspace")
 	cmd.ValidArgsFunction = s.completeWorkspaces
@@ -66,6 +67,9 @@ func (s *session) navigates(cmd *cobra.Command) {
 		name := "~"
 		if len(args) > 0 {
 			name = args[0]
+		}
+		if short && output == "" {
+			output = asName
 		}
 		if interactive {
 			if len(args) == 0 {

@@ -2,11 +2,14 @@ package authentication
 
 import (
 	"context"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
 	"github.com/kcplane/kcp/server/storage"
@@ -17,6 +20,8 @@ import (
 // still answers the ones that bear tokens.
 type Getter struct {
 	Objects Objects
+	// Label stores in a Secret on which day its token was used. Upstream does that by a client that reaches no logical cluster.
+	Label func(ctx context.Context, secret *corev1.Secret, label, day string) error
 }
 
 // Objects are the built-in objects of the cluster of each call's context.
@@ -32,9 +37,23 @@ func (g Getter) GetServiceAccount(ctx context.Context, namespace, name string) (
 	return get(ctx, g, namespace, name, &corev1.ServiceAccount{})
 }
 
-// GetSecret implements serviceaccount.ServiceAccountTokenGetter.
+// GetSecret implements serviceaccount.ServiceAccountTokenGetter. A Secret with a token has the label of today, so that upstream
+// does not try to add it.
 func (g Getter) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
-	return get(ctx, g, namespace, name, &corev1.Secret{})
+	secret, err := get(ctx, g, namespace, name, &corev1.Secret{})
+	if err != nil || secret.Type != corev1.SecretTypeServiceAccountToken {
+		return secret, err
+	}
+	now := time.Now().UTC()
+	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
+	if used := secret.Labels[serviceaccount.LastUsedLabelKey]; used == today || used == tomorrow {
+		return secret, nil
+	}
+	if err := g.Label(ctx, secret, serviceaccount.LastUsedLabelKey, today); err != nil {
+		klog.FromContext(ctx).V(2).Info("Labelling the Secret of a used token failed", "secret", klog.KObj(secret), "err", err)
+	}
+	metav1.SetMetaDataLabel(&secret.ObjectMeta, serviceaccount.LastUsedLabelKey, today)
+	return secret, nil
 }
 
 // GetPod implements serviceaccount.ServiceAccountTokenGetter: there are none.

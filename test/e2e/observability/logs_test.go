@@ -107,6 +107,9 @@ func TestNoLineOfTheLogHoldsAToken(t *testing.T) {
 		t.Fatalf("only %d tokens were tried", len(secrets))
 	}
 	for _, line := range logLines(t) {
+		if bytes.Contains(line, []byte("Failed to label legacy service account token")) {
+			t.Errorf("the Secret of a used token has no label: %s", line)
+		}
 		for name, token := range secrets {
 			forms := []string{token, base64.StdEncoding.EncodeToString([]byte(token)), base64.RawURLEncoding.EncodeToString([]byte(token))}
 			if parts := strings.Split(token, "."); len(parts) == 3 {
