@@ -15,6 +15,7 @@ import (
 	rbacvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -225,11 +226,20 @@ func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	required := lc.Annotations[corev1alpha1.RequiredGroupsAnnotation]
 	groups := sets.New(EffectiveGroups(a.GetUser(), cluster)...)
+	if _, issued := IssuedIn(a.GetUser()); issued && !isOfRoot(lc.Annotations[tenancyv1alpha1.TypeAnnotation]) {
+		groups = nil // a tenant has chosen the issuer that gives them
+	}
 	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) || groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
 		holdsRequired(groups, required) {
 		return noOpinion, "", true, nil
 	}
 	return deny, "user is not a member of required groups: " + required, false, nil
+}
+
+// isOfRoot reports whether a workspace type, as <path>:<name>, is in the workspace root.
+func isOfRoot(id string) bool {
+	name, ok := strings.CutPrefix(id, string(logicalcluster.Root)+":")
+	return ok && !strings.Contains(name, ":")
 }
 
 // holdsRequired evaluates "a,b;c": all groups of one clause, clauses separated by semicolons.

@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -80,6 +81,11 @@ func logicalClusterIn(cluster string, phase corev1alpha1.LogicalClusterPhase, re
 	if requiredGroups != "" {
 		lc.Annotations[corev1alpha1.RequiredGroupsAnnotation] = requiredGroups
 	}
+	return lc
+}
+
+func ofType(lc *corev1alpha1.LogicalCluster, id string) *corev1alpha1.LogicalCluster {
+	lc.Annotations[tenancyv1alpha1.TypeAnnotation] = id
 	return lc
 }
 

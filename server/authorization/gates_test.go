@@ -55,10 +55,15 @@ func TestWhoPassesTheGates(t *testing.T) {
 	chain := world(t,
 		logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""),
 		logicalClusterIn("guarded", corev1alpha1.LogicalClusterPhaseReady, "staff"),
+		ofType(logicalClusterIn("byroot", corev1alpha1.LogicalClusterPhaseReady, "staff"), "root:team"),
+		ofType(logicalClusterIn("bytenant", corev1alpha1.LogicalClusterPhaseReady, "staff"), "root:org:team"),
 		logicalClusterIn("gone", corev1alpha1.LogicalClusterPhaseDeleting, ""),
 		logicalClusterIn("young", "", ""),
 		binding("a", "cluster-admin", userSubject("alice")),
 	)
+	issued := func(cluster string) user.Info {
+		return &user.DefaultInfo{Name: "u", Groups: []string{"staff", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
+	}
 	get := authorizer.AttributesRecord{Verb: "get", APIGroup: "core.kcp.io", Resource: "logicalclusters", Name: "cluster", ResourceRequest: true}
 	status := authorizer.AttributesRecord{Verb: "get", APIGroup: "apis.kcp.io", Resource: "apibindings", Subresource: "status", Name: "x", ResourceRequest: true}
 	member := func(groups ...string) user.Info { return &user.DefaultInfo{Name: "u", Groups: groups} }
@@ -69,21 +74,23 @@ func TestWhoPassesTheGates(t *testing.T) {
 		want    authorizer.Decision
 		reason  string
 	}{
-		"the administrator of logical clusters":        {"a", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... before the logical cluster exists":        {"missing", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... past required groups":                     {"guarded", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... in any phase":                             {"young", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... not in the clusters of the server":        {"system:admin", member(LogicalClusterAdminGroup), get, noOpinion, "only administrators of the shard"},
-		"the external administrator":                   {"guarded", member(ExternalAdminGroup), get, allow, ""},
-		"... needs the logical cluster":                {"missing", member(ExternalAdminGroup), get, deny, "LogicalCluster not found"},
-		"... in its phase":                             {"young", member(ExternalAdminGroup), get, noOpinion, `not permitted due to phase ""`},
-		"... which may be that of deletion":            {"gone", member(ExternalAdminGroup), get, allow, ""},
-		"a stranger at a cluster that does not exist":  {"missing", member(user.AllAuthenticated), get, deny, "LogicalCluster not found"},
-		"a stranger at a cluster that does":            {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
-		"a stranger at a cluster with required groups": {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
-		"the status of a binding":                      {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "written by the server"},
-		"the status of a binding, for masters":         {"a", member(user.SystemPrivilegedGroup), status, allow, ""},
-		"a scoped administrator outside of his scope":  {"a", &user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}, get, noOpinion, "access"},
+		"the administrator of logical clusters":                    {"a", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... before the logical cluster exists":                    {"missing", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... past required groups":                                 {"guarded", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... in any phase":                                         {"young", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... not in the clusters of the server":                    {"system:admin", member(LogicalClusterAdminGroup), get, noOpinion, "only administrators of the shard"},
+		"the external administrator":                               {"guarded", member(ExternalAdminGroup), get, allow, ""},
+		"... needs the logical cluster":                            {"missing", member(ExternalAdminGroup), get, deny, "LogicalCluster not found"},
+		"... in its phase":                                         {"young", member(ExternalAdminGroup), get, noOpinion, `not permitted due to phase ""`},
+		"... which may be that of deletion":                        {"gone", member(ExternalAdminGroup), get, allow, ""},
+		"a stranger at a cluster that does not exist":              {"missing", member(user.AllAuthenticated), get, deny, "LogicalCluster not found"},
+		"a stranger at a cluster that does":                        {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
+		"a stranger at a cluster with required groups":             {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
+		"one whom an issuer of root puts into required groups":     {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
+		"one whom an issuer of a tenant puts into required groups": {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
+		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "written by the server"},
+		"the status of a binding, for masters":                     {"a", member(user.SystemPrivilegedGroup), status, allow, ""},
+		"a scoped administrator outside of his scope":              {"a", &user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}, get, noOpinion, "access"},
 		"a service account of another cluster that is in the group of administrators": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",
 			Groups: []string{AdminGroup}, Extra: map[string][]string{"authentication.kcp.io/cluster-name": {"b"}}}, get, noOpinion, "access"},
 		"... in that of masters": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",
