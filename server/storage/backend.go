@@ -51,9 +51,10 @@ type Backend struct {
 // leaves that to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
-	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newAhead(), sizes: newSizes()}
+	streams := newStreams(newBudget(watchUnread, accountUnread, allUnread))
+	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newAhead(), sizes: newSizes(), history: streams.history}
 	return &Backend{
-		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: newStreams(newBudget(watchUnread, accountUnread, allUnread)), next: newNextPages(), limit: unlimited{},
+		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
 		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{},
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),

@@ -88,8 +88,16 @@ func (m *member) goOn(version uint64) (deliver func(), err error) {
 			return func() { m.follow(st, at, version, false) }, err
 		}
 	}
+	if m.tooOld(version) {
+		return func() { m.deliver(errorEvent(expired(version))) }, nil
+	}
 	st, at, err := m.streams.alone(m, version)
 	return func() { m.follow(st, at, version, !m.keys.storage.unshared) }, err
+}
+
+// tooOld returns whether a client must not begin at a version. The server itself may: it would have to list all clusters again.
+func (m *member) tooOld(version uint64) bool {
+	return m.account != "" && version > 0 && m.streams.history.tooOld(version)
 }
 
 // fromSnapshot delivers the objects that exist, and then what changes.

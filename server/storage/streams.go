@@ -17,7 +17,8 @@ import (
 // streams let the watches of the same keys follow one watch of etcd: an event is read, decoded and serialized once, however many
 // they are. There is a stream for each set of keys that is watched just now, and none for any other.
 type streams struct {
-	budget *budget
+	budget  *budget
+	history *history
 
 	mu   sync.Mutex
 	open map[streamKeys]*stream
@@ -64,14 +65,20 @@ type entry struct {
 	next    *entry // nil if the stream has ended
 }
 
-func newStreams(b *budget) *streams { return &streams{budget: b, open: map[streamKeys]*stream{}} }
+func newStreams(b *budget) *streams {
+	return &streams{budget: b, history: newHistory(historyBytes), open: map[streamKeys]*stream{}}
+}
 
 // join makes m a member of the stream of its keys, instead of the stream from if that is not nil, and returns the first of the events
-// that may be later than version. It opens the stream if there is none. It returns nil if the stream does not reach back so far.
+// that may be later than version. It opens the stream if there is none and version is not too old for m. It returns nil if the stream does
+// not reach back so far.
 func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.open[m.keys]
+	if st == nil && m.tooOld(version) {
+		return nil, nil, nil
+	}
 	if st == nil {
 		background := context.Background() // it may outlive the request that opens it
 		if cluster, ok := logicalcluster.From(m.ctx); ok {

@@ -96,6 +96,7 @@ type transactions struct {
 	sizes *sizes
 	room  Room                       // nil if it is not known
 	own   func(context.Context) bool // of room
+	*history
 }
 
 // List implements etcdkubernetes.Interface.
@@ -135,6 +136,9 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 			return derefPut(exists), err
 		}
 		response, err := putAgain(ctx, t.Interface, key, value, revision, options)
+		if err == nil && response.Succeeded {
+			t.wrote(uint64(response.Revision), int64(len(key)+len(value)))
+		}
 		return response, outOfSpace(err)
 	}
 	p.held = append(p.held, put{key, value, options})
@@ -145,6 +149,13 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 		return etcdkubernetes.PutResponse{}, err
 	}
 	response, err := commitAgain(ctx, t.kv, p.held)
+	if err == nil && response.Succeeded {
+		bytes := 0
+		for _, h := range p.held {
+			bytes += len(h.key) + len(h.value) + eventBytes
+		}
+		t.wrote(uint64(response.Revision), int64(bytes))
+	}
 	return response, outOfSpace(err)
 }
 
