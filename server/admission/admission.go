@@ -81,6 +81,7 @@ func New(config Config) (admission.Interface, error) {
 		{"kcp.io/PathAnnotation", pathAnnotation{r}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"kcp.io/BoundedExpressions", boundedExpressions{}},
+		{"kcp.io/BoundedOwners", boundedOwners{}},
 		{"CertificateApproval", certificates[0]},
 		{"CertificateSigning", certificates[1]},
 		{"CertificateSubjectRestriction", certificates[2]},
