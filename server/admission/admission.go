@@ -91,6 +91,7 @@ func New(config Config) (admission.Interface, error) {
 		{"apis.kcp.io/PermissionClaims", permissionClaims{r}},
 		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
 		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
+		{"core.kcp.io/LogicalClusterLargeObjects", newLargeObjects(config)},
 		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
 		{"ResourceQuota", newQuota(config)},
 	}

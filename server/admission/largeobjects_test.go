@@ -1,0 +1,90 @@
+package admission
+
+import (
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestAClusterHasABoundedWeightOfLargeObjects(t *testing.T) {
+	roles := rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	w := &weights{followed: map[schema.GroupResource]bool{roles.GroupResource(): true}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]int{}}
+	plugin := largeObjects{weights: w}
+	role := func(size int) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{strings.Repeat("v", size)}}}}
+	}
+	write := func(who user.DefaultInfo, cluster logicalcluster.Name, obj, old runtime.Object) error {
+		operation := admission.Create
+		if old != nil {
+			operation = admission.Update
+		}
+		ctx := request.WithUser(logicalcluster.WithName(t.Context(), cluster), &who)
+		return plugin.Validate(ctx, admission.NewAttributesRecord(obj, old, rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", "x", roles, "", operation, nil, false, &who), nil)
+	}
+	alice := user.DefaultInfo{Name: "alice"}
+	key := func(cluster logicalcluster.Name, name string) weighed {
+		return weighed{roles.GroupResource(), informers.Key{Cluster: cluster, Name: name}}
+	}
+	w.set(key("full", "a"), maxLargeObjects-1)
+	if err := write(alice, "full", role(1<<20), nil); err != nil {
+		t.Errorf("below the limit: %v", err)
+	}
+	w.set(key("full", "b"), largeObject)
+	w.set(key("full", "small"), largeObject-1)
+	for name, c := range map[string]struct {
+		who      user.DefaultInfo
+		cluster  logicalcluster.Name
+		obj, old runtime.Object
+		refused  bool
+	}{
+		"a large object":                 {alice, "full", role(1 << 20), nil, true},
+		"a larger one":                   {alice, "full", role(1 << 20), role(1 << 19), true},
+		"a smaller one":                  {alice, "full", role(1 << 19), role(1 << 20), false},
+		"a small object":                 {alice, "full", role(100), nil, false},
+		"a large object elsewhere":       {alice, "other", role(1 << 20), nil, false},
+		"a large one of administrators":  {user.DefaultInfo{Name: "admin", Groups: []string{authorization.AdminGroup}}, "full", role(1 << 20), nil, false},
+		"a large object of root's users": {alice, logicalcluster.Root, role(1 << 20), nil, false},
+	} {
+		err := write(c.who, c.cluster, c.obj, c.old)
+		if c.refused != (err != nil) || (err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "may have 64 MiB"))) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"a", "b", "small"} {
+		w.set(key("full", name), 0)
+	}
+	if len(w.objects) > 0 || len(w.clusters) > 0 {
+		t.Errorf("of objects that are gone, %v is left", w.objects)
+	}
+}
+
+func TestWhatObjectsWeigh(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	properties := map[string]apiextensionsv1.JSONSchemaProps{}
+	for _, name := range strings.Split("abcdefghijklmnopqrst", "") {
+		properties[name] = apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &apiextensionsv1.JSONSchemaProps{Type: "string"}}}
+	}
+	crd.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{
+		OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: properties},
+	}}}
+	if got, want := weightOf(crd), crd.Size()+41*schemaWeight; got != want {
+		t.Errorf("a definition weighs %d, want %d", got, want)
+	}
+	role := &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{strings.Repeat("v", 1000)}}}}
+	if got, want := weightOf(role), role.Size()+ruleWeight; got != want {
+		t.Errorf("a role of a rule weighs %d, want %d", got, want)
+	}
+}
