@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // attacks of every family.
 func attacks() []attack {
-	return slices.Concat(connectionAttacks, bodyAttacks, readAttacks, writeAttacks, identityAttacks, definitionAttacks, outsideAttacks, workspaceAttacks)
+	return slices.Concat(connectionAttacks, bodyAttacks, readAttacks, writeAttacks, identityAttacks, roleAttacks, definitionAttacks, outsideAttacks, workspaceAttacks)
 }
 
 func find(name string) *attack {
