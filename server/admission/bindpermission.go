@@ -99,7 +99,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	case isAPIBinding(a) && a.GetOperation() == admission.Create:
 	case isAPIBinding(a):
 		verb = "update"
-		if m, err := meta.Accessor(a.GetObject()); err != nil || m.GetDeletionTimestamp() != nil || p.unchanged(a) {
+		if m, err := meta.Accessor(a.GetObject()); err != nil || m.GetDeletionTimestamp() != nil || (p.unchanged(a) && !byClaim(ctx)) {
 			return err
 		}
 	default:
@@ -134,7 +134,8 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// unchanged tells whether an update leaves the reference as it was: who may change a binding need not be able to make it.
+// unchanged tells whether an update leaves the reference as it was: who may change a binding need not be able to make it. A provider that
+// claims bindings has to be able to.
 func (p bindPermission) unchanged(a admission.Attributes) bool {
 	now, old := &reference{}, &reference{}
 	if decode(a.GetObject(), now) != nil || decode(a.GetOldObject(), old) != nil {

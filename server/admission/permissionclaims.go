@@ -30,6 +30,9 @@ func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelect
 	return context.WithValue(ctx, claimKey{}, selector)
 }
 
+// byClaim reports whether the writes of a context are on behalf of a claim.
+func byClaim(ctx context.Context) bool { return ctx.Value(claimKey{}) != nil }
+
 // whole are the subresources that are objects of the resource, labels included: several built-in types take these from there.
 var whole = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
 

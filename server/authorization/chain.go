@@ -292,11 +292,16 @@ func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer
 
 // systemCRDs keeps the status that the server itself maintains from being written.
 func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
-	ofServer := a.GetAPIGroup() == "cache.kcp.io" || (a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
-	if ofServer && a.GetSubresource() == "status" {
+	if IsStatusOfServer(a) {
 		return deny, "the status is written by the server", false, nil
 	}
 	return noOpinion, "", true, nil
+}
+
+// IsStatusOfServer reports whether a request is about a status that only the server writes.
+func IsStatusOfServer(a authorizer.Attributes) bool {
+	ofServer := a.GetAPIGroup() == "cache.kcp.io" || (a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
+	return ofServer && a.GetSubresource() == "status"
 }
 
 // policy allows what the rules of a policy allow. Unless it is the last one, the next one is asked about the rest.

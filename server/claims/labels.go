@@ -19,6 +19,9 @@ import (
 // bindings says more: providers always see who binds them.
 const reflexive = "reflexive"
 
+// unlisted is the end of the values of labels of objects that an export may not list.
+const unlisted = "-unlisted"
+
 // Export names an export among those of all clusters.
 type Export struct {
 	Cluster logicalcluster.Name
@@ -38,7 +41,7 @@ func (e Export) Label(claim *apisv1alpha2.PermissionClaim) (key, value string) {
 // UnlistedLabel returns the label that objects have instead if their cluster lets the export do something to them, but not find
 // them: who lists or watches all clusters at once tells by the label alone what to show.
 func (e Export) UnlistedLabel(claim *apisv1alpha2.PermissionClaim) (key, value string) {
-	return e.label(), Hash(claim) + "-unlisted"
+	return e.label(), Hash(claim) + unlisted
 }
 
 // Listed tells whether verbs that are accepted let the objects of a claim be found.
@@ -118,12 +121,13 @@ func Labels(resource schema.GroupResource, identity string, object map[string]st
 	return result, errors.Join(errs...)
 }
 
-// LabelsOfBinding is Labels for a binding among those of its cluster. It also has the reflexive label.
+// LabelsOfBinding is Labels for a binding among those of its cluster. It also has the reflexive label, unless a claim of its export lets it
+// be listed as well: that export always finds it.
 func LabelsOfBinding(binding *apisv1alpha2.APIBinding, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
 	result, err := Labels(apisv1alpha2.Resource("apibindings"), "", binding.Labels, bindings, exportOf)
 	if export, found := exportOf(binding); found {
 		key, value := export.ReflexiveLabel()
-		if _, claimed := result[key]; !claimed {
+		if claim, claimed := result[key]; !claimed || strings.HasSuffix(claim, unlisted) {
 			result[key] = value
 		}
 	}

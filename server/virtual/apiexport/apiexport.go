@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -140,14 +139,14 @@ func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export 
 		}
 		return authorizer.DecisionDeny, notBound, nil
 	}
-	if resource == apisv1alpha2.Resource("apibindings") {
-		if isRead(a.GetVerb()) {
-			return authorizer.DecisionAllow, "", nil
-		}
-		return authorizer.DecisionDeny, bindingWrite, nil
-	}
-	if claim := claimed(export, resource); claim != nil {
+	claim := claimed(export, resource)
+	switch {
+	case resource == apisv1alpha2.Resource("apibindings") && isRead(a.GetVerb()):
+		return authorizer.DecisionAllow, "", nil // to see those to the export at least
+	case claim != nil:
 		return v.authorizeClaimed(ctx, a, claim, binding)
+	case resource == apisv1alpha2.Resource("apibindings"):
+		return authorizer.DecisionDeny, bindingWrite, nil
 	}
 	v.absent = &resource // Serve answers that the view has no such resource
 	return authorizer.DecisionAllow, "", nil
@@ -195,8 +194,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	case v.offers(resource):
 		next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
 	case resource == apisv1alpha2.Resource("apibindings") && isRead(info.Verb):
-		key, value := exports.BindingLabel(v.cluster, v.export)
-		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, labels.SelectorFromSet(labels.Set{key: value}))))
+		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.bindings(claim, info.Verb))))
 	case claim != nil:
 		v.serveClaimed(next, w, r.WithContext(ctx), claim, info.Verb)
 	default:

@@ -14,6 +14,7 @@ import (
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/admission"
+	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/claims"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/exports"
@@ -98,6 +99,9 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 		// A token of a service account is not the account, nor is an approval the request.
 		return authorizer.DecisionDeny, fmt.Sprintf("a claim reaches objects and their status, and not %s/%s", a.GetResource(), subresource), nil
 	}
+	if authorization.IsStatusOfServer(a) && !isRead(a.GetVerb()) {
+		return authorizer.DecisionDeny, "the status is written by the server", nil
+	}
 	verbs := claims.EffectiveVerbs(claim.Verbs, claim.Verbs)
 	if binding != nil {
 		acceptance := accepted(binding, claim)
@@ -151,6 +155,41 @@ func (v *view) reached(claim *apisv1alpha2.PermissionClaim, verb string) labels.
 	either, err := labels.NewRequirement(key, selection.In, []string{value, unlisted})
 	if err != nil {
 		return listed // both are valid
+	}
+	return labels.NewSelector().Add(*either)
+}
+
+// bindings selects the APIBindings that a request can read: those to the export, and those that its claim on APIBindings selects if that
+// allows verb. claim is nil if there is none.
+func (v *view) bindings(claim *apisv1alpha2.PermissionClaim, verb string) labels.Selector {
+	key, value := exports.BindingLabel(v.cluster, v.export)
+	own := labels.SelectorFromSet(labels.Set{key: value})
+	if claim == nil {
+		return own
+	}
+	export := claims.Export{Cluster: v.cluster, Name: v.export}
+	key, reflexive := export.ReflexiveLabel()
+	_, listed := export.Label(claim)
+	_, unlisted := export.UnlistedLabel(claim)
+	values := []string{reflexive, listed}
+	if verb == "get" {
+		values = append(values, unlisted)
+	}
+	verbs := claims.EffectiveVerbs(claim.Verbs, claim.Verbs)
+	if !v.target.Wildcard {
+		binding := v.binding()
+		if binding == nil {
+			return own
+		}
+		acceptance := accepted(binding, claim)
+		if acceptance == nil {
+			return own
+		}
+		verbs = claims.EffectiveVerbs(claim.Verbs, acceptance.Verbs)
+	}
+	either, err := labels.NewRequirement(key, selection.In, values)
+	if err != nil || !claims.Allows(verbs, verb) {
+		return own
 	}
 	return labels.NewSelector().Add(*either)
 }
