@@ -86,6 +86,7 @@ type Informer struct {
 	example  runtime.Object
 
 	transform func(runtime.Object)
+	detector  cache.MutationDetector
 
 	mu       sync.Mutex // guards handlers and serialises delivery
 	handlers []*registered
@@ -110,8 +111,15 @@ func New(resource schema.GroupVersionResource, example runtime.Object, lw cache.
 		indexer:  indexer,
 		lw:       PagedList{lw},
 		example:  example,
+		detector: newDetector(resource),
 		synced:   make(chan struct{}),
 	}
+}
+
+// newDetector returns what ends the process when somebody changes an object of a store, if KUBE_CACHE_MUTATION_DETECTOR is true in
+// the environment, and otherwise does nothing. Objects are shared by all who read them.
+func newDetector(resource schema.GroupVersionResource) cache.MutationDetector {
+	return cache.NewCacheMutationDetector("all-clusters/" + resource.GroupResource().String())
 }
 
 // NewPacked returns an informer of very many objects, which are never listed by cluster or namespace. transform changes
@@ -121,12 +129,14 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	if err != nil {
 		return nil, err
 	}
+	packed.detector = newDetector(resource)
 	return &Informer{
 		resource:  resource,
 		store:     packed,
 		lw:        packedList{PagedList{lw}, packed, transform},
 		example:   example,
 		transform: transform,
+		detector:  packed.detector,
 		synced:    make(chan struct{}),
 	}, nil
 }
@@ -192,6 +202,12 @@ func (r *registered) deliver(key string, old, obj runtime.Object) {
 
 // Run lists and watches until ctx ends.
 func (i *Informer) Run(ctx context.Context) {
+	detecting := make(chan struct{})
+	go func() {
+		defer close(detecting)
+		i.detector.Run(ctx.Done())
+	}()
+	defer func() { <-detecting }()
 	cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i), cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}).RunWithContext(ctx)
 }
 
@@ -246,6 +262,9 @@ func (s *deliveringStore) put(key string, obj runtime.Object) error {
 	old, _ := s.store.get(key)
 	if err := s.store.set(key, obj); err != nil {
 		return err
+	}
+	if s.indexer != nil { // a packed store keeps other objects than it is given
+		s.detector.AddObject(obj)
 	}
 	s.deliver(key, old, s.store.unpacked(obj))
 	return nil

@@ -49,8 +49,9 @@ func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
 
 // packed is a store of as few bytes as possible, without indexes.
 type packed struct {
-	codec *pack.Codec
-	seed  maphash.Seed
+	codec    *pack.Codec
+	seed     maphash.Seed
+	detector cache.MutationDetector
 
 	mu      sync.RWMutex
 	objects map[string]string
@@ -88,6 +89,7 @@ func (s *packed) get(key string) (runtime.Object, bool) {
 		return r.obj, true
 	}
 	obj := s.codec.Unpack(data)
+	s.detector.AddObject(obj)
 	slot.Store(&reading{data, obj})
 	return obj, true
 }

@@ -2,6 +2,7 @@ package customresourcedefinition
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 
@@ -134,14 +136,31 @@ func (r *reconciler) latest(key informers.Key, crd *apiextensionsv1.CustomResour
 	return crd
 }
 
-// write stores the status of a definition that nobody changed meanwhile.
+// write stores the status and the finalizers of a definition that nobody changed meanwhile. It sends nothing else: the informer drops
+// annotations, and an update of the status replaces them.
 func (r *reconciler) write(ctx context.Context, key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
-	written, err := r.Definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{})
+	patch, err := statusPatch(crd)
+	if err != nil {
+		return nil, err
+	}
+	written, err := r.Definitions.Patch(ctx, crd.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return nil, err
 	}
 	r.written[key] = written
 	return written, nil
+}
+
+// statusPatch returns the JSON patch that replaces status and finalizers, if the version of the definition is still that of crd.
+func statusPatch(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
+	type set struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	return json.Marshal([]set{
+		{"add", "/metadata/resourceVersion", crd.ResourceVersion}, {"add", "/metadata/finalizers", crd.Finalizers}, {"add", "/status", crd.Status},
+	})
 }
 
 // inUse returns the names that others have in the group and cluster of crd, if crd asks for names that it does not have yet: other

@@ -36,3 +36,18 @@ func TestADefinitionGetsNoNamesThatOthersHave(t *testing.T) {
 		}
 	}
 }
+
+func TestAnnotationsThatTheInformerDropsAreNotWrittenBack(t *testing.T) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	crd.ResourceVersion, crd.Annotations = "7", map[string]string{"kept": "by the informer"}
+	crd.Status.AcceptedNames.Plural = "widgets"
+	patch, err := statusPatch(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]bool{"annotations": false, "spec": false, `"/metadata/resourceVersion","value":"7"`: true, "widgets": true} {
+		if strings.Contains(string(patch), text) != want {
+			t.Errorf("%s in the patch: %t, want %t: %s", text, !want, want, patch)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package customresources
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -327,5 +328,34 @@ func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
 			_, err := definitions.Get(ctx, one, metav1.GetOptions{})
 			return kcptest.Gone(err)
 		})
+	}
+}
+
+func TestAnAppliedDefinitionLosesWhatIsNoLongerInItsManifest(t *testing.T) {
+	t.Parallel()
+	c := server.Cluster(t)
+	definition := widgetDefinition(nil)
+	definition.TypeMeta = metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"}
+	definition.Labels = map[string]string{"kept": "yes", "dropped": "soon"}
+	apply := func() *apiextensionsv1.CustomResourceDefinition {
+		t.Helper()
+		manifest, err := json.Marshal(definition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Apply(t, string(manifest))
+		c.WaitForDefinition(t, definition.Name)
+		applied, err := c.Definitions(t, kcptest.Masters).ApiextensionsV1().CustomResourceDefinitions().Get(kcptest.Context(t), definition.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return applied
+	}
+	if applied := apply(); applied.Annotations["kubectl.kubernetes.io/last-applied-configuration"] == "" {
+		t.Errorf("the annotations are %v", applied.Annotations)
+	}
+	delete(definition.Labels, "dropped")
+	if applied := apply(); applied.Labels["dropped"] != "" || applied.Labels["kept"] != "yes" {
+		t.Errorf("the labels are %v", applied.Labels)
 	}
 }

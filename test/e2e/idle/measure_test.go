@@ -49,6 +49,7 @@ func start(t *testing.T) *target {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
 	server, err := kcptest.Start(t.TempDir(), fmt.Sprintf("--embedded-etcd-client-port=%d", port))
 	if err != nil {
 		t.Fatal(err)
