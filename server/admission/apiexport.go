@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -25,7 +26,7 @@ type exportRules struct{ rules }
 var _ admission.ValidationInterface = exportRules{}
 
 // Validate implements admission.ValidationInterface.
-func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (r exportRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != apisv1alpha2.Resource("apiexports") || a.GetSubresource() != "" {
 		return nil
 	}
@@ -37,8 +38,16 @@ func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admis
 		}
 		errs = conversion.ValidateExport(shown)
 	}
-	export := &apisv1alpha2.APIExport{}
+	export, old := &apisv1alpha2.APIExport{}, &apisv1alpha2.APIExport{}
 	if err := decodeV1alpha2(a.GetObject(), export); err != nil {
+		return err
+	}
+	if a.GetOperation() == admission.Update {
+		if err := decodeV1alpha2(a.GetOldObject(), old); err != nil {
+			return err
+		}
+	}
+	if err := r.checkIdentity(ctx, a, export.Spec.Identity, old.Spec.Identity); err != nil {
 		return err
 	}
 	errs = append(errs, validateResources(export.Spec.Resources, len(shown.Spec.LatestResourceSchemas))...)
@@ -56,6 +65,18 @@ func (r exportRules) Validate(_ context.Context, a admission.Attributes, _ admis
 	errs = append(errs, validateSize(export.Spec.PermissionClaims)...)
 	errs = append(errs, apivalidation.ValidateAnnotations(conversion.ExportToV1alpha1(export).Annotations, annotationsPath)...)
 	return invalid(a, errs)
+}
+
+// checkIdentity refuses an identity whose key is in a secret that the user may not read: whoever has the key has the identity.
+func (r rules) checkIdentity(ctx context.Context, a admission.Attributes, now, old *apisv1alpha2.Identity) error {
+	if now == nil || now.SecretRef == nil || (old != nil && old.SecretRef != nil && *old.SecretRef == *now.SecretRef) || isExempt(ctx, a) {
+		return nil
+	}
+	key := authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: now.SecretRef.Namespace, Name: now.SecretRef.Name}
+	if !r.allows(ctx, a, key) {
+		return forbidden(a, "spec.identity.secretRef: missing verb='get' permission on secret %s/%s", key.Namespace, key.Name)
+	}
+	return nil
 }
 
 // claimsLimit is how many bytes of JSON the claims of an object may have. A binding that v1alpha1 shows has up to three such

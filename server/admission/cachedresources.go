@@ -48,6 +48,9 @@ func (r cachedResourceRules) validateResource(ctx context.Context, a admission.A
 	if a.GetOperation() == admission.Update && (cached.DeletionTimestamp != nil || reflect.DeepEqual(old.Spec, cached.Spec)) {
 		return nil
 	}
+	if err := r.checkIdentity(ctx, a, cached.Spec.Identity, old.Spec.Identity); err != nil {
+		return err
+	}
 	if _, err := metav1.LabelSelectorAsSelector(cached.Spec.LabelSelector); err != nil {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("spec", "labelSelector"), cached.Spec.LabelSelector, err.Error())})
 	}

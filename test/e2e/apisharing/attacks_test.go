@@ -63,6 +63,36 @@ func TestAnIdentityInTheURLIsNoWayAroundRules(t *testing.T) {
 	}
 }
 
+func TestWhoCannotReadTheKeyOfAnIdentityDoesNotUseIt(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	p := provider(t)
+	p.Apply(t, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: exporter}
+rules:
+- {apiGroups: [apis.kcp.io], resources: [apiexports], verbs: ["*"]}
+- {apiGroups: [""], resources: [configmaps], verbs: [list]}
+`)
+	p.Grant(t, kcptest.Bob, "exporter")
+	client := p.Dynamic(t, kcptest.Bob).Resource(kcptest.APIExports)
+	twin := func(name string, spec map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": name}, "spec": spec,
+		}}
+	}
+	identity := map[string]any{"identity": map[string]any{"secretRef": map[string]any{"name": "widgets", "namespace": "kcp-system"}}}
+	kcptest.Eventually(t, "Bob may export", func(ctx context.Context) error {
+		_, err := client.Create(ctx, twin("plain", map[string]any{}), metav1.CreateOptions{})
+		return err
+	})
+	_, err := client.Create(ctx, twin("twin", identity), metav1.CreateOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = client.Patch(ctx, "plain", types.MergePatchType, []byte(`{"spec":{"identity":{"secretRef":{"name":"widgets","namespace":"kcp-system"}}}}`), metav1.PatchOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+}
+
 func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
