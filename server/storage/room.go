@@ -43,11 +43,19 @@ func (b *Backend) CheckRoom() error {
 	return errors.Join(b.room.Write(), b.room.Grow())
 }
 
-// full returns the error for clients when there is no room.
+// full returns the error for clients when there is no room for objects that grow, halted when nothing can be written.
 func full(cause error) error {
+	return insufficient(cause, "objects cannot be created or grow until others are deleted or the administrators of the server make room")
+}
+
+func halted(cause error) error {
+	return insufficient(cause, "nothing can be written or deleted until the administrators of the server make room")
+}
+
+func insufficient(cause error, consequence string) error {
 	return &outage{cause: cause, StatusError: &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage, Reason: StatusReasonInsufficientStorage,
-		Message: fmt.Sprintf("the storage of the server is full (%v): objects cannot be created or grow until others are deleted or the administrators of the server make room", cause),
+		Message: fmt.Sprintf("the storage of the server is full (%v): %s", cause, consequence),
 	}}}
 }
 
@@ -66,7 +74,7 @@ func (t transactions) refusePut(ctx context.Context, key string, value []byte, r
 		return nil, nil
 	}
 	if err := t.room.Write(); err != nil {
-		return nil, full(err)
+		return nil, halted(err)
 	}
 	cause := t.room.Grow()
 	if cause == nil || (revision != 0 && (t.isOwn(ctx) || isDeletion(ctx))) {
@@ -90,7 +98,7 @@ func (t transactions) refuseWrite() error {
 		return nil
 	}
 	if err := t.room.Write(); err != nil {
-		return full(err)
+		return halted(err)
 	}
 	return nil
 }
@@ -100,10 +108,10 @@ func (t transactions) refuseHeld(ctx context.Context, held []put) error {
 	if t.room == nil {
 		return nil
 	}
-	cause := t.room.Write()
-	if cause == nil {
-		cause = t.room.Grow()
+	if err := t.refuseWrite(); err != nil {
+		return err
 	}
+	cause := t.room.Grow()
 	if cause == nil {
 		return nil
 	}

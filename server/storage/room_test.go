@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
@@ -104,6 +105,9 @@ func TestAFullStorageTakesWhatMakesItSmaller(t *testing.T) {
 	left.write = errors.New("the disk is full")
 	_, err = kv.OptimisticDelete(alice, "/key", revision, etcdkubernetes.DeleteOptions{})
 	refused("a deletion without any room", err)
+	if !strings.Contains(err.Error(), "(the disk is full): nothing can be written or deleted until") {
+		t.Errorf("a deletion without any room: %v", err)
+	}
 	_, err = put(alice, "/key", "1", revision)
 	refused("a smaller object without any room", err)
 	if got, err := kv.Get(alice, "/key", etcdGet); err != nil || got.KV == nil {
