@@ -207,7 +207,8 @@ func validateStep(a admission.Attributes, own step) error {
 	case !slices.Equal(obj.Status.Initializers, old.Status.Initializers) && !slices.Equal(obj.Status.Initializers, initializers):
 		return forbidden(a, "status.initializers: only %q can be removed, and nothing else changed", own.initializer)
 	case !slices.Equal(obj.Status.Terminators, old.Status.Terminators) && !slices.Equal(obj.Status.Terminators, terminators):
-		return forbidden(a, "status.terminators: only %q can be removed, and nothing else changed", own.terminator)
+		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("status", "terminators"), obj.Status.Terminators,
+			fmt.Sprintf("only removing the %q terminator is supported", own.terminator))})
 	case obj.Status.Phase != old.Status.Phase || obj.Status.URL != old.Status.URL:
 		return forbidden(a, "status.phase and status.URL are written by the system")
 	}

@@ -165,6 +165,10 @@ func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Re
 func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Request, info *request.RequestInfo, isLogicalCluster bool) {
 	ctx := logicalcluster.WithName(r.Context(), v.cluster.Name)
 	lc, err := v.Set.LogicalClusters.Get(v.cluster.Name, "", corev1alpha1.LogicalClusterName)
+	if (err != nil || !v.stage.waits(lc, v.id)) && isLogicalCluster {
+		virtual.Fail(w, r, apierrors.NewNotFound(corev1alpha1.Resource("logicalclusters"), info.Name))
+		return
+	}
 	if err != nil || !v.stage.waits(lc, v.id) {
 		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("%s %q cannot access this workspace", v.stage.noun, v.id)))
@@ -179,8 +183,9 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 		ctx = request.WithUser(v.stage.own(ctx, v.id), system)
 		next.ServeHTTP(w, r.WithContext(ctx))
 	case isLogicalCluster:
-		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
-			fmt.Errorf("only its own entry in the status can be changed by a controller of a workspace type")))
+		err := apierrors.NewMethodNotSupported(corev1alpha1.Resource("logicalclusters"), info.Verb)
+		err.ErrStatus.Message += ": a controller of a workspace type can change its own entry in the status only"
+		virtual.Fail(w, r, err)
 	default:
 		v.serveContent(next, w, r.WithContext(ctx), lc)
 	}

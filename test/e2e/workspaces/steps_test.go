@@ -109,6 +109,8 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	_, err = inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`), metav1.PatchOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonMethodNotAllowed)
 	forged := lc.DeepCopy()
 	_ = unstructured.SetNestedStringSlice(forged.Object, []string{id, "root:other"}, "status", "initializers")
 	_, err = inside.Resource(kcptest.LogicalClusters).UpdateStatus(ctx, forged, metav1.UpdateOptions{})
@@ -125,6 +127,8 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	})
 	_, err = inside.Resource(configMaps).Namespace("default").Get(ctx, "prepared", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
+	_, err = inside.Resource(kcptest.LogicalClusters).Get(ctx, "cluster", metav1.GetOptions{})
+	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 	if _, err := server.Named(parent.Name+":new").Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, "prepared", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -192,6 +196,10 @@ func TestATerminatorCleansUpBeforeAWorkspaceGoes(t *testing.T) {
 	found, err := inside.Resource(configMaps).Namespace("default").List(ctx, metav1.ListOptions{})
 	if err != nil || len(found.Items) != 2 {
 		t.Errorf("the terminator finds %v, %v", found, err)
+	}
+	_, err = inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"terminators":["root:other"]}}`), metav1.PatchOptions{}, "status")
+	if kcptest.WantReason(t, err, metav1.StatusReasonInvalid); !strings.Contains(err.Error(), `" terminator is supported`) {
+		t.Errorf("removing another terminator: got %v", err)
 	}
 	if _, err := inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"terminators":[]}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
