@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/server/healthz"
@@ -60,14 +61,14 @@ func (c *Checks) reason(name string) (string, bool) {
 // WithReasons adds the reasons to the answers of /healthz, /livez and /readyz for users who are authorized by a to get /metrics.
 func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isHealth(r.URL.Path) || !mayKnow(r, a) {
+		if !isHealth(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
 		held := &answer{header: w.Header(), code: http.StatusOK}
 		next.ServeHTTP(held, r)
 		body := held.body.Bytes()
-		if held.code != http.StatusOK {
+		if held.code != http.StatusOK && mayKnow(r, a) {
 			body = c.explain(body)
 			w.Header().Del("Content-Length")
 		}
@@ -86,13 +87,14 @@ func isHealth(path string) bool {
 }
 
 // mayKnow reports whether a request is for the server itself, from a user who may get its metrics. Administrators of a logical cluster
-// may get any path there, so requests in a cluster never qualify.
+// may get any path there, so requests in a cluster never qualify. Anonymous ones do not either: probes must not wait for a webhook that
+// authorizes.
 func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
 	if _, inCluster := logicalcluster.From(r.Context()); inCluster {
 		return false
 	}
 	u, ok := request.UserFrom(r.Context())
-	if !ok {
+	if !ok || u.GetName() == user.Anonymous {
 		return false
 	}
 	decision, _, err := a.Authorize(r.Context(), authorizer.AttributesRecord{User: u, Verb: "get", Path: "/metrics"})

@@ -27,7 +27,9 @@ func TestWhoMayReadMetricsReadsWhyACheckFails(t *testing.T) {
 	all = append(all, healthz.NamedCheck("poststarthook/slow", func(*http.Request) error { return errors.New("not finished") }))
 	served := mux.NewPathRecorderMux("test")
 	healthz.InstallReadyzHandler(served, all...)
+	asked := 0
 	allowed := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		asked++
 		if a.GetUser().GetName() == "monitor" && a.GetPath() == "/metrics" && a.GetVerb() == "get" && !a.IsResourceRequest() {
 			return authorizer.DecisionAllow, "", nil
 		}
@@ -51,8 +53,12 @@ func TestWhoMayReadMetricsReadsWhyACheckFails(t *testing.T) {
 	if _, told := in(logicalcluster.WithName(t.Context(), "ours"), "monitor", "/readyz"); strings.Contains(told, "nobody") {
 		t.Errorf("an administrator of a logical cluster is told %s", told)
 	}
+	asked = 0
+	if _, told := get(user.Anonymous, "/readyz"); strings.Contains(told, "nobody") || asked > 0 {
+		t.Errorf("authorization was asked %d times about a probe, which is told %s", asked, told)
+	}
 	broken = nil
-	if code, told := get("monitor", "/readyz/etcd"); code != http.StatusOK || told != "ok" {
-		t.Errorf("a check that passes: %d %s", code, told)
+	if code, told := get("monitor", "/readyz/etcd"); code != http.StatusOK || told != "ok" || asked > 0 {
+		t.Errorf("a check that passes: %d %s, and authorization was asked %d times", code, told, asked)
 	}
 }
