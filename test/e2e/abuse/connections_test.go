@@ -97,7 +97,7 @@ var connectionAttacks = []attack{{
 			})
 		return nil
 	},
-	codes: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests, http.StatusBadRequest},
+	codes: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests, http.StatusBadRequest, http.StatusServiceUnavailable},
 }}
 
 // path of the attacker's cluster on the server.
