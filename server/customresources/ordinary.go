@@ -13,10 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 )
 
 // This file reads stored objects in a seventh of the time that upstream's codec takes, which is most of what a list costs. Upstream copies every
@@ -24,24 +20,18 @@ import (
 // server stores has ordinary metadata and mostly the version that is asked for: then nothing is left but to prune it and to set
 // defaults, because the schema may have changed. All other objects are left to upstream.
 
-// ordinaryOptions make the storage of a definition's objects read the ordinary ones itself.
-type ordinaryOptions struct {
-	generic.RESTOptionsGetter
-	schemas func() (map[string]ordinarySchema, error) // by version
-}
-
 // ordinarySchema says how to read the ordinary objects of a version.
 type ordinarySchema struct {
 	*structuralschema.Structural // its defaults are pruned
 	defaults                     bool
 }
 
-// readOrdinary returns getter with ordinaryOptions, if the definition's objects can be ordinary.
+// readOrdinary returns getter with an ordinaryCodec, if the definition's objects can be ordinary.
 func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomResourceDefinition) generic.RESTOptionsGetter {
 	if crd.Spec.PreserveUnknownFields {
 		return getter
 	}
-	return ordinaryOptions{getter, sync.OnceValues(func() (map[string]ordinarySchema, error) {
+	byVersion := sync.OnceValues(func() (map[string]ordinarySchema, error) {
 		all, err := StructuralSchemas(crd)
 		schemas := map[string]ordinarySchema{}
 		for version, s := range all {
@@ -59,7 +49,12 @@ func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomR
 			schemas[version] = ordinarySchema{s, anywhere(s, hasDefault)}
 		}
 		return schemas, err
-	})}
+	})
+	return codecOptions{getter, func(whole, parsed runtime.Codec, kind schema.GroupVersionKind) runtime.Codec {
+		return &ordinaryCodec{
+			Codec: whole, parsed: parsed, kind: kind, schemas: byVersion, prefix: []byte(`{"apiVersion":"` + kind.GroupVersion().String() + `",`),
+		}
+	}}
 }
 
 // anywhere tells whether is is true for a schema or one within.
@@ -71,27 +66,6 @@ func anywhere(s *structuralschema.Structural, is func(*structuralschema.Structur
 	}}
 	visitor.Visit(s)
 	return found
-}
-
-// GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec that it gets here before it calls the decorator.
-func (o ordinaryOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
-	if err != nil {
-		return options, err
-	}
-	parsed, decorate := options.StorageConfig.Codec, options.Decorator
-	options.Decorator = func(
-		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
-		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		kind := newFunc().GetObjectKind().GroupVersionKind()
-		ordinary := *config
-		ordinary.Codec = &ordinaryCodec{
-			Codec: config.Codec, parsed: parsed, kind: kind, schemas: o.schemas, prefix: []byte(`{"apiVersion":"` + kind.GroupVersion().String() + `",`),
-		}
-		return decorate(&ordinary, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
-	}
-	return options, nil
 }
 
 // ordinaryCodec is Codec, but for how it reads ordinary objects.

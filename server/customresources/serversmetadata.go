@@ -11,10 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/storage"
-	"k8s.io/apiserver/pkg/storage/storagebackend"
-	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/client-go/tools/cache"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -29,27 +25,9 @@ func keepServersMetadata(getter generic.RESTOptionsGetter, crd *apiextensionsv1.
 	if c := crd.Spec.Conversion; c == nil || c.Strategy != apiextensionsv1.WebhookConverter {
 		return getter
 	}
-	return serversMetadataOptions{getter}
-}
-
-type serversMetadataOptions struct{ generic.RESTOptionsGetter }
-
-// GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec that it gets here before it calls the decorator.
-func (o serversMetadataOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
-	if err != nil {
-		return options, err
-	}
-	parsed, decorate := options.StorageConfig.Codec, options.Decorator
-	options.Decorator = func(
-		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
-		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
-	) (storage.Interface, factory.DestroyFunc, error) {
-		restoring := *config
-		restoring.Codec = serversMetadataCodec{config.Codec, parsed}
-		return decorate(&restoring, prefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
-	}
-	return options, nil
+	return codecOptions{getter, func(whole, parsed runtime.Codec, _ schema.GroupVersionKind) runtime.Codec {
+		return serversMetadataCodec{whole, parsed}
+	}}
 }
 
 // serversMetadataCodec is a codec that converts, and leaves the metadata of the server as they are.
