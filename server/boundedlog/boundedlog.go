@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -30,8 +32,7 @@ type Writer struct {
 
 // statement is one that logs. There are as many as the program has.
 type statement struct {
-	left    int // bytes
-	at      time.Time
+	bytes   *rate.Limiter
 	dropped int // entries
 }
 
@@ -66,18 +67,13 @@ func (w *Writer) take(from string, size int) (dropped int, ok bool) {
 	defer w.mu.Unlock()
 	s, now := w.statements[from], w.now()
 	if s == nil {
-		s = &statement{left: burst, at: now}
+		s = &statement{bytes: rate.NewLimiter(perSecond, burst)}
 		w.statements[from] = s
 	}
-	if s.left < burst {
-		s.left = min(burst, s.left+int(min(now.Sub(s.at).Seconds(), burst)*perSecond))
-	}
-	s.at = now
-	if s.left < size {
+	if !s.bytes.AllowN(now, size) {
 		s.dropped++
 		return 0, false
 	}
-	s.left -= size
 	dropped, s.dropped = s.dropped, 0
 	return dropped, true
 }
