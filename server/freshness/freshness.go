@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/health"
 )
 
 // retryAfter is when a client that was refused may try again, in seconds.
@@ -160,28 +161,16 @@ func have(informers []Informer, revision uint64) bool {
 	return true
 }
 
-// health are the paths that are always served, with everything below them.
-var health = []string{"/healthz", "/livez", "/readyz"}
-
 // operators are paths of the server itself that are served while the state is stale: authorization then admits only users who need no
 // stored permission.
 var operators = []string{"/metrics", "/debug"}
 
-func below(path string, prefixes []string) bool {
-	for _, prefix := range prefixes {
-		if rest, ok := strings.CutPrefix(path, prefix); ok && (rest == "" || rest[0] == '/') {
-			return true
-		}
-	}
-	return false
-}
-
-// WithRefusal refuses requests while the state is stale, with errors that serializer encodes. own recognises the requests of the server
+// WithRefusal refuses requests but those of health checks while the state is stale, with errors that serializer encodes. own recognises the requests of the server
 // itself, which fill the informers.
 func (s *State) WithRefusal(next http.Handler, own func(*http.Request) bool, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cause := s.Stale()
-		if cause == nil || below(r.URL.Path, health) || (s.filled.Load() && below(r.URL.Path, operators)) || own(r) {
+		if cause == nil || health.Below(r.URL.Path, health.Paths) || (s.filled.Load() && health.Below(r.URL.Path, operators)) || own(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -61,7 +61,7 @@ func (c *Checks) reason(name string) (string, bool) {
 // WithReasons adds the reasons to the answers of /healthz, /livez and /readyz for users who are authorized by a to get /metrics.
 func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isHealth(r.URL.Path) {
+		if !Below(r.URL.Path, Paths) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -77,8 +77,12 @@ func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Ha
 	})
 }
 
-func isHealth(path string) bool {
-	for _, prefix := range []string{"/healthz", "/livez", "/readyz"} {
+// Paths are where health checks are served, with everything below.
+var Paths = []string{"/healthz", "/livez", "/readyz"}
+
+// Below returns whether a path is one of prefixes, or below one.
+func Below(path string, prefixes []string) bool {
+	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(path, prefix); ok && (rest == "" || rest[0] == '/') {
 			return true
 		}
