@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,11 +38,38 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// gate is the way of processes to the API server, where they are the operator. It counts what they read and write.
+// gate is the way of processes to the API server, where they are the operator. It counts what they read and notes what they write.
 type gate struct {
-	kubeconfig    string
-	environment   []string // of processes, besides this one's
-	reads, writes atomic.Int64
+	kubeconfig  string
+	environment []string // of processes, besides this one's
+	reads       atomic.Int64
+
+	mu    sync.Mutex
+	wrote []string // method and path of each write but those of leases and reviews
+}
+
+// writes returns what was written after the first n writes.
+func (g *gate) writes(n int) []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.wrote[n:])
+}
+
+// quiet waits until nothing has been written for two seconds, and returns how many writes there were. Events follow what they report.
+func (g *gate) quiet(t *testing.T) int {
+	t.Helper()
+	for n := -1; ; {
+		now := len(g.writes(0))
+		if now == n {
+			return n
+		}
+		n = now
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("the operator goes on writing: %q", g.writes(max(0, n-20)))
+		case <-time.After(2 * time.Second):
+		}
+	}
 }
 
 func newGate(t *testing.T) *gate { return newGateFor(t, asOperator()) }
@@ -62,7 +90,9 @@ func newGateFor(t *testing.T, config *rest.Config) *gate {
 		if r.In.Method == http.MethodGet {
 			g.reads.Add(1)
 		} else if !strings.HasSuffix(r.In.URL.Path, "reviews") && !strings.Contains(r.In.URL.Path, "/leases") {
-			g.writes.Add(1)
+			g.mu.Lock()
+			g.wrote = append(g.wrote, r.In.Method+" "+r.In.URL.Path)
+			g.mu.Unlock()
 		}
 	}}
 	server := httptest.NewServer(proxy)
@@ -118,7 +148,8 @@ func (g *gate) start(t *testing.T, args ...string) *process {
 	t.Cleanup(func() {
 		_ = p.command.Process.Kill()
 		if t.Failed() {
-			t.Logf("the operator:\n%.20000s", p)
+			lines := p.String()
+			t.Logf("the last that the operator logged:\n%s", lines[max(0, len(lines)-8000):])
 		}
 	})
 	return p
