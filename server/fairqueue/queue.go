@@ -102,6 +102,29 @@ const taken = math.MaxUint64
 // Enter lets a request of a holder in, and waits until it has a seat. The error is for the client.
 func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error {
 	now := time.Now()
+	if err := q.letIn(ctx, h, kind, t, now); err != nil {
+		return err
+	}
+	return t.sit(now)
+}
+
+// Admit lets a request of a holder in without a seat, to be sent its body and to take memory for it. The error is for the client.
+func (q *Queue) Admit(ctx context.Context, h Holder, kind Kind, t *Ticket) error {
+	if err := q.letIn(ctx, h, kind, t, time.Now()); err != nil {
+		return err
+	}
+	q.mu.Unlock()
+	return nil
+}
+
+// Sit waits until a request that Admit has let in has a seat. The error is for the client, and the request has left.
+func (t *Ticket) Sit() error {
+	t.q.mu.Lock()
+	return t.sit(time.Now())
+}
+
+// letIn counts a request as open. It returns with the queue locked unless it fails.
+func (q *Queue) letIn(ctx context.Context, h Holder, kind Kind, t *Ticket, now time.Time) error {
 	q.mu.Lock()
 	leaf := q.leaf(h, now)
 	if err := q.admit(leaf, kind); err != nil {
@@ -118,6 +141,12 @@ func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 		n.count[kind]++
 	}
 	t.q, t.ctx, t.kind, t.leaf = q, ctx, kind, leaf
+	return nil
+}
+
+// sit waits for the first seat. The caller has locked the queue, which is unlocked then.
+func (t *Ticket) sit(now time.Time) error {
+	q := t.q
 	t.compete(true, now)
 	if q.sit(t, now) {
 		q.mu.Unlock()
@@ -131,13 +160,13 @@ func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 	select {
 	case <-ready:
 		return nil
-	case <-ctx.Done():
+	case <-t.ctx.Done():
 		err = apierrors.NewTimeoutError("the request ended while it waited for its turn", retrySoon)
 	case <-timer.C:
 		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited %s for its turn behind others of the same tenant; send fewer at a time", q.config.Patience), retryLater)
 	}
 	if q.giveUp(t) {
-		q.metrics.refused("timeout", kind)
+		q.metrics.refused("timeout", t.kind)
 		t.Leave()
 		return err
 	}
@@ -487,7 +516,7 @@ func (t *Ticket) Resume() {
 // again waits for another seat. The caller has locked the queue, which is unlocked then.
 func (t *Ticket) again(now time.Time) {
 	q := t.q
-	if t.gone || t.seated || t.ready != nil || (t.kind == Watch && t.began) {
+	if t.gone || !t.began || t.seated || t.ready != nil || t.kind == Watch {
 		q.mu.Unlock()
 		return
 	}

@@ -496,6 +496,27 @@ func TestNobodyWaitsForSeatsThatAreNotGivenBack(t *testing.T) {
 	})
 }
 
+// What is let in is open, has memory for its body, and is active only once it wants a seat.
+func TestARequestThatIsSentSlowlyHasNoSeat(t *testing.T) {
+	q := newQueue(Config{Seats: 2, Requests: 1, Bytes: 256 << 20})
+	a := &Ticket{}
+	if err := q.Admit(t.Context(), cluster("a/u/c"), Write, a); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Take(1 << 20); err != nil || hasSeat(a) || q.root.seats != 0 || q.root.active != 0 || q.root.bytes != 1<<20 {
+		t.Errorf("it has taken memory: %v, %+v", err, q.root)
+	}
+	if err := q.Admit(t.Context(), cluster("a/u/c"), Write, &Ticket{}); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("another one: %v", err)
+	}
+	if err := a.Sit(); err != nil || !hasSeat(a) {
+		t.Errorf("it has no seat: %v", err)
+	}
+	if a.Leave(); q.root.seats != 0 || q.root.busy != 0 || q.root.bytes != 0 || q.root.count != [kinds]int{} {
+		t.Errorf("something is left: %+v", q.root)
+	}
+}
+
 func TestAWatchHasASeatUntilItHasBegun(t *testing.T) {
 	q := newQueue(Config{Seats: 2})
 	w := entered(t, q, "a/u/c", Watch)

@@ -4,6 +4,7 @@
 package inflight
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net/http"
@@ -33,6 +34,8 @@ const (
 	patience = 15 * time.Second
 	// perByte is how much memory a byte of a body takes until it is stored: itself, what it is decoded into, and what that is encoded into.
 	perByte = 4
+	// firstRead is how many bytes of a body have room before they arrive, whatever length the client announces.
+	firstRead = 64 << 10
 )
 
 // Config of Limits. Zero is no limit.
@@ -84,8 +87,16 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 			return
 		}
 		x := &exchange{ResponseWriter: w, watch: l.config.LongRunning(r, info)}
-		err := l.queue.Enter(r.Context(), h, kindOf(info, x.watch), &x.ticket)
-		if err == nil {
+		var sent *bytes.Buffer
+		var err error
+		if l.readsBody(r, x.watch) {
+			if err = l.queue.Admit(r.Context(), h, kindOf(info, x.watch), &x.ticket); err == nil {
+				defer x.ticket.Leave()
+				if sent, err = l.readBody(r, &x.ticket); err == nil {
+					err = x.ticket.Sit()
+				}
+			}
+		} else if err = l.queue.Enter(r.Context(), h, kindOf(info, x.watch), &x.ticket); err == nil {
 			defer x.ticket.Leave()
 			err = l.takeBody(r, &x.ticket)
 		}
@@ -96,7 +107,7 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 		x.Context = r.Context()
 		r = r.WithContext(x)
 		if r.Body != nil && r.Body != http.NoBody {
-			r.Body = &body{r.Body, x}
+			r.Body = &body{r.Body, sent, x}
 		}
 		next.ServeHTTP(responsewriter.WrapForHTTP1Or2(x), r)
 	})
@@ -110,6 +121,30 @@ func kindOf(info *request.RequestInfo, watch bool) fairqueue.Kind {
 		return fairqueue.Read
 	}
 	return fairqueue.Write
+}
+
+// readsBody returns whether the body of a request is read before the request has a seat: however slowly it is sent, that takes nothing from
+// others. Bodies for mounts are passed on without a seat.
+func (l *Limits) readsBody(r *http.Request, watch bool) bool {
+	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody || watch {
+		return false
+	}
+	_, mounted := mount.ClusterFrom(r.Context())
+	return !mounted
+}
+
+// readBody reads the body of a request, up to the first byte that is too much. What fails, fails again for who reads the rest.
+func (l *Limits) readBody(r *http.Request, t *fairqueue.Ticket) (*bytes.Buffer, error) {
+	if err := l.takeBody(r, t); err != nil {
+		return nil, err
+	}
+	length := r.ContentLength
+	if length < 0 || length > firstRead {
+		length = firstRead
+	}
+	sent := bytes.NewBuffer(make([]byte, 0, length+bytes.MinRead))
+	_, _ = sent.ReadFrom(io.LimitReader(r.Body, l.config.MaxBody+1))
+	return sent, nil
 }
 
 // takeBody takes memory for the body of a request.
@@ -192,14 +227,21 @@ func (x *exchange) started() {
 	}
 }
 
-// body is that of a request, whose client may take its time to send it.
+// body is that of a request: what was read before it had a seat, if anything, and then the rest, which its client may take its time to send.
 type body struct {
 	io.ReadCloser
-	of *exchange
+	sent *bytes.Buffer
+	of   *exchange
 }
 
 // Read implements io.Reader.
 func (b *body) Read(into []byte) (int, error) {
+	if b.sent != nil {
+		if n, err := b.sent.Read(into); err == nil {
+			return n, nil
+		}
+		b.sent = nil // it is garbage from now on
+	}
 	b.of.ticket.Lend()
 	defer b.of.ticket.Return()
 	return b.ReadCloser.Read(into)

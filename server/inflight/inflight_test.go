@@ -1,13 +1,19 @@
 package inflight
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -164,6 +170,107 @@ func TestWhereAClusterIsAmongAllTenants(t *testing.T) {
 		t.Errorf("a user of root: got %+v", got)
 	}
 	a.place(fairqueue.Holder{Cluster: "circle1"}) // it ends
+}
+
+// A client that sends a body slowly has no seat, neither before the first byte nor between two of them.
+func TestSlowBodiesTakeSeatsFromNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimits(400, 2000)
+		ours, theirs := as(logicalcluster.WithName(t.Context(), "ours"), "alice"), as(logicalcluster.WithName(t.Context(), "theirs"), "alice")
+		begun, end := make(chan struct{}), make(chan struct{})
+		var open sync.WaitGroup
+		open.Go(func() { // both are active
+			l.WithLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				close(begun)
+				<-end
+			})).ServeHTTP(httptest.NewRecorder(), requestOf(theirs, "get"))
+		})
+		<-begun
+		var mu sync.Mutex
+		got := map[string]int{}
+		storing := l.WithLimits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			content, err := io.ReadAll(r.Body)
+			mu.Lock()
+			defer mu.Unlock()
+			got[fmt.Sprintf("%d bytes, %v", len(content), err)]++
+		}))
+		const length = 100_000
+		var clients []*io.PipeWriter
+		upload := func(announced int64) {
+			sent, client := io.Pipe()
+			clients = append(clients, client)
+			r := requestOf(ours, "create")
+			r.Body, r.ContentLength = sent, announced
+			open.Go(func() { storing.ServeHTTP(httptest.NewRecorder(), r) })
+		}
+		for range 50 {
+			upload(length)
+			upload(-1)
+		}
+		quick := func() {
+			t.Helper()
+			w, since := httptest.NewRecorder(), time.Now()
+			l.WithLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, requestOf(ours, "get"))
+			if w.Code != http.StatusOK || time.Since(since) != 0 {
+				t.Errorf("another request of the cluster is answered %d after %s", w.Code, time.Since(since))
+			}
+		}
+		half := make([]byte, length/2)
+		synctest.Wait()
+		quick()
+		for _, c := range clients {
+			_, _ = c.Write(half)
+		}
+		quick()
+		if len(got) > 0 {
+			t.Errorf("requests run before their bodies have arrived: %v", got)
+		}
+		for i, c := range clients {
+			_, _ = c.Write(half)
+			if i == 0 {
+				c.CloseWithError(errors.New("it went away"))
+			} else {
+				c.Close()
+			}
+		}
+		close(end)
+		open.Wait()
+		if want := map[string]int{"100000 bytes, <nil>": 99, "100000 bytes, it went away": 1}; !maps.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	})
+}
+
+// What is too long is not kept, but for the byte that shows it.
+func TestALongBodyIsReadByItsHandler(t *testing.T) {
+	l := newLimits(400, 2000)
+	l.config.MaxBody = 1000
+	r := requestOf(as(logicalcluster.WithName(t.Context(), "ours"), "alice"), "create")
+	content := strings.NewReader(strings.Repeat("x", 5000))
+	r.Body, r.ContentLength = io.NopCloser(content), -1
+	l.WithLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if kept := 5000 - content.Len(); kept != 1001 {
+			t.Errorf("%d bytes are read before it", kept)
+		}
+		if all, err := io.ReadAll(r.Body); len(all) != 5000 || err != nil {
+			t.Errorf("it reads %d bytes, %v", len(all), err)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), r)
+}
+
+func BenchmarkBodies(b *testing.B) {
+	for _, length := range []int{300, 4 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("bytes=%d", length), func(b *testing.B) {
+			l := newLimits(400, 2000)
+			h := l.WithLimits(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.ReadAll(r.Body) }))
+			r, content, w := requestOf(as(logicalcluster.WithName(b.Context(), "ours"), "alice"), "create"), make([]byte, length), httptest.NewRecorder()
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(length)
+				h.ServeHTTP(w, r)
+			}
+		})
+	}
 }
 
 func BenchmarkWithLimits(b *testing.B) {
