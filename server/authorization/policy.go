@@ -2,7 +2,9 @@ package authorization
 
 import (
 	"context"
+	"maps"
 	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,16 +34,19 @@ const BindingPrefix = "apis.kcp.io:binding:"
 // bootstrapPolicy is the policy that every logical cluster has without storing it. It is immutable.
 type bootstrapPolicy struct {
 	clusterRoles map[string]*rbacv1.ClusterRole
+	sorted       []*rbacv1.ClusterRole // the clusterRoles, by name
 	bindings     []*rbacv1.ClusterRoleBinding
+	roles        map[string]*rbacv1.Role // by name, in the namespace kube-system
 }
 
 func newBootstrapPolicy() *bootstrapPolicy {
-	p := &bootstrapPolicy{clusterRoles: map[string]*rbacv1.ClusterRole{}}
+	p := &bootstrapPolicy{clusterRoles: map[string]*rbacv1.ClusterRole{}, roles: namespaceRoles()}
 	for _, roles := range [][]rbacv1.ClusterRole{bootstrappolicy.ClusterRoles(), kcpRoles()} {
 		for _, role := range roles {
 			p.clusterRoles[role.Name] = role.DeepCopy()
 		}
 	}
+	p.sorted = slices.SortedFunc(maps.Values(p.clusterRoles), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
 	bindings := append(bootstrappolicy.ClusterRoleBindings(), kcpBindings()...)
 	for i := range bindings {
 		p.bindings = append(p.bindings, &bindings[i])
@@ -70,7 +75,7 @@ func (p *bootstrapPolicy) aggregate(e *evaluation, role *rbacv1.ClusterRole, own
 				aggregated.Rules = append(aggregated.Rules, selected.Rules...)
 			}
 		}
-		for _, selected := range p.clusterRoles {
+		for _, selected := range p.sorted {
 			if selected.Name != role.Name && selector.Matches(labels.Set(selected.Labels)) {
 				aggregated.Rules = append(aggregated.Rules, p.aggregate(e, selected, own).Rules...)
 			}
@@ -101,7 +106,7 @@ func (p *bootstrapPolicy) ListRoleBindings(context.Context, string) ([]*rbacv1.R
 }
 
 // localPolicy is what the cluster of the context stores. Its bindings may refer to ClusterRoles of system:admin and to those
-// of the bootstrap policy, and roles of the cluster are aggregated into the latter.
+// of the bootstrap policy, and roles of the cluster are aggregated into the latter. RoleBindings in kube-system may refer to its Roles.
 type localPolicy struct {
 	set       *informers.Set
 	bootstrap *bootstrapPolicy
@@ -204,7 +209,11 @@ func (p localPolicy) GetRole(ctx context.Context, namespace, name string) (*rbac
 	if !evaluationOf(ctx).first(roleKey{namespace, name}) {
 		return &rbacv1.Role{}, nil
 	}
-	return p.set.Roles.Get(cluster, namespace, name)
+	role, err := p.set.Roles.Get(cluster, namespace, name)
+	if standard, ok := p.bootstrap.roles[name]; ok && namespace == standard.Namespace && apierrors.IsNotFound(err) {
+		return standard, nil
+	}
+	return role, err
 }
 
 func (p localPolicy) ListRoleBindings(ctx context.Context, namespace string) ([]*rbacv1.RoleBinding, error) {

@@ -19,6 +19,7 @@ import (
 // cluster's own, for every effective identity. It serves authorization, reviews and the checks against escalation.
 type Rules struct {
 	bootstrap, local rbacvalidation.AuthorizationRuleResolver
+	policy           localPolicy
 	lanes            *lanes
 }
 
@@ -34,6 +35,7 @@ func NewRules(set *informers.Set) *Rules {
 	return &Rules{
 		bootstrap: rbacvalidation.NewDefaultRuleResolver(bootstrap, bootstrap, bootstrap, bootstrap),
 		local:     rbacvalidation.NewDefaultRuleResolver(local, local, local, local),
+		policy:    local,
 		lanes:     newLanes(),
 	}
 }

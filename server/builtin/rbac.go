@@ -1,6 +1,8 @@
 package builtin
 
 import (
+	"context"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -19,14 +21,20 @@ import (
 	rbacregistryvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
-// Rules resolves the rules of roles and users in the logical cluster of a context.
-type Rules = rbacregistryvalidation.AuthorizationRuleResolver
+// Roles resolves the rules of roles and users in the logical cluster of a context, and has the default roles that it shows.
+type Roles interface {
+	rbacregistryvalidation.AuthorizationRuleResolver
+	// DefaultClusterRole returns nil for a name that is not of a default role.
+	DefaultClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error)
+	DefaultClusterRoles(ctx context.Context) ([]*rbacv1.ClusterRole, error)
+	DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.Role, error)
+}
 
 // rbacProvider installs RBAC without upstream's bootstrap hook, which would store the default roles in one cluster, and
 // with a resolver that knows the bootstrap policy, so that its roles can be referred to although nobody stored them.
 type rbacProvider struct {
 	authorizer authorizer.Authorizer
-	rules      Rules
+	rules      Roles
 	registries *Registries
 }
 
@@ -55,9 +63,9 @@ func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource, ge
 		"roles": roles, "rolebindings": roleBindings, "clusterroles": clusterRoles, "clusterrolebindings": clusterRoleBindings,
 	})
 	info.VersionedResourcesStorageMap[rbacv1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"roles":               rolepolicybased.NewStorage(roles, p.authorizer, p.rules),
+		"roles":               shownRoles(rolepolicybased.NewStorage(roles, p.authorizer, p.rules), p.rules),
 		"rolebindings":        rolebindingpolicybased.NewStorage(roleBindings, p.authorizer, p.rules),
-		"clusterroles":        clusterrolepolicybased.NewStorage(clusterRoles, p.authorizer, p.rules),
+		"clusterroles":        shownClusterRoles(clusterrolepolicybased.NewStorage(clusterRoles, p.authorizer, p.rules), p.rules),
 		"clusterrolebindings": clusterrolebindingpolicybased.NewStorage(clusterRoleBindings, p.authorizer, p.rules),
 	}
 	return info, nil
