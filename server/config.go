@@ -361,7 +361,9 @@ func (c *config) buildAuthorization() error {
 	if err != nil {
 		return err
 	}
-	c.views = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer})
+	if c.views, err = lifecycle.Views(lifecycle.Config{Set: c.set, Authorizer: c.generic.Authorization.Authorizer}); err != nil {
+		return err
+	}
 	c.views[apiexport.Name] = apiexport.Config{
 		Exports: c.exports, Authorizer: c.generic.Authorization.Authorizer, Rules: c.rules,
 		Offers: func(view logicalcluster.Name, resource schema.GroupResource) bool {

@@ -29,6 +29,8 @@ type Definition struct {
 	// limits are left out, and schemas that do are replaced by one that preserves everything.
 	CRD      *apiextensionsv1.CustomResourceDefinition
 	readOnly bool
+	// statusOnly definitions are readOnly but for the status of their objects.
+	statusOnly bool
 	sharing
 
 	stored     *apiextensionsv1.CustomResourceDefinition // CRD with what exceeds the limits
@@ -53,8 +55,10 @@ type sharing struct {
 // IsVirtual tells whether the objects are those of a provider, which can only be read.
 func (s sharing) IsVirtual() bool { return s.shownBy != informers.Key{} }
 
-// CanOnlyBeRead tells whether objects can be got, listed and watched, and nothing else.
-func (d *Definition) CanOnlyBeRead() bool { return d.readOnly || d.IsVirtual() }
+// CanBeWritten tells whether requests for a subresource, or for objects if it is empty, can do more than get, list and watch.
+func (d *Definition) CanBeWritten(subresource string) bool {
+	return !d.readOnly && !d.IsVirtual() && (!d.statusOnly || subresource == "status")
+}
 
 // hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
 // names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.

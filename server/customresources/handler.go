@@ -234,7 +234,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notServed(w, r)
 		return
 	}
-	if installed.CanOnlyBeRead() && !isRead(info.Verb) {
+	if !installed.CanBeWritten(info.Subresource) && !isRead(info.Verb) {
 		fail(w, r, readOnly(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb))
 		return
 	}

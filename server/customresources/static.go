@@ -26,6 +26,8 @@ type Static struct {
 	Options generic.RESTOptionsGetter
 	// ReadOnly objects can be got, listed and watched.
 	ReadOnly bool
+	// StatusOnly objects are ReadOnly but for their status.
+	StatusOnly bool
 }
 
 // NewStatic returns a handler of definitions of which nothing is stored here. Authorizer is asked whether a client may create
@@ -50,7 +52,8 @@ func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Ha
 		if err != nil {
 			return nil, err
 		}
-		h.registry.system[ResourceName(s.CRD.Spec.Names.Plural, s.CRD.Spec.Group)].readOnly = s.ReadOnly
+		added := h.registry.system[ResourceName(s.CRD.Spec.Names.Plural, s.CRD.Spec.Group)]
+		added.readOnly, added.statusOnly = s.ReadOnly, s.StatusOnly
 	}
 	return h, nil
 }

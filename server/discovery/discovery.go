@@ -36,6 +36,7 @@ type Discovery struct {
 	// claimable and claimed are of views only.
 	claimable []apidiscoveryv2.APIGroupDiscovery
 	claimed   func(logicalcluster.Name, schema.GroupResource) bool
+	plain     bool
 }
 
 // New returns discovery over what core and named, upstream's aggregated discovery of /api and /apis, describe, and over
@@ -58,6 +59,9 @@ func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource sch
 	return &Discovery{claimable: d.builtin, claimed: claimed, custom: shown, all: d.all, sets: lru.New(maxSets)}
 }
 
+// isOfViews tells whether clients get what the documents say, and nothing that is built in.
+func (d *Discovery) isOfViews() bool { return d.claimed != nil }
+
 // BuiltinVersions returns the versions of which a view has built-in resources.
 func (d *Discovery) BuiltinVersions(view logicalcluster.Name) sets.Set[schema.GroupVersion] {
 	versions := sets.New[schema.GroupVersion]()
@@ -71,6 +75,13 @@ func (d *Discovery) BuiltinVersions(view logicalcluster.Name) sets.Set[schema.Gr
 func Of(list func(view logicalcluster.Name) []customresources.Installed) *Discovery {
 	none := func(logicalcluster.Name, schema.GroupResource) bool { return false }
 	return &Discovery{claimed: none, custom: list, sets: lru.New(maxSets)}
+}
+
+// WithoutAggregation returns discovery that lists resources one version at a time, with the hashes of their storage versions, which
+// aggregated documents do not have.
+func (d *Discovery) WithoutAggregation() *Discovery {
+	d.plain = true
+	return d
 }
 
 // claimedBy returns what a view has of the built-in resources.
@@ -144,7 +155,11 @@ func (d *Discovery) documents(cluster logicalcluster.Cluster) *documents {
 	if found, ok := d.sets.Get(key); ok {
 		return found.(*documents)
 	}
-	built := build(d.builtin, claimed, installed)
+	prefix := ""
+	if d.isOfViews() {
+		prefix = "/" // clients of views expect /<group>/<version>/<kind> to be hashed
+	}
+	built := build(d.builtin, claimed, installed, prefix)
 	d.sets.Add(key, built)
 	return built
 }

@@ -47,8 +47,8 @@ type builtinResource struct {
 	resource apidiscoveryv2.APIResourceDiscovery
 }
 
-// build merges the definitions, and single resources, into the built-in groups.
-func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource, installed []customresources.Installed) *documents {
+// build merges the definitions, and single resources, into the built-in groups. prefix is that of resourcesOf.
+func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource, installed []customresources.Installed, prefix string) *documents {
 	d := &documents{changedGroups: map[string]bool{}, custom: map[schema.GroupVersion][]metav1.APIResource{}}
 	for _, group := range builtin {
 		copied := group
@@ -64,7 +64,7 @@ func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource
 			if v.Served {
 				gv := schema.GroupVersion{Group: i.CRD.Spec.Group, Version: v.Name}
 				d.add(gv, resourceOf(i, v.Name))
-				d.custom[gv] = append(d.custom[gv], resourcesOf(i, v.Name)...)
+				d.custom[gv] = append(d.custom[gv], resourcesOf(i, v.Name, prefix)...)
 			}
 		}
 	}
@@ -169,9 +169,27 @@ func (d *documents) group(name string) http.Handler {
 	return nil
 }
 
+// ListedPaths returns the paths that a view serves.
+func (d *documents) ListedPaths() []string {
+	paths := []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
+	for _, g := range d.groups {
+		base := "/apis/" + g.Name
+		if g.Name == "" {
+			base = "/api"
+		} else {
+			paths = append(paths, base)
+		}
+		for _, v := range g.Versions {
+			paths = append(paths, base+"/"+v.Version)
+		}
+	}
+	slices.Sort(paths)
+	return paths
+}
+
 // versions returns the versions of a group, the preferred one first.
 func (d *documents) versions(group string) []string {
-	var versions []string
+	versions := []string{} // the core group of a view may have none
 	for _, g := range d.groups {
 		for _, v := range g.Versions {
 			if g.Name == group {

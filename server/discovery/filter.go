@@ -16,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/server/routes"
 
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -38,6 +39,11 @@ func (d *Discovery) WithDiscovery(next http.Handler) http.Handler {
 			serve(d.documents(cluster), w, r)
 		})
 	}
+	if d.plain {
+		f.core = part(f.serveCoreVersions)
+		f.root = part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.named.ServeHTTP(w, r) })
+		return f
+	}
 	f.core = aggregated.WrapAggregatedDiscoveryToHandler(part(f.serveCoreVersions),
 		part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.aggregatedCore().ServeHTTP(w, r) }), nil)
 	f.root = aggregated.WrapAggregatedDiscoveryToHandler(part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.named.ServeHTTP(w, r) }),
@@ -48,6 +54,10 @@ func (d *Discovery) WithDiscovery(next http.Handler) http.Handler {
 func (f *filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	cluster, ok := logicalcluster.From(r.Context())
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	if ok && r.Method == http.MethodGet && r.URL.Path == "/" && f.isOfViews() {
+		routes.IndexLister{StatusCode: http.StatusOK, PathProvider: f.documents(cluster)}.ServeHTTP(w, r)
+		return
+	}
 	if !ok || r.Method != http.MethodGet || (parts[0] != "api" && parts[0] != "apis") {
 		f.next.ServeHTTP(w, r)
 		return
@@ -72,7 +82,7 @@ func (f *filter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		responsewriters.InternalError(w, r, err)
 	case h != nil:
 		h.ServeHTTP(w, r)
-	case f.claimed != nil: // a view has what its documents say, and nothing that is built in
+	case f.isOfViews():
 		missing := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{}, "", "", 0, true)
 		responsewriters.ErrorNegotiated(missing, apiextensionsapiserver.Codecs, schema.GroupVersion{Version: "v1"}, w, r)
 	default:

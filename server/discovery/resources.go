@@ -24,10 +24,15 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 		Verbs:      []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
 		ShortNames: names.ShortNames, Categories: names.Categories,
 	}
-	verbs := []string{"get", "patch", "update"}
+	verbs := func(subresource string) []string {
+		if !i.CanBeWritten(subresource) {
+			return []string{"get"}
+		}
+		return []string{"get", "patch", "update"}
+	}
 	switch {
-	case i.CanOnlyBeRead():
-		resource.Verbs, verbs = []string{"get", "list", "watch"}, []string{"get"}
+	case !i.CanBeWritten(""):
+		resource.Verbs = []string{"get", "list", "watch"}
 	case i.Terminating:
 		resource.Verbs = []string{"delete", "deletecollection", "get", "list", "watch"}
 	}
@@ -39,22 +44,23 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 		return resource
 	}
 	if subresources.Status != nil {
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs})
+		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs("status")})
 	}
 	if subresources.Scale != nil {
 		scale := &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"}
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale", ResponseKind: scale, Verbs: verbs})
+		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale", ResponseKind: scale, Verbs: verbs("scale")})
 	}
 	return resource
 }
 
-// resourcesOf describes one version of a custom resource and its subresources in the form of an APIResourceList.
-func resourcesOf(i customresources.Installed, version string) []metav1.APIResource {
+// resourcesOf describes one version of a custom resource and its subresources in the form of an APIResourceList. prefix is that of
+// what is hashed to identify the storage version.
+func resourcesOf(i customresources.Installed, version, prefix string) []metav1.APIResource {
 	gv := schema.GroupVersion{Group: i.CRD.Spec.Group, Version: version}
 	list := flatten(gv, []apidiscoveryv2.APIResourceDiscovery{resourceOf(i, version)})
 	for _, v := range i.CRD.Spec.Versions {
 		if v.Storage && v.Served {
-			list[0].StorageVersionHash = discovery.StorageVersionHash(gv.Group, v.Name, i.CRD.Spec.Names.Kind)
+			list[0].StorageVersionHash = discovery.StorageVersionHash(prefix+gv.Group, v.Name, i.CRD.Spec.Names.Kind)
 		}
 	}
 	return list

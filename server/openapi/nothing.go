@@ -10,7 +10,7 @@ import (
 // NothingBuiltIn is what stands behind WithOpenAPI for views that have no built-in types: it describes none.
 var NothingBuiltIn http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != pathV3 {
-		http.NotFound(w, r)
+		notDescribed(w, r)
 		return
 	}
 	responsewriters.WriteRawJSON(http.StatusOK, handler3.OpenAPIV3Discovery{}, w)

@@ -39,7 +39,7 @@ const (
 type OpenAPI struct {
 	custom     func(logicalcluster.Name) []customresources.Installed
 	static     func() *spec.Swagger
-	builtin    func(logicalcluster.Name) sets.Set[schema.GroupVersion] // which are described; nil: all
+	builtin    func(logicalcluster.Name) sets.Set[schema.GroupVersion] // which are described; nil: all, of what is no view
 	versions   *lru.Cache                                              // of *spec3.OpenAPI, by definition and version
 	converters *lru.Cache                                              // of managedfields.TypeConverter, by definition and version
 	groups     *lru.Cache                                              // of *groupV3, by path and definitions
@@ -56,7 +56,7 @@ func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI 
 
 // Of returns OpenAPI of the custom resources that list says, and of nothing else: its WithOpenAPI is given NothingBuiltIn.
 func Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
-	return newOpenAPI(list, empty)
+	return ForViews(list, func(logicalcluster.Name) sets.Set[schema.GroupVersion] { return nil })
 }
 
 // ForViews returns OpenAPI over custom resources, and those versions of built-in types that builtin says. Version 2, which
@@ -151,6 +151,12 @@ func pathOf(gv schema.GroupVersion) string {
 		return "api/" + gv.Version
 	}
 	return "apis/" + gv.String()
+}
+
+// subresourceOf returns the subresource in a path of a document.
+func subresourceOf(path string) string {
+	_, subresource, _ := strings.Cut(path, "/{name}/")
+	return subresource
 }
 
 // corePath corrects a path of upstream's builder, which puts every group below /apis.

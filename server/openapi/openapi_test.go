@@ -3,14 +3,17 @@ package openapi
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/cel/openapi/resolver"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"k8s.io/kube-openapi/pkg/spec3"
@@ -217,5 +220,34 @@ func TestSchemasAreResolvedPerCluster(t *testing.T) {
 	}
 	if _, err := o.SchemaResolver("a", builtin).ResolveSchema(schema.GroupVersionKind{Version: "v1", Kind: "Pod"}); err != nil {
 		t.Errorf("a kind of the core group: %v", err)
+	}
+}
+
+func TestViewsDescribeAllThatTheyServe(t *testing.T) {
+	list := func(c logicalcluster.Name) []customresources.Installed { return clusters[c] }
+	things := func(logicalcluster.Name) sets.Set[schema.GroupVersion] {
+		return sets.New(schema.GroupVersion{Group: "example.net", Version: "v1"})
+	}
+	for name, c := range map[string]struct {
+		handler http.Handler
+		want    string
+	}{
+		"of custom resources only": {Of(list).WithOpenAPI(NothingBuiltIn), "[api apis apis/example.org apis/example.org/v1 version]"},
+		"of built-in types, too": {
+			ForViews(list, things).WithOpenAPI(newUpstream()), "[api apis apis/example.net apis/example.net/v1 apis/example.org apis/example.org/v1 version]",
+		},
+	} {
+		paths := document(t, c.handler, "b", pathV3)["paths"].(map[string]any)
+		if got := fmt.Sprint(slices.Sorted(maps.Keys(paths))); got != c.want {
+			t.Errorf("a view %s lists %s, want %s", name, got, c.want)
+		}
+		for path, want := range map[string]string{
+			"api": "/api/", "apis": "/apis/", "apis/example.org": "/apis/example.org/", "version": "/version/", "apis/example.org/v1": "/apis/example.org/v1/widgets",
+		} {
+			link := paths[path].(map[string]any)["serverRelativeURL"].(string)
+			if found := document(t, c.handler, "b", link)["paths"].(map[string]any); found[want] == nil {
+				t.Errorf("%s of a view %s describes %v, want %s", path, name, found, want)
+			}
+		}
 	}
 }

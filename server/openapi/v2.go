@@ -44,8 +44,8 @@ func buildV2(static *spec.Swagger, installed []customresources.Installed) (http.
 				}
 				document.Paths = &spec.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
 			}
-			if i.CanOnlyBeRead() {
-				for path, item := range document.Paths.Paths {
+			for path, item := range document.Paths.Paths {
+				if !i.CanBeWritten(subresourceOf(path)) {
 					item.Post, item.Put, item.Patch, item.Delete = nil, nil, nil, nil
 					document.Paths.Paths[path] = item
 				}

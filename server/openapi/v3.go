@@ -27,13 +27,13 @@ import (
 
 // setV3 holds the documents of one set of APIs.
 type setV3 struct {
-	groups map[string]*groupV3 // by path; those that are not here are built in
+	groups map[string]*groupV3 // by path; the others are documents of the built-in types
 	paths  sets.Set[string]    // all of them
 	root   []byte              // the document that lists the paths of all versions
 	etag   string
 }
 
-// groupV3 is the document of one version of a group that has custom resources.
+// groupV3 is the document of one path: a version of a group that has custom resources, or what a view serves beside resources.
 type groupV3 struct {
 	service *handler3.OpenAPIService
 	item    handler3.OpenAPIV3DiscoveryGroupVersion
@@ -126,6 +126,15 @@ func (o *OpenAPI) buildV3(installed []customresources.Installed, described []str
 		set.groups[path] = group
 		root.Paths[path] = group.item
 	}
+	if described != nil {
+		beside, err := o.pathsBeside(sets.KeySet(root.Paths))
+		if err != nil {
+			return nil, err
+		}
+		for path, group := range beside {
+			set.groups[path], root.Paths[path] = group, group.item
+		}
+	}
 	set.paths = sets.KeySet(root.Paths)
 	var err error
 	if set.root, err = json.Marshal(root); err != nil {
@@ -163,13 +172,18 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 			}
 			merged = next
 		}
-		g := &groupV3{service: handler3.NewOpenAPIService()}
-		g.service.UpdateGroupVersion(path, merged)
-		own := handler3.OpenAPIV3Discovery{}
-		err := fetch(http.HandlerFunc(g.service.HandleDiscovery), pathV3, &own)
-		g.item = own.Paths[path]
-		return g, err
+		return newGroupV3(path, merged)
 	})
+}
+
+// newGroupV3 returns what serves a document at a path.
+func newGroupV3(path string, document *spec3.OpenAPI) (*groupV3, error) {
+	g := &groupV3{service: handler3.NewOpenAPIService()}
+	g.service.UpdateGroupVersion(path, document)
+	own := handler3.OpenAPIV3Discovery{}
+	err := fetch(http.HandlerFunc(g.service.HandleDiscovery), pathV3, &own)
+	g.item = own.Paths[path]
+	return g, err
 }
 
 // version returns the document of one version of a definition.
@@ -186,9 +200,9 @@ func (o *OpenAPI) version(d *customresources.Definition, version string) (*spec3
 			}
 			document.Paths = &spec3.Paths{VendorExtensible: document.Paths.VendorExtensible, Paths: paths}
 		}
-		if d.CanOnlyBeRead() {
-			for _, path := range document.Paths.Paths {
-				path.Post, path.Put, path.Patch, path.Delete = nil, nil, nil, nil
+		for path, item := range document.Paths.Paths {
+			if !d.CanBeWritten(subresourceOf(path)) {
+				item.Post, item.Put, item.Patch, item.Delete = nil, nil, nil, nil
 			}
 		}
 		return document, nil

@@ -251,6 +251,9 @@ func (s *clusterStorage) read(ctx context.Context, absolute string, opts storage
 }
 
 func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if ctx.Value(modifiedOnEntryKey{}) != nil {
+		return watchEntries(context.WithValue(ctx, modifiedOnEntryKey{}, nil), s, key, opts)
+	}
 	absolute, opts, err := s.collection(ctx, key, opts)
 	if err != nil {
 		return nil, err

@@ -156,6 +156,10 @@ func Serve(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if strings.TrimSuffix(r.URL.Path, "/") == "/version" { // is that of the server
+			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), addressedKey{}, nil)))
+			return
+		}
 		v.Serve(withReadsOfAll(next), w, r.WithContext(context.WithValue(context.WithValue(r.Context(), addressedKey{}, nil), servingKey{}, v)))
 	})
 }
@@ -187,7 +191,7 @@ func Fail(w http.ResponseWriter, r *http.Request, err error) {
 func Target(path string) (argument string, cluster logicalcluster.Cluster, rest string, err error) {
 	argument, rest, _ = strings.Cut(path, "/")
 	if argument == "" {
-		return "", cluster, "", missingTarget
+		return "", cluster, "", MissingTarget
 	}
 	cluster, rest, err = Cluster(rest)
 	return argument, cluster, rest, err
@@ -209,7 +213,8 @@ func Consumer(path string) (cluster logicalcluster.Name, rest string, err error)
 	return cluster, rest, err
 }
 
-var missingTarget = notFound("the path has to go on with clusters/<name>/ or clusters/*/")
+// MissingTarget answers paths that do not say which logical cluster they are for.
+var MissingTarget = notFound("the path has to go on with clusters/<name>/ or clusters/*/")
 
 // Cluster splits clusters/<cluster>/<path>, for virtual workspaces without an argument.
 func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err error) {
@@ -217,7 +222,7 @@ func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err erro
 	name, rest, _ := strings.Cut(below, "/")
 	switch {
 	case !ok:
-		return cluster, "", missingTarget
+		return cluster, "", MissingTarget
 	case name == "*":
 		cluster.Wildcard = true
 		return cluster, rest, nil

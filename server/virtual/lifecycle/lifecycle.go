@@ -23,10 +23,13 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/admission"
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/scheduling"
+	"github.com/kcplane/kcp/server/storage"
 	"github.com/kcplane/kcp/server/virtual"
+	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
 // Names of the two virtual workspaces, as in paths.
@@ -42,21 +45,34 @@ type Config struct {
 }
 
 // Views returns both.
-func Views(config Config) virtual.Views {
+func Views(config Config) (virtual.Views, error) {
+	crd, err := customresources.System("logicalclusters.core.kcp.io")
+	if err != nil {
+		return nil, err
+	}
+	documents, err := resources.Documents(resources.Resource{Definition: crd, StatusOnly: true})
+	if err != nil {
+		return nil, err
+	}
 	find := func(s *stage) func(string) (virtual.View, string, error) {
 		return func(path string) (virtual.View, string, error) {
-			id, cluster, rest, err := virtual.Target(path)
-			if err != nil {
-				return nil, "", err
+			v := &view{Config: config, documents: documents, stage: s}
+			var rest string
+			if v.id, rest, _ = strings.Cut(path, "/"); v.id == "" {
+				return nil, "", virtual.MissingTarget
 			}
-			at := strings.LastIndexByte(id, ':')
-			if at <= 0 {
-				return nil, "", apierrors.NewBadRequest(fmt.Sprintf("invalid %s %q: want <logical cluster>:<workspace type>", s.noun, id))
+			if at := strings.LastIndexByte(v.id, ':'); at > 0 {
+				v.typeCluster, v.typeName = logicalcluster.Name(v.id[:at]), v.id[at+1:]
 			}
-			return &view{Config: config, stage: s, id: id, typeCluster: logicalcluster.Name(id[:at]), typeName: id[at+1:], cluster: cluster}, rest, nil
+			if !strings.HasPrefix(rest, "clusters/") {
+				return v, rest, nil
+			}
+			var err error
+			v.cluster, rest, err = virtual.Cluster(rest)
+			return v, rest, err
 		}
 	}
-	return virtual.Views{Initializing: find(initializing), Terminating: find(terminating)}
+	return virtual.Views{Initializing: find(initializing), Terminating: find(terminating)}, nil
 }
 
 // stage is what is different between the beginning and the end of a workspace.
@@ -67,6 +83,8 @@ type stage struct {
 	permissions       func(*tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule
 	own               func(ctx context.Context, id string) context.Context
 	phase             corev1alpha1.LogicalClusterPhase
+	// entered makes watches deliver what begins to wait as controllers of workspace types expect it.
+	entered func(ctx context.Context) context.Context
 }
 
 var initializing = &stage{
@@ -81,6 +99,7 @@ var initializing = &stage{
 	own: func(ctx context.Context, id string) context.Context {
 		return admission.WithInitializer(ctx, corev1alpha1.LogicalClusterInitializer(id))
 	},
+	entered: func(ctx context.Context) context.Context { return ctx },
 }
 
 var terminating = &stage{
@@ -95,24 +114,31 @@ var terminating = &stage{
 	own: func(ctx context.Context, id string) context.Context {
 		return admission.WithTerminator(ctx, corev1alpha1.LogicalClusterTerminator(id))
 	},
+	entered: storage.WithModifiedOnEntry, // a workspace whose deletion begins is not new
 }
 
 // view is one of the virtual workspaces, for one type and one logical cluster or all of them.
 type view struct {
 	Config
+	documents   http.Handler // discovery and OpenAPI of what is the same in all views
 	stage       *stage
 	id          string
-	typeCluster logicalcluster.Name
+	typeCluster logicalcluster.Name // empty if id names no type
 	typeName    string
-	cluster     logicalcluster.Cluster
+	cluster     logicalcluster.Cluster // neither a name nor the wildcard in paths without a cluster
 }
 
 // Home implements virtual.Homed.
 func (v *view) Home() logicalcluster.Name { return v.typeCluster }
 
-// Authorize lets those in who may initialize or terminate workspaces of the type.
+// Authorize lets those in who may initialize or terminate workspaces of the type. Where no type is named, these are those who may do
+// so with all types of root: they learn there which resources such views have.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, v.typeCluster), authorizer.AttributesRecord{
+	typeCluster := v.typeCluster
+	if typeCluster == "" {
+		typeCluster = logicalcluster.Root
+	}
+	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, typeCluster), authorizer.AttributesRecord{
 		User: a.GetUser(), Verb: v.stage.verb, APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
 		Resource: "workspacetypes", Name: v.typeName, ResourceRequest: true,
 	})
@@ -131,9 +157,12 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 	isLogicalCluster := info.IsResourceRequest && info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters"
 	switch {
-	case v.cluster.Wildcard && !info.IsResourceRequest:
-		// Discovery for a client that follows all of them: what every cluster serves.
-		next.ServeHTTP(w, r.WithContext(logicalcluster.WithWildcard(r.Context())))
+	case v.cluster.Name == "" && !info.IsResourceRequest:
+		v.documents.ServeHTTP(w, r.WithContext(logicalcluster.WithWildcard(r.Context())))
+	case v.typeName == "":
+		virtual.Fail(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid %s %q: want <logical cluster>:<workspace type>", v.stage.noun, v.id)))
+	case v.cluster == logicalcluster.Cluster{}:
+		virtual.Fail(w, r, virtual.MissingTarget)
 	case v.cluster.Wildcard && (!isLogicalCluster || info.Name != "" || (info.Verb != "list" && info.Verb != "watch")):
 		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
 			fmt.Errorf("of all logical clusters only the logicalclusters that wait for the %s can be listed and watched", v.stage.noun)))
@@ -153,7 +182,7 @@ func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Re
 		selectors = append(selectors, given)
 	}
 	query.Set("labelSelector", strings.Join(selectors, ","))
-	ctx := request.WithUser(logicalcluster.WithWildcard(r.Context()), system)
+	ctx := v.stage.entered(request.WithUser(logicalcluster.WithWildcard(r.Context()), system))
 	inner := r.WithContext(ctx)
 	u := *r.URL
 	u.RawQuery = query.Encode()

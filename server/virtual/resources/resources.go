@@ -42,6 +42,8 @@ type Resource struct {
 	Definition *apiextensionsv1.CustomResourceDefinition
 	// ReadOnly objects can be got, listed and watched: Create, Update and Delete are never called.
 	ReadOnly bool
+	// StatusOnly objects are ReadOnly but for their status.
+	StatusOnly bool
 	// Objects returns those of a namespace, empty for all namespaces or a resource without. ctx is that of the request, with the
 	// logical cluster, or the wildcard, that the view has put into it.
 	Objects func(ctx context.Context, namespace string) (Objects, error)
@@ -51,6 +53,35 @@ type Resource struct {
 // their context. The view that passes a request on to it has authorized that, and is asked again whether a client may
 // create what it applies.
 func New(all ...Resource) (http.Handler, error) {
+	custom, err := static(all)
+	if err != nil {
+		return nil, err
+	}
+	documents := documentsOf(discovery.Of(custom.List), custom)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
+			custom.ServeHTTP(w, r)
+			return
+		}
+		documents.ServeHTTP(w, r)
+	}), nil
+}
+
+// Documents returns a handler that serves discovery, which is not aggregated, and OpenAPI of resources whose Objects are served by
+// somebody else.
+func Documents(all ...Resource) (http.Handler, error) {
+	custom, err := static(all)
+	if err != nil {
+		return nil, err
+	}
+	return documentsOf(discovery.Of(custom.List).WithoutAggregation(), custom), nil
+}
+
+func documentsOf(d *discovery.Discovery, custom *customresources.Handler) http.Handler {
+	return d.WithDiscovery(openapi.Of(custom.List).WithOpenAPI(openapi.NothingBuiltIn))
+}
+
+func static(all []Resource) (*customresources.Handler, error) {
 	var definitions []customresources.Static
 	for _, r := range all {
 		internal := &apiextensions.CustomResourceDefinition{}
@@ -60,20 +91,9 @@ func New(all ...Resource) (http.Handler, error) {
 		if errs := customresources.ValidateDefinition(context.Background(), internal); len(errs) > 0 {
 			return nil, fmt.Errorf("definition %s: %w", r.Definition.Name, errs.ToAggregate())
 		}
-		definitions = append(definitions, customresources.Static{CRD: r.Definition, ReadOnly: r.ReadOnly, Options: options{r.Objects}})
+		definitions = append(definitions, customresources.Static{CRD: r.Definition, ReadOnly: r.ReadOnly, StatusOnly: r.StatusOnly, Options: options{r.Objects}})
 	}
-	custom, err := customresources.NewStatic(virtual.Serving, definitions)
-	if err != nil {
-		return nil, err
-	}
-	documents := discovery.Of(custom.List).WithDiscovery(openapi.Of(custom.List).WithOpenAPI(openapi.NothingBuiltIn))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest {
-			custom.ServeHTTP(w, r)
-			return
-		}
-		documents.ServeHTTP(w, r)
-	}), nil
+	return customresources.NewStatic(virtual.Serving, definitions)
 }
 
 // Parse reads a definition from YAML, for programs that embed a file.
