@@ -82,7 +82,8 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 const brokenTimeout = 10 * time.Second
 
 // fixFeatures sets the gates that the design of the server decides: there is no watch cache to estimate sizes from or to
-// compare with, and there are no peers of other versions.
+// compare with, and there are no peers of other versions. A goroutine for each event of each watch would cost more than the decoding
+// that it takes off the others.
 func fixFeatures() error {
 	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		"SizeBasedListCostEstimate":           false,
@@ -90,6 +91,7 @@ func fixFeatures() error {
 		"ListFromCacheSnapshot":               false,
 		"UnknownVersionInteroperabilityProxy": false,
 		"APIServerIdentity":                   false,
+		"ConcurrentWatchObjectDecode":         false,
 	})
 }
 
