@@ -47,6 +47,11 @@ test-tools: clients ## Build the clients, Kubernetes' own tests, and its API ser
 	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
 	$(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver ./test/bench/etcd
 
+.PHONY: stock
+stock: ## Build the software of others that the end-to-end tests run in workspaces, at the versions in test/compatibility/go.mod.
+	cd test/compatibility && $(GO) build -o $(BIN)/helm3 helm.sh/helm/v3/cmd/helm
+	cd test/host/pods && $(GO) build -ldflags="-s -w" -o $(BIN)/ ./certmanager
+
 HOST := $(BIN)/host
 # What it needs of Debian.
 HOST_PACKAGES = containerd runc containernetworking-plugins iptables conntrack iproute2 util-linux socat jq
@@ -149,7 +154,7 @@ unit: ## Run the tests that need no server process.
 	cd test/prometheus && $(GO) test ./...
 
 .PHONY: e2e-server
-e2e-server: build test-tools ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
+e2e-server: build test-tools stock ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
 
 # By itself: what it measures must not depend on other tests.
@@ -164,6 +169,10 @@ e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which
 .PHONY: conformance
 conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
+
+.PHONY: compatibility
+compatibility: build stock clients ## Run software of others in workspaces, and write the table of docs/compatibility.md.
+	KCP_BIN=$(BIN) KCP_COMPATIBILITY=all $(GO) test -count=1 -v -timeout=20m ./test/e2e/compatibility -update
 
 .PHONY: durability
 durability: build ## Kill the server 50 times while it writes, and look for what is lost.

@@ -21,11 +21,14 @@ var sources = map[string]struct{ module, pkg string }{
 	"image":                    {"tools", "github.com/kcplane/kcp/tools/image"},
 	"kubectl":                  {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
 	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
+	"helm3":                    {"test/compatibility", "helm.sh/helm/v3/cmd/helm"},
+	"kustomize-controller":     {"test/compatibility", "github.com/fluxcd/kustomize-controller"},
+	"certmanager":              {"test/host/pods", "github.com/cert-manager/cert-manager/kcphost/certmanager"},
 }
 
 var built sync.Map // name → func() (string, error)
 
-// Binary returns the path of a program: ours, kubectl or helm. It is the one in the directory KCP_BIN if that is set; otherwise it is
+// Binary returns the path of a program: ours, or one of others that tests run. It is the one in the directory KCP_BIN if that is set; otherwise it is
 // built into bin/ first, which costs nothing when nothing changed.
 func Binary(name string) (string, error) {
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {

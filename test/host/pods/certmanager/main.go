@@ -17,6 +17,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -81,6 +82,7 @@ func runController(ctx context.Context, args []string) error {
 		},
 	}
 	flags := flagsOf("controller")
+	flags.StringVar(&opts.Kubeconfig, "kubeconfig", "", "how to reach the cluster; by default as a pod of it")
 	flags.StringVar(&opts.ClusterResourceNamespace, "cluster-resource-namespace", "kube-system", "where the Secrets of ClusterIssuers are")
 	flags.BoolVar(&opts.EnableOwnerRef, "enable-certificate-owner-ref", false, "whether Certificates own their Secrets")
 	health := flags.String("healthz-listen-address", "0.0.0.0:9403", "where /livez answers")
@@ -135,7 +137,22 @@ func runWebhook(ctx context.Context, args []string) error {
 	return s.Run(ctx)
 }
 
-func runInjector(ctx context.Context, _ []string) error {
+func runInjector(ctx context.Context, args []string) error {
+	flags := flagsOf("cainjector")
+	kubeconfig := flags.String("kubeconfig", "", "how to reach the cluster; by default as a pod of it")
+	enabled, choices := map[string]bool{}, map[string]*bool{}
+	for _, kind := range []string{
+		cainjector.MutatingWebhookConfigurationName, cainjector.ValidatingWebhookConfigurationName,
+		cainjector.APIServiceName, cainjector.CustomResourceDefinitionName,
+	} {
+		choices[kind] = flags.Bool("enable-"+kind+"s-injectable", true, "whether authorities are written into objects of this kind")
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	for kind, choice := range choices {
+		enabled[kind] = *choice
+	}
 	scheme := runtime.NewScheme()
 	builder := runtime.NewSchemeBuilder(
 		clientgoscheme.AddToScheme, certmanagerv1.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme,
@@ -143,7 +160,7 @@ func runInjector(ctx context.Context, _ []string) error {
 	if err := builder.AddToScheme(scheme); err != nil {
 		return err
 	}
-	config, err := ctrl.GetConfig()
+	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -155,12 +172,7 @@ func runInjector(ctx context.Context, _ []string) error {
 	}
 	err = cainjector.RegisterAllInjectors(ctx, manager, cainjector.SetupOptions{
 		EnableCertificatesDataSource: true,
-		EnabledReconcilersFor: map[string]bool{
-			cainjector.MutatingWebhookConfigurationName:   true,
-			cainjector.ValidatingWebhookConfigurationName: true,
-			cainjector.APIServiceName:                     true,
-			cainjector.CustomResourceDefinitionName:       true,
-		},
+		EnabledReconcilersFor:        enabled,
 	})
 	if err != nil {
 		return err

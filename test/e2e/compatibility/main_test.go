@@ -1,0 +1,96 @@
+// Package compatibility runs software of others, unchanged and of the versions in the go.mod files, in workspaces.
+package compatibility
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// server is shared by all programs. Each of them has a workspace of its own in it.
+var server *kcptest.Server
+
+func TestMain(m *testing.M) { kcptest.Main(m, &server) }
+
+// workspace is where a program does its job, as a service account that has every right there.
+type workspace struct {
+	*kcptest.Cluster
+	// account is the service account.
+	account kcptest.User
+	// kubeconfig is the path of the program's kubeconfig.
+	kubeconfig string
+}
+
+func newWorkspace(t *testing.T) workspace {
+	t.Helper()
+	cluster := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("stock-"+kcptest.Suffix(), "", ""))
+	cluster.Kubectl(t, "create", "serviceaccount", "stock", "--namespace=default")
+	cluster.Kubectl(t, "create", "clusterrolebinding", "stock", "--clusterrole=cluster-admin", "--serviceaccount=default:stock")
+	token := strings.TrimSpace(cluster.Kubectl(t, "create", "token", "stock", "--namespace=default"))
+	w := workspace{cluster, kcptest.User{Name: "system:serviceaccount:default:stock", Token: token}, filepath.Join(t.TempDir(), "kubeconfig")}
+	cluster.WriteKubeconfig(t, w.kubeconfig, w.account)
+	return w
+}
+
+// start runs a program until the test ends. The test fails if the program ends before, and shows its log when it fails.
+func (w workspace) start(t *testing.T, env []string, program string, args ...string) {
+	t.Helper()
+	binary, err := kcptest.Binary(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	log, err := os.Create(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(binary, args...)
+	command.Dir, command.Stdout, command.Stderr = dir, log, log
+	command.Env = append([]string{"KUBECONFIG=" + w.kubeconfig, "HOME=" + dir, "PATH=" + os.Getenv("PATH")}, env...)
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = command.Wait()
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		select {
+		case <-ended:
+			t.Errorf("%s ended by itself: %s", program, command.ProcessState)
+		default:
+			_ = command.Process.Signal(syscall.SIGTERM)
+		}
+		select {
+		case <-ended:
+		case <-time.After(kcptest.Timeout):
+			_ = command.Process.Kill()
+			<-ended
+		}
+		_ = log.Close()
+		if content, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			lines := bytes.Split(content, []byte("\n"))
+			t.Logf("the last lines of the log of %s:\n%s", program, bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+		}
+	})
+}
+
+// freeAddress returns an address of this machine that is free.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	port, err := kcptest.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}

@@ -1,0 +1,136 @@
+package compatibility
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	root = "../../.."
+	page = root + "/docs/compatibility.md"
+)
+
+var update = flag.Bool("update", false, "write the table of the page after all programs did their jobs")
+
+// software is a program or library of others.
+type software struct {
+	name string
+	// module is the Go module that it is built from, required by the go.mod in directory.
+	module, directory string
+	// job is what run makes it do, and settings what it needs for that.
+	job, settings string
+	// always is whether every run of the tests includes it. KCP_COMPATIBILITY=all includes the others.
+	always bool
+	run    func(*testing.T, workspace)
+}
+
+var stock = []software{
+	{
+		name: "cert-manager, controller", module: "github.com/cert-manager/cert-manager", directory: "test/host/pods", always: true, run: certManager,
+		job:      "a self-signed and a CA issuer sign certificates; a changed certificate is signed again",
+		settings: "the controllers for issuers, certificates and certificate requests; see [below](#cert-manager)",
+	},
+	{
+		name: "cert-manager, cainjector", module: "github.com/cert-manager/cert-manager", directory: "test/host/pods", always: true, run: caInjector,
+		job:      "the CA of a certificate is injected into a ValidatingWebhookConfiguration",
+		settings: "`--enable-apiservices-injectable=false`",
+	},
+	{
+		name: "Helm 3", module: "helm.sh/helm/v3", directory: "test/compatibility", always: true, run: helm("helm3"),
+		job: "install, upgrade, roll back and uninstall a chart with a CustomResourceDefinition, with `--wait`",
+	},
+	{
+		name: "Helm 4", module: "helm.sh/helm/v4", directory: "test/tools", always: true, run: helm("helm"),
+		job: "install, upgrade, roll back and uninstall a chart with a CustomResourceDefinition, with `--wait`",
+	},
+}
+
+func TestStockSoftwareDoesItsJobInAWorkspace(t *testing.T) {
+	all := os.Getenv("KCP_COMPATIBILITY") == "all"
+	if *update && !all {
+		t.Fatal("the page is made of runs of all programs: set KCP_COMPATIBILITY=all")
+	}
+	good := t.Run("software", func(t *testing.T) {
+		for _, s := range stock {
+			if s.always || all {
+				t.Run(s.name, func(t *testing.T) {
+					t.Parallel()
+					s.run(t, newWorkspace(t))
+				})
+			}
+		}
+	})
+	if *update && good {
+		before, _, after := splitPage(t)
+		if err := os.WriteFile(page, []byte(before+table(t)+after), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestThePageShowsTheVersionsThatAreRun(t *testing.T) {
+	if _, shown, _ := splitPage(t); shown != table(t) {
+		t.Errorf("docs/compatibility.md is stale: run make compatibility. Difference (-page +programs):\n%s", cmp.Diff(shown, table(t)))
+	}
+}
+
+// table returns the table of the page.
+func table(t *testing.T) string {
+	t.Helper()
+	lines := []string{"| software | version | what it does in a workspace | settings |", "|---|---|---|---|"}
+	for _, s := range stock {
+		lines = append(lines, fmt.Sprintf("| %s | %s | %s | %s |", s.name, s.version(t), s.job, s.settings))
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// version returns the version that the go.mod asks for.
+func (s software) version(t *testing.T) string {
+	t.Helper()
+	command := exec.Command("go", "mod", "edit", "-json")
+	command.Dir = filepath.Join(root, s.directory)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	var mod struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mod.Require {
+		if r.Path == s.module {
+			return r.Version
+		}
+	}
+	t.Fatalf("%s/go.mod does not require %s", s.directory, s.module)
+	return ""
+}
+
+// splitPage returns the page before, in and after its table of software.
+func splitPage(t *testing.T) (before, within, after string) {
+	t.Helper()
+	content, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- table: begin -->\n", "<!-- table: end -->\n"
+	before, rest, found := strings.Cut(string(content), begin)
+	within, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	return before + begin, within, end + after
+}
