@@ -293,7 +293,7 @@ func (c *config) buildGeneric() error {
 func (c *config) buildInflight() error {
 	g := c.generic
 	c.inflight = inflight.New(inflight.Config{
-		Requests: c.opts.MaxRequests, Watches: c.opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight,
+		Requests: c.opts.MaxRequests, Watches: c.opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight, AllWatches: c.opts.MaxAllWatches,
 		Bytes: c.opts.RequestMemory, MaxBody: g.MaxRequestBodyBytes,
 		LongRunning: g.LongRunningFunc, Serializer: g.Serializer, Clusters: c.set.LogicalClusters,
 	})

@@ -32,7 +32,7 @@ const (
 type Config struct {
 	// Seats are how many requests run at a time while several clusters are active.
 	Seats int
-	// Total is how many requests of a kind may be in flight.
+	// Total is how many requests of a kind may be open.
 	Total [kinds]int
 	// Requests and Watches are how many a holder may have open.
 	Requests, Watches int
@@ -87,6 +87,7 @@ type Ticket struct {
 	leaf           *node
 	busy           bool          // it uses or waits for a seat
 	seated, began  bool          // it has a seat, and has had one
+	lists          bool          // it is a watch that keeps its seat until it has found what exists
 	waits          int           // calls of Wait without one of Resume
 	ready          chan struct{} // closed when what is waited for is there; nil while nothing is
 	since          time.Time     // it has its seat, or waits for one
@@ -199,9 +200,9 @@ func (n *node) open() int { return n.count[Read] + n.count[Write] + n.count[Watc
 
 // admit returns an error if a request of a kind would be one too many.
 func (q *Queue) admit(leaf *node, kind Kind) error {
-	open, limit, what := leaf.count[Read]+leaf.count[Write], q.config.Requests, "requests"
+	open, limit, what, are := leaf.count[Read]+leaf.count[Write], q.config.Requests, "requests", kind.String()+"s in flight"
 	if kind == Watch {
-		open, limit, what = leaf.count[Watch], q.config.Watches, "watches"
+		open, limit, what, are = leaf.count[Watch], q.config.Watches, "watches", "watches open"
 	}
 	whose := "the logical cluster"
 	if leaf.holder.User != "" {
@@ -211,17 +212,14 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 		q.metrics.refused("cluster", kind)
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s open, and may have no more at a time", whose, open, what), retrySoon)
 	}
-	if kind == Watch {
-		return nil
-	}
-	if limit > 0 && leaf.held[kind] >= max(1, limit/2) {
+	if kind != Watch && limit > 0 && leaf.held[kind] >= max(1, limit/2) {
 		q.metrics.refused("waiting", kind)
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts it has named, such as those of webhooks, and may have no more at a time: see why these hosts do not answer", whose, leaf.held[kind], kind), retryLater)
 	}
 	if i := q.crammed(leaf, kind); i >= 0 {
 		q.metrics.refused("share", kind)
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss in flight, which is its share of what the server has left: wait for some to end",
-			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i], leaf.chain[i].count[kind], kind), retrySoon)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of what the server has left: wait for some to end",
+			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i], leaf.chain[i].count[kind], are), retrySoon)
 	}
 	return nil
 }
@@ -516,7 +514,7 @@ func (t *Ticket) Resume() {
 // again waits for another seat. The caller has locked the queue, which is unlocked then.
 func (t *Ticket) again(now time.Time) {
 	q := t.q
-	if t.gone || !t.began || t.seated || t.ready != nil || t.kind == Watch {
+	if t.gone || !t.began || t.seated || t.ready != nil || (t.kind == Watch && !t.lists) {
 		q.mu.Unlock()
 		return
 	}
@@ -589,15 +587,30 @@ func (q *Queue) crowded(leaf *node, now time.Time) bool {
 	return false
 }
 
-// Started gives the seat of a watch back, which has found what it begins with.
-func (t *Ticket) Started() {
+// Started gives the seat of a watch back, which has found what it begins with, unless it still lists that.
+func (t *Ticket) Started() { t.started(false) }
+
+// Lists lets a watch keep its seat until Listed is called: it begins with the objects that exist, and costs as much as a list of them.
+func (t *Ticket) Lists() {
+	if t == nil {
+		return
+	}
+	t.q.mu.Lock()
+	defer t.q.mu.Unlock()
+	t.lists = true
+}
+
+// Listed gives the seat of a watch back that has found the objects that exist.
+func (t *Ticket) Listed() { t.started(true) }
+
+func (t *Ticket) started(listed bool) {
 	if t == nil {
 		return
 	}
 	now := time.Now()
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
-	if t.gone || !t.busy {
+	if t.lists = t.lists && !listed; t.gone || !t.busy || t.lists {
 		return
 	}
 	t.compete(false, now)

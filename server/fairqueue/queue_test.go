@@ -496,6 +496,55 @@ func TestNobodyWaitsForSeatsThatAreNotGivenBack(t *testing.T) {
 	})
 }
 
+func TestAWatchThatListsHasASeatUntilItHasFoundAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 2})
+		other := entered(t, q, "b/u/c", Read)
+		w := entered(t, q, "a/u/c", Watch)
+		w.Lists()
+		w.Started() // it writes the first object
+		if !hasSeat(w) {
+			t.Error("it lists without a seat")
+		}
+		w.Lend()
+		next := entered(t, q, "a/u/c", Read) // takes the seat while the client does not read
+		go w.Return()
+		synctest.Wait()
+		if hasSeat(w) {
+			t.Error("it goes on without waiting for its turn")
+		}
+		next.Leave()
+		synctest.Wait()
+		if !hasSeat(w) {
+			t.Error("it has lost its seat")
+		}
+		if w.Listed(); hasSeat(w) {
+			t.Error("it has a seat and waits for events")
+		}
+		w.Leave()
+		other.Leave()
+	})
+}
+
+func TestAllWatchesAreShared(t *testing.T) {
+	q := newQueue(Config{Watches: 100, Total: [kinds]int{Watch: 1000}})
+	var refused error
+	open := map[string]int{}
+	for i := range 2000 {
+		if err := q.Enter(t.Context(), cluster(fmt.Sprintf("many/u%d/c%d", i%30, i%30)), Watch, &Ticket{}); err != nil {
+			refused = err
+			continue
+		}
+		open["many"]++
+	}
+	if open["many"] < 300 || open["many"] > 500 || !apierrors.IsTooManyRequests(refused) || !strings.Contains(refused.Error(), "watches open") {
+		t.Errorf("clusters of one tenant have %d watches: %v", open["many"], refused)
+	}
+	for i := range 50 {
+		entered(t, q, fmt.Sprintf("tenant%d/u/c", i%5), Watch)
+	}
+}
+
 // What is let in is open, has memory for its body, and is active only once it wants a seat.
 func TestARequestThatIsSentSlowlyHasNoSeat(t *testing.T) {
 	q := newQueue(Config{Seats: 2, Requests: 1, Bytes: 256 << 20})

@@ -42,8 +42,8 @@ const (
 type Config struct {
 	// Requests are those that are answered and done with, Watches those that stay open, each of one logical cluster.
 	Requests, Watches int
-	// Reads and Writes are those of all clusters that may be in flight.
-	Reads, Writes int
+	// Reads and Writes are those of all clusters that may be in flight, AllWatches the watches of all that may be open.
+	Reads, Writes, AllWatches int
 	// Bytes of memory that bodies and answers may take.
 	Bytes int64
 	// MaxBody is the length of the longest body that is read.
@@ -67,7 +67,7 @@ func New(config Config) *Limits {
 		Seats: seatsPerProcessor * runtime.GOMAXPROCS(0), Requests: config.Requests, Watches: config.Watches,
 		Bytes: config.Bytes, Patience: patience, Place: accounts{config.Clusters}.place,
 	}
-	queue.Total[fairqueue.Read], queue.Total[fairqueue.Write] = config.Reads, config.Writes
+	queue.Total = [...]int{fairqueue.Read: config.Reads, fairqueue.Write: config.Writes, fairqueue.Watch: config.AllWatches}
 	return &Limits{config: config, queue: fairqueue.New(queue)}
 }
 

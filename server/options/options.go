@@ -60,6 +60,8 @@ type Options struct {
 	TotalObjectLimit int64
 	// MaxRequests and MaxWatches are how many a logical cluster may have open at a time; zero is any number.
 	MaxRequests, MaxWatches int
+	// MaxAllWatches is how many watches all tenants may have open; zero is any number.
+	MaxAllWatches int
 	// RequestMemory is how many bytes of memory the bodies and answers of all requests of tenants may take; zero is any number.
 	RequestMemory int64
 	// StalledClientTimeout is how long a client may keep the server waiting without progress.
@@ -137,7 +139,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
-		MaxRequests:    400, MaxWatches: 2000, RequestMemory: 256 << 20,
+		MaxRequests:    400, MaxWatches: 2000, MaxAllWatches: 30_000, RequestMemory: 256 << 20,
 		RunControllers: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -194,6 +196,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
 	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests, "Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
 	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
+	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Number of watches that all tenants may have open; each takes about 90 KiB of memory. What is left is shared: a quarter is for tenants with few, and of the rest one tenant gets half at the most, others half of what it leaves. 0: any number.")
 	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
 	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events are not affected.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
@@ -265,8 +268,8 @@ func (o *Options) validate() error {
 	if o.TotalObjectLimit < 0 {
 		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
 	}
-	if o.MaxRequests < 0 || o.MaxWatches < 0 {
-		return fmt.Errorf("--logical-cluster-max-requests-inflight and --logical-cluster-max-watches: %d and %d: neither may be less than 0", o.MaxRequests, o.MaxWatches)
+	if o.MaxRequests < 0 || o.MaxWatches < 0 || o.MaxAllWatches < 0 {
+		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches and --max-watches: %d, %d and %d: none may be less than 0", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
 	}
 	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
 		return err

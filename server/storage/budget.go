@@ -17,7 +17,8 @@ import (
 )
 
 // Bytes of memory that events may take which watches have not read: those of one watch, of one account, and of all. An account is a
-// logical cluster, or a user who watches all clusters.
+// logical cluster, or a user who watches all clusters. Where all hold too much, the watches of the tenant that holds most end, with all of
+// its clusters.
 const (
 	watchUnread, accountUnread, allUnread = 32 << 20, 64 << 20, 128 << 20
 	// checkEvery is how many bytes of events arrive between two checks.
@@ -180,9 +181,22 @@ func (b *budget) endLargest(used []*usage) {
 			all -= a.endLargest(b, "cluster")
 		}
 	}
+	if all <= b.all {
+		return
+	}
+	tenants := map[string]*holdings{}
+	for _, a := range accounts {
+		for _, u := range a.streams {
+			name := u.last().tenant
+			if tenants[name] == nil {
+				tenants[name] = &holdings{}
+			}
+			tenants[name].add(u)
+		}
+	}
 	most := func(a, b *holdings) int { return cmp.Compare(a.bytes, b.bytes) }
 	for all > b.all {
-		a := slices.MaxFunc(append(slices.Collect(maps.Values(accounts)), &holdings{}), most)
+		a := slices.MaxFunc(append(slices.Collect(maps.Values(tenants)), &holdings{}), most)
 		if a.bytes == 0 {
 			return
 		}
@@ -190,7 +204,7 @@ func (b *budget) endLargest(used []*usage) {
 	}
 }
 
-// holdings are the streams of an account.
+// holdings are the streams of an account, or of a tenant.
 type holdings struct {
 	streams []*usage
 	bytes   int64

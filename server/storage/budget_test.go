@@ -20,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -170,6 +171,40 @@ func TestAllWatchesTogetherAreBounded(t *testing.T) {
 	}
 	if privileged.ended.Load() || reader.ended.Load() {
 		t.Errorf("ended: the watch of the server: %t, the one that is read: %t", privileged.ended.Load(), reader.ended.Load())
+	}
+}
+
+// The clusters of one tenant hold more together than that of another one, and less one by one.
+func TestOfTenantsTheOneThatHoldsMostLosesWatches(t *testing.T) {
+	all := newStreams(newBudget(1<<40, 1<<40, 8<<20))
+	q := fairqueue.New(fairqueue.Config{Place: func(h fairqueue.Holder) fairqueue.Place {
+		tenant, _, _ := strings.Cut(h.Cluster, "-")
+		return fairqueue.Place{Account: tenant}
+	}})
+	follow := func(cluster string, size int) *member {
+		ticket := &fairqueue.Ticket{}
+		if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: cluster}, fairqueue.Watch, ticket); err != nil {
+			t.Fatal(err)
+		}
+		s := newSource(all)
+		m := s.follow(t, context.WithValue(tenant(t, logicalcluster.Name(cluster)), fairqueue.Key, ticket))
+		s.add(size)
+		return m
+	}
+	victim := follow("victim-0", 3<<20)
+	var many []*member
+	for i := range 6 {
+		many = append(many, follow(fmt.Sprint("many-", i), 1<<20))
+	}
+	all.budget.check()
+	open := 0
+	for _, m := range many {
+		if !m.ended.Load() {
+			open++
+		}
+	}
+	if victim.ended.Load() || open == 0 || open > 5 {
+		t.Errorf("of the tenant with many clusters %d of 6 watches are open; the watch of the other one has ended: %t", open, victim.ended.Load())
 	}
 }
 

@@ -1,12 +1,15 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/util/flowcontrol"
+
+	"github.com/kcplane/kcp/server/fairqueue"
 )
 
 // member is a watch that follows a stream: that of its keys as soon as it can, and one of its own before.
@@ -15,6 +18,7 @@ type member struct {
 	keys     streamKeys
 	opts     storage.ListOptions
 	account  string
+	tenant   string   // who pays for the account
 	consumer Consumer // nil if the server itself reads
 	results  chan watch.Event
 	ctx      context.Context
@@ -44,6 +48,7 @@ func (s *streams) watch(ctx context.Context, keys streamKeys, opts storage.ListO
 		return nil, err
 	}
 	m := &member{streams: s, keys: keys, opts: opts, account: accountOf(ctx), results: make(chan watch.Event, buffered)}
+	m.tenant = cmp.Or(fairqueue.From(ctx).Account(), m.account)
 	m.consumer, _ = ctx.Value(consumerKey{}).(Consumer)
 	m.ctx, m.stop = context.WithCancel(ctx)
 	deliver, err := m.begin(version)
@@ -66,6 +71,7 @@ func (m *member) begin(version uint64) (deliver func(), err error) {
 	case !initial(m.opts):
 		return m.goOn(version)
 	case m.account != "":
+		fairqueue.From(m.ctx).Lists()
 		return m.fromSnapshot, nil
 	}
 	own, err := m.keys.storage.follow(m.ctx, m.keys.key, m.opts)
@@ -110,6 +116,7 @@ func (m *member) fromSnapshot() {
 	go source.run()
 	go st.read()
 	m.follow(st, at, 0, false)
+	fairqueue.From(m.ctx).Listed()
 	m.idle = nil
 	if source.version == 0 || m.ctx.Err() != nil {
 		return

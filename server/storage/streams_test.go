@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/kcplane/kcp/server/fairqueue"
 )
 
 func next(t *testing.T, w watch.Interface) watch.Event {
@@ -263,15 +265,36 @@ func TestAWatchOfAVersionThatIsToComeFails(t *testing.T) {
 	}
 }
 
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
 func TestWhatExistsIsReadAsTheClientReads(t *testing.T) {
 	s := configMaps(t)
 	const objects, size = 200, 64 << 10
 	for i := range objects {
 		create(t, s, "ours", "default", fmt.Sprintf("object-%03d", i), map[string]string{"data": strings.Repeat("x", size)})
 	}
-	w := followAs(t, tenant(t, "ours"), s, "")
+	q := fairqueue.New(fairqueue.Config{Seats: 1, Patience: time.Minute, Place: func(fairqueue.Holder) fairqueue.Place { return fairqueue.Place{} }})
+	ticket, gone := &fairqueue.Ticket{}, canceled(t)
+	hasSeat := func() bool {
+		other := &fairqueue.Ticket{}
+		err := q.Enter(gone, fairqueue.Holder{Cluster: "theirs"}, fairqueue.Read, other)
+		other.Leave()
+		return err != nil
+	}
+	if err := q.Enter(t.Context(), fairqueue.Holder{Cluster: "ours"}, fairqueue.Watch, ticket); err != nil {
+		t.Fatal(err)
+	}
+	w := followAs(t, context.WithValue(tenant(t, "ours"), fairqueue.Key, ticket), s, "")
 	defer w.Stop()
 	next(t, w)
+	ticket.Started()
+	if !hasSeat() {
+		t.Error("the watch has no seat while it lists")
+	}
 	m := w.(*member)
 	deadline := time.Now().Add(30 * time.Second)
 	for len(m.results) < buffered && time.Now().Before(deadline) { // all that fits
@@ -290,6 +313,10 @@ func TestWhatExistsIsReadAsTheClientReads(t *testing.T) {
 	}
 	if read != objects {
 		t.Errorf("%d objects were delivered; want %d", read, objects)
+	}
+	create(t, s, "ours", "default", "later", nil)
+	if next(t, w); hasSeat() {
+		t.Error("the watch has a seat while it waits for events")
 	}
 }
 

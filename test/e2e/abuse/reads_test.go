@@ -3,6 +3,7 @@ package abuse
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -42,6 +43,29 @@ var readAttacks = []attack{{
 		return nil
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusGone, http.StatusGatewayTimeout},
+}, {
+	name: "Watches begin with all objects that exist, and end at once",
+	prepare: func(ctx context.Context, a *attacker) error {
+		for i := range 500 {
+			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("existing-%d", i), 1000)); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		a.flood(ctx, 40, unbounded, func(ctx context.Context, c *client, i int) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			response, err := c.open(ctx, http.MethodGet, configMapPath+"?watch=true&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan", "", nil)
+			if err == nil {
+				defer response.Body.Close()
+				_, _ = io.ReadFull(response.Body, make([]byte, 100))
+			}
+		})
+		return nil
+	},
+	codes: []int{http.StatusOK, http.StatusTooManyRequests},
 }, {
 	name: "Lists of thousands of objects come page by page, unfiltered, and with selectors of a megabyte",
 	prepare: func(ctx context.Context, a *attacker) error {
