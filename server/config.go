@@ -273,20 +273,29 @@ func (c *config) buildGeneric() error {
 		return err
 	}
 	c.controlPlane.ServiceAccountIssuer = authentication.Generator{TokenGenerator: c.controlPlane.ServiceAccountIssuer}
-	key, err := keyutil.PrivateKeyFromFile(c.opts.Generic.ServiceAccountSigningKeyFile)
+	key, err := keyutil.PrivateKeyFromFile(c.opts.SecretTokenKeyFile)
 	if err != nil {
-		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+		return fmt.Errorf("--service-account-private-key-file: %s: %w", c.opts.SecretTokenKeyFile, err)
 	}
 	// Tokens in Secrets are issued under the name that Kubernetes gives to their issuer.
 	legacy, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
 	if err != nil {
-		return fmt.Errorf("--service-account-signing-key-file: %w", err)
+		return fmt.Errorf("--service-account-private-key-file: %s: %w", c.opts.SecretTokenKeyFile, err)
 	}
 	c.secretIssuer = authentication.Generator{TokenGenerator: legacy}
 	etcdmetrics.SetStorageMonitorGetter(c.backend.Monitors)
 	// These write to one cluster, on behalf of components that do not exist here.
 	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
 	return nil
+}
+
+// rootCA returns the certificates that service accounts verify the server with.
+func (c *config) rootCA() []byte {
+	if len(c.opts.RootCA) > 0 {
+		return c.opts.RootCA
+	}
+	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	return ca
 }
 
 // buildInflight takes the limits of requests in flight from upstream, whose own let one tenant have all of them.

@@ -34,7 +34,7 @@ import (
 func (c *config) runControllers(ctx context.Context) {
 	set, end := c.set.Branch()
 	defer end()
-	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	ca := c.rootCA()
 	quotas := resourcequota.New(set, c.kube, c.metadata, c.discovery.Resources)
 	mounts := mount.New(mount.Inputs{Set: set, Dynamic: c.dynamic, RESTMapper: c.restMapper, Hosts: c.mountHosts, Workspaces: c.stored["workspaces"]})
 	labels := claimlabels.New(c.exports, c.metadata, c.discovery.Served)

@@ -80,7 +80,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		ShardName: c.opts.ShardName, ExternalURL: c.opts.ShardExternalURL,
 	}
 	c.scheduler.Follow(c.set)
-	ca, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	ca := c.rootCA()
 	c.defaults = exports.Defaults{Exports: c.exports, Types: c.types}
 	c.entry = &entry.Entry{Set: c.set, Creator: &c.registries, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
 	return nil

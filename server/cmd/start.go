@@ -32,6 +32,7 @@ import (
 
 func newStart() *cobra.Command {
 	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
+	options.AddFeatures(utilfeature.DefaultMutableFeatureGate)
 	opts := options.New()
 	command := &cobra.Command{
 		Use:   "start",
@@ -69,6 +70,12 @@ func start(command *cobra.Command, opts *options.Options) error {
 	heap.Tune()
 	began := time.Now()
 	if err := applyLogs(opts.Generic.Logs); err != nil {
+		return err
+	}
+	for _, warning := range opts.Warnings(command.Flags(), utilfeature.DefaultFeatureGate) {
+		klog.Warning(warning)
+	}
+	if err := options.CheckFiles(command.Flags()); err != nil {
 		return err
 	}
 	ctx := genericapiserver.SetupSignalContext()

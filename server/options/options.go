@@ -70,6 +70,10 @@ type Options struct {
 	ObjectCountInterval time.Duration
 	// RunControllers tells whether this process runs the controllers.
 	RunControllers bool
+	// RootCAFile has the certificates that service accounts verify the server with; empty for those that it serves with.
+	RootCAFile string
+	// SecretTokenKeyFile has the key that signs the tokens of Secrets.
+	SecretTokenKeyFile string
 	// LeaderElection tells whether it does so only while it leads others.
 	LeaderElection LeaderElection
 	// BatteriesIncluded is a list for Completed.Batteries: names, or +name and -name for more or less than the defaults.
@@ -108,6 +112,7 @@ var usages = map[string]string{
 	"max-requests-inflight": "Number of reading requests of all tenants that may be in flight. A tenant may have as many as are left: one tenant half of them at the most, " +
 		"two a third each, and so on. Watches, and requests of administrators, are not counted. 0: any number.",
 	"max-mutating-requests-inflight": "The same for requests that write.",
+	"cert-dir":                       "Directory of the serving certificate that the server makes for itself, the root directory by default. Not used with --tls-cert-file and --tls-private-key-file.",
 }
 
 // watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, one watch delays a stop by a minute.
@@ -119,6 +124,7 @@ func New() *Options {
 	generic.SystemNamespaces = nil
 	generic.SecureServing.BindPort = 6443
 	generic.SecureServing.ServerCert.PairName = "apiserver"
+	generic.SecureServing.ServerCert.CertDirectory = "" // the root directory
 	generic.Etcd.StorageConfig.Transport.ServerList = nil
 	generic.Etcd.EnableWatchCache = false
 	generic.Etcd.SkipHealthEndpoints = true
@@ -181,7 +187,7 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 	misc := sets.FlagSet("misc")
 	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "How long events are kept.")
 	misc.StringVar(&g.ServiceAccountSigningKeyFile, "service-account-signing-key-file", g.ServiceAccountSigningKeyFile,
-		"File with the private key that signs service account tokens; sa.key in the root directory by default.")
+		"File with the private key that signs service account tokens; --service-account-private-key-file by default, or sa.key in the root directory.")
 }
 
 func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
@@ -227,6 +233,9 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
+	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile, "Certificate authorities that ConfigMaps kube-root-ca.crt and Secrets of service accounts tell clients to verify this server with; its serving certificate by default.")
+	fs.StringVar(&o.SecretTokenKeyFile, "service-account-private-key-file", o.SecretTokenKeyFile,
+		"File with the private key that signs the tokens of Secrets, and other service account tokens unless --service-account-signing-key-file is given, which is the default.")
 	o.LeaderElection.addFlags(fs)
 
 	fs = sets.FlagSet("embedded etcd")
@@ -246,6 +255,8 @@ type Completed struct {
 	Embedded bool
 	// Batteries are what the installation starts with.
 	Batteries sets.Set[string]
+	// RootCA are the certificates that service accounts verify the server with, in PEM; empty for those that it serves with.
+	RootCA []byte
 }
 
 // minStaleness is the least that may be set: the revision of etcd is read ten times in it.
@@ -312,14 +323,12 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	below(&o.AdminTokenPath, ".admin-token-store")
 	below(&o.EmbeddedEtcd.Directory, "etcd-server")
 	g := o.Generic
-	if g.ServiceAccountSigningKeyFile == "" {
-		g.ServiceAccountSigningKeyFile = filepath.Join(root, "sa.key")
-		if err := ensureSigningKey(g.ServiceAccountSigningKeyFile); err != nil {
-			return Completed{}, fmt.Errorf("key of service account tokens: %w", err)
-		}
+	if err := o.completeKeys(root); err != nil {
+		return Completed{}, err
 	}
-	if len(g.Authentication.ServiceAccounts.KeyFiles) == 0 {
-		g.Authentication.ServiceAccounts.KeyFiles = []string{g.ServiceAccountSigningKeyFile}
+	rootCA, err := o.readRootCA()
+	if err != nil {
+		return Completed{}, err
 	}
 	embedded := len(g.Etcd.StorageConfig.Transport.ServerList) == 0
 	if embedded {
@@ -329,7 +338,10 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if bind := g.SecureServing.BindAddress; g.GenericServerRunOptions.ExternalHost == "" && (bind.IsUnspecified() || bind.IsLoopback()) {
 		g.GenericServerRunOptions.ExternalHost = "localhost"
 	}
-	if err := o.completeServingCertificate(root); err != nil {
+	if g.SecureServing.ServerCert.CertDirectory == "" {
+		g.SecureServing.ServerCert.CertDirectory = root
+	}
+	if err := o.completeServingCertificate(g.SecureServing.ServerCert.CertDirectory); err != nil {
 		return Completed{}, fmt.Errorf("serving certificate: %w", err)
 	}
 	generic, err := g.Complete(ctx, nil, nil)
@@ -343,7 +355,7 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	if len(o.TenantWebhookNetworks) == 0 {
 		o.TenantWebhookNetworks = outbound.StandardNetworks(o.ShardBaseURL, o.ShardExternalURL)
 	}
-	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included}, nil
+	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included, RootCA: rootCA}, nil
 }
 
 // completeServingCertificate makes a certificate in the directory unless the options name one.

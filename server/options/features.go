@@ -1,0 +1,64 @@
+package options
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/component-base/featuregate"
+)
+
+// alwaysOn are the feature gates of kcp whose features cannot be switched off. They are accepted so that a command line that switches
+// them on starts the server.
+var alwaysOn = []featuregate.Feature{"CacheAPIs", "WorkspaceAuthentication", "WorkspaceMounts"}
+
+// withoutEffect are the feature gates of kcp whose features do not exist, and the reason.
+var withoutEffect = map[featuregate.Feature]string{
+	"EnableDeprecatedAPIExportVirtualWorkspacesUrls": "status.virtualWorkspaces of an APIExport stays empty; read the URLs from an APIExportEndpointSlice",
+	"LogicalClusterMigration":                        "logical clusters cannot be moved between shards yet",
+}
+
+// AddFeatures adds the feature gates of kcp to those of the server.
+func AddFeatures(gates featuregate.MutableFeatureGate) {
+	known := map[featuregate.Feature]featuregate.FeatureSpec{}
+	for _, name := range alwaysOn {
+		known[name] = featuregate.FeatureSpec{Default: true, LockToDefault: true, PreRelease: featuregate.Beta}
+	}
+	for name := range withoutEffect {
+		known[name] = featuregate.FeatureSpec{Default: false, PreRelease: featuregate.Alpha}
+	}
+	utilruntime.Must(gates.Add(known))
+}
+
+// Warnings returns what to say about flags of a command line that have no effect.
+func (o *Options) Warnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) []string {
+	warnings := featureWarnings(flags, gates)
+	audit := o.Generic.Audit
+	if audit.PolicyFile == "" && (audit.LogOptions.Path != "" || audit.WebhookOptions.ConfigFile != "") {
+		warnings = append(warnings, "--audit-log-path and --audit-webhook-config-file have no effect without --audit-policy-file, which says what is recorded")
+	}
+	return warnings
+}
+
+func featureWarnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) []string {
+	flag := flags.Lookup("feature-gates")
+	if flag == nil || !flag.Changed {
+		return nil
+	}
+	given := flag.Value.String()
+	var warnings []string
+	for _, name := range alwaysOn {
+		if strings.Contains(given, string(name)+"=") {
+			warnings = append(warnings, fmt.Sprintf("--feature-gates: %s is always on in this server; the gate can be left out", name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(withoutEffect)) {
+		if gates.Enabled(name) {
+			warnings = append(warnings, fmt.Sprintf("--feature-gates: %s has no effect: %s", name, withoutEffect[name]))
+		}
+	}
+	return warnings
+}
