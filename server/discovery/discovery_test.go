@@ -17,7 +17,9 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"k8s.io/utils/lru"
 
 	"github.com/kcplane/kcp/server/customresources"
@@ -259,5 +261,16 @@ func TestEachClusterHasItsOwnRESTMapper(t *testing.T) {
 		if _, err := mapper.RESTMapping(schema.GroupKind{Kind: "Secret"}); err != nil {
 			t.Errorf("in %s: %v", cluster, err)
 		}
+	}
+}
+
+func TestGroupsHaveAVersionInProtobuf(t *testing.T) {
+	h := discoveryOf(map[logicalcluster.Name][]customresources.Installed{"a": installed()}).WithDiscovery(upstream)
+	w := get(h, "a", "/apis", "Accept", "application/vnd.kubernetes.protobuf")
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	object, _, err := protobuf.NewSerializer(scheme, scheme).Decode(w.Body.Bytes(), nil, nil)
+	if list, ok := object.(*metav1.APIGroupList); err != nil || !ok || len(list.Groups) == 0 {
+		t.Errorf("decoding the groups: %v, %v", object, err)
 	}
 }

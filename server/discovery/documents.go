@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kcplane/kcp/server/customresources"
@@ -101,17 +102,21 @@ func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResou
 
 // serve prepares what is asked for most.
 func (d *documents) serve() {
-	roots := discovery.NewRootAPIsHandler(discovery.DefaultAddresses{}, apiextensionsapiserver.Codecs)
 	var core, named []apidiscoveryv2.APIGroupDiscovery
+	var groups []metav1.APIGroup
 	for _, group := range d.groups {
 		if group.Name == "" {
 			core = append(core, group)
 			continue
 		}
 		named = append(named, group)
-		roots.AddGroup(apiGroup(group))
+		groups = append(groups, apiGroup(group))
 	}
-	d.named = roots
+	d.named = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Upstream's handler leaves the version out of answers in protobuf.
+		responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
+			&metav1.APIGroupList{Groups: groups}, false)
+	})
 	d.aggregatedCore = sync.OnceValue(func() aggregatedDocument { return newAggregated(core) })
 	d.aggregatedNamed = sync.OnceValue(func() aggregatedDocument { return newAggregated(named) })
 }
