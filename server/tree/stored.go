@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,8 +20,6 @@ import (
 )
 
 const (
-	// storedPerSecond and storedBurst bound how often storage is asked for what is not known: requests for paths come from anybody.
-	storedPerSecond, storedBurst = 200, 400
 	// eventPoll and eventTimeout are how often, and for how long, a request waits for the event of what is stored.
 	eventPoll    = 2 * time.Millisecond
 	eventTimeout = 5 * time.Second
@@ -42,14 +39,14 @@ type Stored struct {
 	Clusters, Workspaces Reader
 
 	own     func(*http.Request) bool
-	asked   *rate.Limiter
+	askers  *askers
 	looking singleflight.Group
 }
 
 // NewStored returns the tree with what is stored behind it. own recognises the requests of the server itself, which are about what it
 // knows.
 func NewStored(tree *Tree, clusters, workspaces Reader, own func(*http.Request) bool) *Stored {
-	return &Stored{Tree: tree, Clusters: clusters, Workspaces: workspaces, own: own, asked: rate.NewLimiter(storedPerSecond, storedBurst)}
+	return &Stored{Tree: tree, Clusters: clusters, Workspaces: workspaces, own: own, askers: newAskers()}
 }
 
 // Find returns where a path leads, as Lookup does. What is not known is looked up in storage, and waited for if it is there: a request can
@@ -63,11 +60,11 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	case s.own(r):
 		place, ok := s.Lookup(path)
 		return place, ok, nil
-	case s.asked.Allow():
+	case s.askers.allow(r):
 	case !isPath:
 		return Place{}, false, nil // authorization decides who may use what may not exist
 	default:
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and storage is not asked for more at the moment: try again", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and you have asked for too many unknown workspaces: try again in a second", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}

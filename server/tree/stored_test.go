@@ -3,6 +3,7 @@ package tree
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -86,12 +87,19 @@ func TestWhatAnotherServerHasStoredIsFound(t *testing.T) {
 	}
 }
 
-func TestNobodyAsksStorageWithoutEnd(t *testing.T) {
-	s, e := newStored(t)
+// from returns a request from an address, with a token.
+func from(address, token string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	refused := 0
-	for range 3 * storedBurst {
-		if _, ok, err := s.Find(r, "root:absent"); ok {
+	r.RemoteAddr = address
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// flood asks for what does not exist, and returns how often it was refused.
+func flood(t *testing.T, s *Stored, requests func(i int) *http.Request) (refused int) {
+	t.Helper()
+	for i := range 3 * serverBurst {
+		if _, ok, err := s.Find(requests(i), "root:absent"); ok {
 			t.Fatal("what does not exist is found")
 		} else if seconds, retries := apierrors.SuggestsClientDelay(err); retries && seconds == 1 {
 			refused++
@@ -99,11 +107,40 @@ func TestNobodyAsksStorageWithoutEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if e.asked > 2*storedBurst || refused == 0 {
-		t.Errorf("storage was asked %d times, %d requests were refused", e.asked, refused)
+	return refused
+}
+
+func TestNobodyAsksStorageWithoutEnd(t *testing.T) {
+	s, e := newStored(t)
+	if flood(t, s, func(i int) *http.Request { return from(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), fmt.Sprint(i)) }) == 0 || e.asked > 2*serverBurst {
+		t.Errorf("storage was asked %d times", e.asked)
 	}
-	if _, ok, err := s.Find(r, "absent"); ok || err != nil {
+	if _, ok, err := s.Find(from("10.1.0.1:1", "a"), "absent"); ok || err != nil {
 		t.Errorf("a name beyond the limit: %t, %v; want authorization to decide", ok, err)
+	}
+}
+
+func TestAFloodOfUnknownPathsDoesNotStopOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		flood func(i int) *http.Request
+		other *http.Request
+	}{
+		"another user at the same address":    {func(int) *http.Request { return from("10.0.0.1:1", "a") }, from("10.0.0.1:1", "b")},
+		"another address":                     {func(int) *http.Request { return from("10.0.0.1:1", "a") }, from("10.0.0.2:1", "a")},
+		"another address than of many tokens": {func(i int) *http.Request { return from("10.0.0.1:1", fmt.Sprint(i)) }, from("10.0.0.2:1", "a")},
+		"another network than of many hosts": {
+			func(i int) *http.Request { return from(fmt.Sprintf("[2001:db8::%x]:1", i+1), "a") }, from("[2001:db8:0:1::1]:1", "a"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newStored(t)
+			if flood(t, s, c.flood) == 0 {
+				t.Error("nothing of the flood was refused")
+			}
+			if place, ok, err := s.Find(c.other, "root:team"); !ok || err != nil || place.Cluster != "2x9k" {
+				t.Errorf("what another server has stored: %+v, %t, %v", place, ok, err)
+			}
+		})
 	}
 }
 
