@@ -50,6 +50,7 @@ test-tools: clients ## Build the clients, Kubernetes' own tests, and its API ser
 .PHONY: stock
 stock: ## Build the software of others that the end-to-end tests run in workspaces, at the versions in test/compatibility/go.mod.
 	cd test/compatibility && $(GO) build -o $(BIN)/helm3 helm.sh/helm/v3/cmd/helm
+	cd test/compatibility && $(GO) build -o $(BIN)/ github.com/fluxcd/kustomize-controller
 	cd test/host/pods && $(GO) build -ldflags="-s -w" -o $(BIN)/ ./certmanager
 
 HOST := $(BIN)/host

@@ -3,6 +3,7 @@ package compatibility
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -11,6 +12,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -93,4 +97,32 @@ func freeAddress(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// configMap returns the manifest of a ConfigMap with a price.
+func configMap(name, price string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {price: \"" + price + "\"}\n"
+}
+
+// awaitPrice waits until a ConfigMap has a price.
+func awaitPrice(t *testing.T, w workspace, name, want string) {
+	t.Helper()
+	kcptest.Eventually(t, "the price of "+name+" is "+want, func(ctx context.Context) error {
+		found, err := w.Kube(t, w.account).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
+		if err == nil && found.Data["price"] != want {
+			err = fmt.Errorf("it is %q", found.Data["price"])
+		}
+		return err
+	})
+}
+
+// awaitGone waits until a ConfigMap does not exist.
+func awaitGone(t *testing.T, w workspace, name string) {
+	t.Helper()
+	kcptest.Eventually(t, name+" is pruned", func(ctx context.Context) error {
+		if _, err := w.Kube(t, w.account).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading it: %v", err)
+		}
+		return nil
+	})
 }

@@ -45,6 +45,15 @@ var stock = []software{
 		settings: "`--enable-apiservices-injectable=false`",
 	},
 	{
+		name: "Flux, kustomize-controller", module: "github.com/fluxcd/kustomize-controller", directory: "test/compatibility", always: true, run: kustomizeController,
+		job: "a Kustomization applies an artifact, waits for it, corrects drift, prunes what a later artifact lacks, and everything once it is deleted",
+	},
+	{
+		name: "kubectl apply --prune", module: "k8s.io/kubernetes", directory: "test/tools", always: true, run: kubectlPrune,
+		job:      "what a directory lacks is pruned",
+		settings: "`--prune-allowlist`; see [below](#kubectl-apply---prune)",
+	},
+	{
 		name: "Helm 3", module: "helm.sh/helm/v3", directory: "test/compatibility", always: true, run: helm("helm3"),
 		job: "install, upgrade, roll back and uninstall a chart with a CustomResourceDefinition, with `--wait`",
 	},
@@ -117,6 +126,20 @@ func (s software) version(t *testing.T) string {
 	}
 	t.Fatalf("%s/go.mod does not require %s", s.directory, s.module)
 	return ""
+}
+
+// moduleFile returns the path of a file or directory of a module that the go.mod in directory requires.
+func moduleFile(t *testing.T, directory, module, name string) string {
+	t.Helper()
+	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
+	command.Dir = filepath.Join(root, directory)
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	dir, err := command.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	return filepath.Join(strings.TrimSpace(string(dir)), name)
 }
 
 // splitPage returns the page before, in and after its table of software.

@@ -15,7 +15,7 @@ import (
 // Project is one that many people run, with CustomResourceDefinitions.
 type Project struct {
 	Name string
-	// Module is the Go module that the definitions are in, Versions two versions of it, and Sums the checksums of these.
+	// Module is the Go module that the definitions are in, Versions one or two versions of it, and Sums their checksums.
 	Module         string
 	Versions, Sums [2]string
 	// Definitions is a pattern of the files with the definitions below the module.
@@ -38,6 +38,11 @@ var (
 		Name: "prometheus-operator", Module: "github.com/prometheus-operator/prometheus-operator", Versions: [2]string{"v0.70.0", "v0.85.0"},
 		Sums:        [2]string{"h1:kMufKWvqJl08Kh0oue3VLmTsowYKKqCQJa7tqXo+DJI=", "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="},
 		Definitions: "example/prometheus-operator-crd/*.yaml",
+	}
+	FluxSource = Project{
+		Name: "Flux' source-controller", Module: "github.com/fluxcd/source-controller", Versions: [2]string{"v1.9.0"},
+		Sums:        [2]string{"h1:5msg2yyjVYDULZos+2ve8MZzcSqTpusiXmrOeBhc9yY="},
+		Definitions: "config/crd/bases/*.yaml",
 	}
 )
 
