@@ -215,6 +215,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	}
 	c.generic.AdmissionControl, err = kcpadmission.New(kcpadmission.Config{
 		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports, Limits: c.limits,
+		Payer: inflight.Payer(c.set.LogicalClusters), MaxLargeObjects: int(c.opts.MaxLargeObjects),
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},

@@ -42,6 +42,9 @@ type Config struct {
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits
+	// Payer returns who pays for a cluster, MaxLargeObjects is how many bytes of memory large objects of all tenants may take; zero is any number.
+	Payer           func(logicalcluster.Name) string
+	MaxLargeObjects int
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
 	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.

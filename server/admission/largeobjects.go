@@ -1,9 +1,11 @@
 package admission
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,20 +21,39 @@ import (
 )
 
 const (
-	// largeObject is the weight from which on an object counts, and maxLargeObjects the weight of those of a logical cluster, in bytes.
-	largeObject, maxLargeObjects = 16 << 10, 64 << 20
-	// schemaWeight is what each schema in a definition weighs besides its bytes: in memory it takes some times as much, once it is served.
-	schemaWeight = 512
+	// largeObject is the weight from which on an object counts. maxDefinitions is the weight of the definitions of a logical cluster, and
+	// maxOthers that of its other large objects, in bytes.
+	largeObject, maxDefinitions, maxOthers = 16 << 10, 192 << 20, 64 << 20
+	// schemaWeight is what each schema in a definition takes once the definition is served, besides its bytes. Values that an enumeration
+	// allows, and expressions, which are compiled, take more.
+	schemaWeight, valueWeight, expressionWeight = 3 << 10, 128, 80 << 10
 	// ruleWeight is the same for each rule of a role, and subjectWeight for each subject of a binding.
 	ruleWeight, subjectWeight = 256, 64
 )
 
-// largeObjects bounds how much of what the server keeps in memory for all clusters a cluster may store. Small objects are not counted:
-// only clusters with large ones are in memory.
+// largeObjects bounds how much of what the server keeps in memory for all clusters a cluster may store, and all clusters of a tenant. Small
+// objects are not counted: only clusters with large ones are in memory.
 type largeObjects struct {
 	rules
 	*weights
 }
+
+// held is what a logical cluster has of large objects.
+type held struct{ definitions, others int }
+
+func (h held) total() int { return h.definitions + h.others }
+
+func (h *held) of(resource schema.GroupResource) *int {
+	if resource == definitions || resource == schemas {
+		return &h.definitions
+	}
+	return &h.others
+}
+
+var (
+	definitions = apiextensionsv1.Resource("customresourcedefinitions")
+	schemas     = apisv1alpha1.SchemeGroupVersion.WithResource("apiresourceschemas").GroupResource()
+)
 
 // weights are those of large objects.
 type weights struct {
@@ -40,7 +61,8 @@ type weights struct {
 
 	mu       sync.Mutex
 	objects  map[weighed]int
-	clusters map[logicalcluster.Name]int
+	clusters map[logicalcluster.Name]held
+	all      int
 }
 
 type weighed struct {
@@ -51,7 +73,7 @@ type weighed struct {
 var _ admission.ValidationInterface = largeObjects{}
 
 func newLargeObjects(config Config) largeObjects {
-	w := &weights{followed: map[schema.GroupResource]bool{}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]int{}}
+	w := &weights{followed: map[schema.GroupResource]bool{}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]held{}}
 	for _, i := range []*informers.Informer{
 		config.Set.ClusterRoles.Informer, config.Set.ClusterRoleBindings.Informer, config.Set.Roles.Informer, config.Set.RoleBindings.Informer,
 		config.Set.CustomResourceDefinitions.Informer, config.Set.APIResourceSchemas.Informer,
@@ -91,15 +113,35 @@ func (w *weights) set(object weighed, weight int) {
 	if w.objects[object] = weight; weight == 0 {
 		delete(w.objects, object)
 	}
-	if w.clusters[object.Cluster] += change; w.clusters[object.Cluster] == 0 {
+	w.all += change
+	h := w.clusters[object.Cluster]
+	if *h.of(object.resource) += change; h.total() == 0 {
 		delete(w.clusters, object.Cluster)
+		return
 	}
+	w.clusters[object.Cluster] = h
 }
 
-func (w *weights) of(cluster logicalcluster.Name) int {
+// of returns the weight of what a cluster has that is like a resource, and of what all clusters have.
+func (w *weights) of(cluster logicalcluster.Name, resource schema.GroupResource) (weight, all int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.clusters[cluster]
+	h := w.clusters[cluster]
+	return *h.of(resource), w.all
+}
+
+// ofTenant returns the weight of what the tenant has who pays for a cluster.
+func (w *weights) ofTenant(cluster logicalcluster.Name, payer func(logicalcluster.Name) string) int {
+	w.mu.Lock()
+	clusters := maps.Clone(w.clusters)
+	w.mu.Unlock()
+	who, sum := payer(cluster), 0
+	for name, h := range clusters {
+		if payer(name) == who {
+			sum += h.total()
+		}
+	}
+	return sum
 }
 
 // weightOf returns how much memory an object takes: about its size, and what is made of the schemas in it.
@@ -110,12 +152,12 @@ func weightOf(obj runtime.Object) int {
 		weight = obj.Size()
 		for _, v := range obj.Spec.Versions {
 			if v.Schema != nil {
-				weight += schemaWeight * schemasIn(v.Schema.OpenAPIV3Schema)
+				weight += weightOfSchema(v.Schema.OpenAPIV3Schema)
 			}
 		}
 	case *apisv1alpha1.APIResourceSchema:
 		for _, v := range obj.Spec.Versions {
-			weight += 4 * len(v.Schema.Raw)
+			weight += weightOfRaw(v.Schema.Raw)
 		}
 	case *rbacv1.ClusterRole:
 		weight = obj.Size() + ruleWeight*len(obj.Rules)
@@ -131,39 +173,68 @@ func weightOf(obj runtime.Object) int {
 	return weight
 }
 
-// schemasIn returns the number of schemas, itself included.
-func schemasIn(s *apiextensionsv1.JSONSchemaProps) int {
+// weightOfSchema returns how much memory is made of a schema and those in it.
+func weightOfSchema(s *apiextensionsv1.JSONSchemaProps) int {
 	if s == nil {
 		return 0
 	}
-	n := 1
-	for _, property := range s.Properties {
-		n += schemasIn(&property)
+	weight := schemaWeight + valueWeight*len(s.Enum) + expressionWeight*len(s.XValidations) + weightOfSchema(s.Not)
+	for _, named := range []map[string]apiextensionsv1.JSONSchemaProps{s.Properties, s.PatternProperties, s.Definitions} {
+		for _, property := range named {
+			weight += weightOfSchema(&property)
+		}
+	}
+	for _, list := range [][]apiextensionsv1.JSONSchemaProps{s.AllOf, s.AnyOf, s.OneOf} {
+		for i := range list {
+			weight += weightOfSchema(&list[i])
+		}
 	}
 	if s.Items != nil {
-		n += schemasIn(s.Items.Schema)
+		weight += weightOfSchema(s.Items.Schema)
 	}
 	if s.AdditionalProperties != nil {
-		n += schemasIn(s.AdditionalProperties.Schema)
+		weight += weightOfSchema(s.AdditionalProperties.Schema)
 	}
-	return n
+	return weight
+}
+
+// weightOfRaw returns about the same for schemas in JSON, without decoding them: what has a brace is a schema, a list of properties or an
+// expression, and what has a comma may be a value.
+func weightOfRaw(content []byte) int {
+	expressions := bytes.Count(content, []byte(`"rule":`))
+	braces := bytes.Count(content, []byte{'{'}) - bytes.Count(content, []byte(`"properties":{`)) - expressions
+	return len(content) + schemaWeight*braces + valueWeight*bytes.Count(content, []byte{','}) + expressionWeight*expressions
 }
 
 // Validate implements admission.ValidationInterface.
 func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !l.followed[a.GetResource().GroupResource()] || a.GetSubresource() != "" || a.GetObject() == nil {
+	resource := a.GetResource().GroupResource()
+	if !l.followed[resource] || a.GetSubresource() != "" || a.GetObject() == nil {
 		return nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil || cluster == logicalcluster.Root || cluster.IsSystem() {
 		return err
 	}
-	held := l.of(cluster)
-	if held < maxLargeObjects || authorization.IsServer(ctx) || authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo())) || !grows(a) {
+	limit, what := maxOthers, "roles, bindings, webhooks and policies"
+	if resource == definitions || resource == schemas {
+		limit, what = maxDefinitions, "definitions"
+	}
+	weight, all := l.of(cluster, resource)
+	full, scarce := weight >= limit, l.config.MaxLargeObjects > 0 && all >= l.config.MaxLargeObjects/2
+	if (!full && !scarce) || authorization.IsServer(ctx) || authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo())) || !grows(a) {
 		return nil
 	}
-	return forbidden(a, "%s", fmt.Sprintf("the logical cluster has %d MiB of large definitions, roles, bindings, webhooks and policies, and may have %d MiB, "+
-		"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this", held>>20, maxLargeObjects>>20))
+	if full {
+		return forbidden(a, "%s", fmt.Sprintf("the logical cluster has large %s that take %d MiB, and may have %d MiB, "+
+			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this", what, weight>>20, limit>>20))
+	}
+	tenants := l.ofTenant(cluster, l.config.Payer)
+	if all < l.config.MaxLargeObjects && tenants < max(l.config.MaxLargeObjects-all, l.config.MaxLargeObjects/64) {
+		return nil
+	}
+	return forbidden(a, "%s", fmt.Sprintf("the logical clusters of the owner have large definitions, roles, bindings, webhooks and policies that take %d MiB, "+
+		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an administrator of the installation to store this", tenants>>20))
 }
 
 // grows returns whether a write makes a large object, or makes one larger.
@@ -172,6 +243,9 @@ func grows(a admission.Attributes) bool {
 		content, err := json.Marshal(obj)
 		if obj == nil || err != nil {
 			return 0
+		}
+		if resource := a.GetResource().GroupResource(); resource == definitions || resource == schemas {
+			return weightOfRaw(content)
 		}
 		return len(content)
 	}

@@ -38,6 +38,13 @@ func (a accounts) place(h fairqueue.Holder) fairqueue.Place {
 	return fairqueue.Place{Account: a.account(unit, 0), Unit: string(unit), Owner: a.account(cluster, 0)}
 }
 
+// Payer returns who pays for a logical cluster.
+func Payer(clusters informers.Lister[*corev1alpha1.LogicalCluster]) func(logicalcluster.Name) string {
+	return func(cluster logicalcluster.Name) string {
+		return accounts{clusters}.place(fairqueue.Holder{Cluster: string(cluster)}).Account
+	}
+}
+
 // unit returns the child of root that holds a cluster: the cluster itself if no workspace is above it, as above a home.
 func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
 	for range maxDepth {

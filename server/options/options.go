@@ -64,6 +64,8 @@ type Options struct {
 	MaxAllWatches int
 	// RequestMemory is how many bytes of memory the bodies and answers of all requests of tenants may take; zero is any number.
 	RequestMemory int64
+	// MaxLargeObjects is how many bytes of memory large objects of all tenants may take that the server keeps; zero is any number.
+	MaxLargeObjects int64
 	// StalledClientTimeout is how long a client may keep the server waiting without progress.
 	StalledClientTimeout time.Duration
 	// ObjectCountInterval is how long a count of the objects of a cluster is good.
@@ -145,7 +147,7 @@ func New() *Options {
 		AdminTokenPath: ".admin-token-store",
 		ShardName:      "root",
 		Homes:          Homes{Enabled: true, CreatorGroups: []string{user.AllAuthenticated}},
-		MaxRequests:    400, MaxWatches: 2000, MaxAllWatches: 30_000, RequestMemory: 256 << 20,
+		MaxRequests:    400, MaxWatches: 2000, MaxAllWatches: 30_000, RequestMemory: 256 << 20, MaxLargeObjects: 4 << 30,
 		RunControllers: true, ObjectCountInterval: time.Minute, StalledClientTimeout: 30 * time.Second,
 		LeaderElection: newLeaderElection(), BatteriesIncluded: slices.Clone(defaultBatteries),
 		Authorization: Authorization{
@@ -204,6 +206,7 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
 	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Number of watches that all tenants may have open; each takes about 90 KiB of memory. What is left is shared: a quarter is for tenants with few, and of the rest one tenant gets half at the most, others half of what it leaves. 0: any number.")
 	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
+	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Memory, in bytes, that large definitions, roles, bindings, webhooks and policies of all tenants may take, as estimated; tenants cannot store more, administrators can. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
 	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events are not affected.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
@@ -281,6 +284,9 @@ func (o *Options) validate() error {
 	}
 	if o.MaxRequests < 0 || o.MaxWatches < 0 || o.MaxAllWatches < 0 {
 		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches and --max-watches: %d, %d and %d: none may be less than 0", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
+	}
+	if o.MaxLargeObjects < 0 {
+		return fmt.Errorf("--max-large-object-bytes: %d is less than 0", o.MaxLargeObjects)
 	}
 	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
 		return err
