@@ -63,6 +63,7 @@ import (
 	"github.com/kcplane/kcp/server/body"
 	"github.com/kcplane/kcp/server/builtin"
 	"github.com/kcplane/kcp/server/cachedresources"
+	"github.com/kcplane/kcp/server/clientcertificates"
 	"github.com/kcplane/kcp/server/clients"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/customresources"
@@ -146,6 +147,8 @@ type config struct {
 	mounts     *mount.Proxy
 	mountHosts *mount.Hosts
 	reviews    authenticator.Request
+	// clientCertificates signs the certificates of logical clusters, and authenticates by them.
+	clientCertificates *clientcertificates.Authority
 	// secretIssuer signs the tokens of Secrets.
 	secretIssuer serviceaccount.TokenGenerator
 
@@ -209,7 +212,9 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	if err := c.buildMounts(); err != nil {
 		return nil, err
 	}
-	c.buildAuthentication(tokens)
+	if err := c.buildAuthentication(tokens); err != nil {
+		return nil, err
+	}
 	if err := c.buildAuthorization(); err != nil {
 		return nil, err
 	}
@@ -347,14 +352,22 @@ func (c *config) buildClients() error {
 	return metrics.CountLogicalClusters(legacyregistry.Register, c.set.LogicalClusters.Informer, c.opts.ShardName)
 }
 
-func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) {
+func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) (err error) {
 	authn := &c.generic.Authentication
+	if c.clientCertificates, err = clientcertificates.New(c.set.LogicalClusters, &c.registries, clock.RealClock{}); err != nil {
+		return fmt.Errorf("authority of client certificates: %w", err)
+	}
+	if err := authn.ApplyClientCert(c.clientCertificates, c.generic.SecureServing); err != nil {
+		return err
+	}
 	upstream := authentication.Wrap(authn.Authenticator)
 	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.calls)
 	upstream = union.New(upstream, bearertoken.New(virtual.AtHome(ofTypes)))
 	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
 	c.reviews = authentication.Reviews(all)
-	authn.Authenticator = authentication.RememberOriginalUser(all)
+	// Upstream's chain ends with the anonymous user, which a certificate that is refused must not become.
+	authn.Authenticator = authentication.RememberOriginalUser(union.NewFailOnError(c.clientCertificates, all))
+	return nil
 }
 
 func (c *config) buildAuthorization() error {

@@ -81,6 +81,7 @@ func (c *config) runControllers(ctx context.Context) {
 			Set: set, Kube: c.kube, Schemas: c.schemas, RESTMapper: c.restMapper,
 		}),
 		certificates.New(set, c.kube, clock.RealClock{}),
+		certificates.NewSigner(set, c.kube, c.clientCertificates),
 		quotas,
 		mounts,
 		labels,

@@ -121,6 +121,13 @@ func (c *config) addHooks(s *genericapiserver.GenericAPIServer, announce func())
 		announce()
 		return nil
 	})
+	s.AddPostStartHookOrDie("kcp-client-certificates", func(hook genericapiserver.PostStartHookContext) error {
+		if err := c.clientCertificates.Load(hook); err != nil {
+			klog.FromContext(hook).Error(err, "Client certificates of logical clusters are neither signed nor accepted until their authority can be loaded")
+		}
+		c.background.Go(func() { c.clientCertificates.Run(hook) })
+		return nil
+	})
 	s.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
 		c.background.Go(func() { c.unreadable.run(hook, c.kube) })
 		return nil

@@ -226,8 +226,8 @@ func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (aut
 	}
 	required := lc.Annotations[corev1alpha1.RequiredGroupsAnnotation]
 	groups := sets.New(EffectiveGroups(a.GetUser(), cluster)...)
-	if _, issued := IssuedIn(a.GetUser()); issued && !isOfRoot(lc.Annotations[tenancyv1alpha1.TypeAnnotation]) {
-		groups = nil // a tenant has chosen the issuer that gives them
+	if _, issued := IssuedIn(a.GetUser()); issued && (certified(a.GetUser()) || !isOfRoot(lc.Annotations[tenancyv1alpha1.TypeAnnotation])) {
+		groups = nil // a tenant has approved the certificate, or has chosen the issuer, that gives them
 	}
 	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) || groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
 		holdsRequired(groups, required) {

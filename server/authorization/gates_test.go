@@ -64,6 +64,11 @@ func TestWhoPassesTheGates(t *testing.T) {
 	issued := func(cluster string) user.Info {
 		return &user.DefaultInfo{Name: "u", Groups: []string{"staff", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
 	}
+	byCertificate := func(cluster string) user.Info {
+		u := issued(cluster).(*user.DefaultInfo)
+		u.Extra[user.CredentialIDKey] = []string{CertificateIDPrefix + "00"}
+		return u
+	}
 	get := authorizer.AttributesRecord{Verb: "get", APIGroup: "core.kcp.io", Resource: "logicalclusters", Name: "cluster", ResourceRequest: true}
 	status := authorizer.AttributesRecord{Verb: "get", APIGroup: "apis.kcp.io", Resource: "apibindings", Subresource: "status", Name: "x", ResourceRequest: true}
 	member := func(groups ...string) user.Info { return &user.DefaultInfo{Name: "u", Groups: groups} }
@@ -87,6 +92,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 		"a stranger at a cluster that does":                        {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
 		"a stranger at a cluster with required groups":             {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
 		"one whom an issuer of root puts into required groups":     {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
+		"one whom a certificate puts into required groups":         {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
 		"one whom an issuer of a tenant puts into required groups": {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
 		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "written by the server"},
 		"the status of a binding, for masters":                     {"a", member(user.SystemPrivilegedGroup), status, allow, ""},

@@ -154,7 +154,7 @@ func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
 	return logicalcluster.Name(clusters[0]), true
 }
 
-// IssuedIn returns the logical cluster whose issuer vouches for a user, false for all other users. Such a user is scoped to that cluster.
+// IssuedIn returns the logical cluster whose issuer, or whose client certificate, vouches for a user, false for all other users. Such a user is scoped to that cluster.
 func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
 	clusters := u.GetExtra()[ClusterNameKey]
 	if isServiceAccount(u.GetName()) || len(clusters) != 1 {
@@ -163,6 +163,19 @@ func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
 	scopes, limited := declaredScopes(u)
 	foreign := func(c logicalcluster.Name) bool { return string(c) != clusters[0] }
 	return logicalcluster.Name(clusters[0]), limited && !slices.ContainsFunc(scopes, foreign)
+}
+
+// CertificateIDPrefix begins the credential ID of a user who presents a client certificate.
+const CertificateIDPrefix = "X509SHA256="
+
+// certified returns whether a user has proved an identity by a client certificate.
+func certified(u user.Info) bool {
+	return slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, CertificateIDPrefix) })
+}
+
+// IsReserved returns whether only the server gives a name to a user or a group.
+func IsReserved(name string) bool {
+	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, BindingPrefix)
 }
 
 // GroupsIn returns the groups of u, without those of its warrants, as it acts in the cluster of ctx. A user that is limited to clusters

@@ -157,12 +157,12 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 // confine makes a user somebody in one cluster only, without anything that the system alone may give.
 func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
 	u := response.User
-	if reserved(u.GetName()) {
+	if authorization.IsReserved(u.GetName()) {
 		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
 	}
 	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{authorization.ClusterNameKey: {string(cluster)}}}
 	for _, group := range u.GetGroups() {
-		if !reserved(group) {
+		if !authorization.IsReserved(group) {
 			confined.Groups = append(confined.Groups, group)
 		}
 	}
@@ -191,11 +191,6 @@ func sizeOf(u user.Info) int {
 		}
 	}
 	return size
-}
-
-// reserved tells whether only the server gives a name.
-func reserved(name string) bool {
-	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, authorization.BindingPrefix)
 }
 
 // authenticators returns those of a configuration; none if it cannot be used.

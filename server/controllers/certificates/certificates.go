@@ -1,5 +1,5 @@
-// Package certificates removes the CertificateSigningRequests that nobody needs any more, in every logical cluster, because
-// those who create them rarely do. Requests are neither approved nor signed here: that is up to those who run a signer.
+// Package certificates signs approved CertificateSigningRequests of one signer, kubernetes.io/kube-apiserver-client, and removes the
+// requests of all signers that are not needed any more, in every logical cluster. It approves none.
 package certificates
 
 import (

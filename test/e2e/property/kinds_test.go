@@ -69,6 +69,7 @@ var (
 	}
 	clusterRoles = &kind{
 		name: "ClusterRole", group: "rbac.authorization.k8s.io", version: "v1", plural: "clusterroles", createdByPut: true,
+		system: []string{"admin", "cluster-admin", "edit", "view"},
 		content: func(_, value string) map[string]any {
 			return map[string]any{"rules": []any{map[string]any{
 				"apiGroups": []any{"example.com"}, "resources": []any{"things"}, "verbs": []any{"get"}, "resourceNames": []any{value},
