@@ -38,6 +38,7 @@ var ErrReverted = errors.New("etcd was restored or replaced while this server wa
 // contact notices when a member of etcd goes silent, and when the revision of etcd goes back.
 type contact struct {
 	reverted func(error) // is called once
+	began    time.Time   // times of calls and connections count from here, so that setting the clock of the machine changes none
 	once     sync.Once
 	cluster  atomic.Uint64
 	revision atomic.Int64 // the highest of all responses
@@ -53,8 +54,11 @@ type contact struct {
 
 // newContact returns a contact to a number of members. reverted is called when the revision of etcd goes back.
 func newContact(members int, reverted func(error)) *contact {
-	return &contact{members: members, reverted: reverted, lines: map[*line]struct{}{}}
+	return &contact{members: members, reverted: reverted, began: time.Now(), lines: map[*line]struct{}{}}
 }
+
+// now returns the time since the contact began, in nanoseconds of the monotonic clock.
+func (c *contact) now() int64 { return int64(time.Since(c.began)) }
 
 // dialOptions make a client use c.
 func (c *contact) dialOptions() []grpc.DialOption {
@@ -68,7 +72,7 @@ type line struct {
 	net.Conn
 	address string // that was dialled
 	contact *contact
-	heard   atomic.Int64 // when something was read, in nanoseconds
+	heard   atomic.Int64 // when something was read, by now of the contact
 }
 
 func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -96,7 +100,7 @@ func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
 func (l *line) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if n > 0 {
-		l.heard.Store(time.Now().UnixNano())
+		l.heard.Store(l.contact.now())
 	}
 	return n, err
 }
@@ -110,8 +114,9 @@ func (l *line) Close() error {
 
 // sent is a call that waits for its answer.
 type sent struct {
-	over atomic.Pointer[string] // the local address of its connection
-	at   atomic.Int64           // when it was sent there, in nanoseconds
+	contact *contact
+	over    atomic.Pointer[string] // the local address of its connection
+	at      atomic.Int64           // when it was sent there, by now of the contact
 }
 
 type sentKey struct{}
@@ -130,14 +135,14 @@ func (callAddress) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 	if call, ok := ctx.Value(sentKey{}).(*sent); ok {
 		address := header.LocalAddr.String()
-		call.at.Store(time.Now().UnixNano())
+		call.at.Store(call.contact.now())
 		call.over.Store(&address)
 	}
 }
 
 // call is the interceptor of every single try of a call.
 func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	waiting, factor := &sent{}, time.Duration(1)
+	waiting, factor := &sent{contact: c}, time.Duration(1)
 	if r, ok := request.(*pb.RangeRequest); ok && len(r.RangeEnd) > 0 {
 		factor = rangeFactor
 	}
@@ -173,7 +178,7 @@ func (c *contact) check(waiting *sent, factor time.Duration) time.Duration {
 		c.mu.Unlock()
 		return limit
 	}
-	silent := time.Since(time.Unix(0, max(found.heard.Load(), waiting.at.Load())))
+	silent := time.Duration(c.now() - max(found.heard.Load(), waiting.at.Load()))
 	if silent < limit {
 		c.mu.Unlock()
 		return limit - silent

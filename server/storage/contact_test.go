@@ -108,16 +108,16 @@ func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
 	}
 	defer listener.Close()
 	c := newContact(3, unexpected(t))
+	c.began = c.began.Add(-time.Minute)
 	connection, err := c.dial(t.Context(), listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, before := connection.LocalAddr().String(), time.Now().Add(-time.Minute).UnixNano()
+	address := connection.LocalAddr().String()
 	var calls sync.WaitGroup
 	for range 100 {
 		calls.Go(func() {
-			waiting := &sent{}
-			waiting.at.Store(before)
+			waiting := &sent{contact: c}
 			waiting.over.Store(&address)
 			c.check(waiting, 1)
 		})

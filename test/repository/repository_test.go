@@ -172,6 +172,24 @@ func TestTheTextIsOursAndFinished(t *testing.T) {
 	}
 }
 
+// A time in nanoseconds of the epoch, or without its monotonic part, is that of the machine, which may be set an hour back or forth. How long
+// something has taken or waited must not be computed from it.
+func TestWaitingIsMeasuredWithoutTheClockOfTheMachine(t *testing.T) {
+	settable := regexp.MustCompile(`\.Unix(Nano|Micro|Milli)\(\)|\btime\.Now\(\)\.(Round|Truncate)\(`)
+	for _, file := range files(t, "*.go") {
+		if layer, _, _ := strings.Cut(file, "/"); !slices.Contains([]string{"server", "client", "cli"}, layer) || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		content, err := os.ReadFile(filepath.Join(root, file))
+		if err != nil && !os.IsNotExist(err) { // deleted, not yet committed
+			t.Fatal(err)
+		}
+		if found := settable.Find(content); found != nil {
+			t.Errorf("%s: contains %q; measure with time.Since of a time.Time", file, found)
+		}
+	}
+}
+
 // Every row of the threat model names the tests that prove it, as `package` `Test`, `Test`; `package` …
 func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
 	content, err := os.ReadFile(filepath.Join(root, "docs", "isolation.md"))
