@@ -77,7 +77,7 @@ func NewProxy(config Config) (*Proxy, error) {
 	}
 	others.RootCAs.AppendCertsFromPEM(config.ServingCertificate)
 	own := others.Clone()
-	own.Certificates = nil
+	own.GetClientCertificate = nil
 	return &Proxy{config: config, connections: newConnections(config.Workspaces), own: newTransports(own), others: newTransports(others)}, nil
 }
 

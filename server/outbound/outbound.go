@@ -7,8 +7,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"os"
+	"sync/atomic"
 
 	"github.com/spf13/pflag"
+
+	"k8s.io/klog/v2"
 )
 
 // Files hold it, in PEM. Each may be empty.
@@ -36,7 +39,7 @@ func (f *Files) Validate() error {
 	return nil
 }
 
-// TLS reads the files.
+// TLS reads the files: the authorities once, the client certificate again for each connection.
 func (f *Files) TLS() (*tls.Config, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -53,11 +56,34 @@ func (f *Files) TLS() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	if f.ClientCert != "" || f.ClientKey != "" {
-		certificate, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
-		if err != nil {
-			return nil, fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: %[2]w", f.Flag, err)
+		shown := &clientCertificate{files: *f}
+		if err := shown.load(); err != nil {
+			return nil, err
 		}
-		config.Certificates = []tls.Certificate{certificate}
+		config.GetClientCertificate = shown.get
 	}
 	return config, nil
+}
+
+// clientCertificate is read again for each connection, so that one that was renewed on disk needs no restart.
+type clientCertificate struct {
+	files  Files
+	loaded atomic.Pointer[tls.Certificate]
+}
+
+func (c *clientCertificate) load() error {
+	certificate, err := tls.LoadX509KeyPair(c.files.ClientCert, c.files.ClientKey)
+	if err != nil {
+		return fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: %[2]w", c.files.Flag, err)
+	}
+	c.loaded.Store(&certificate)
+	return nil
+}
+
+// get returns what the files hold, or what they held before if they cannot be read.
+func (c *clientCertificate) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if err := c.load(); err != nil {
+		klog.Background().Error(err, "Reading a client certificate again failed, the former one is shown")
+	}
+	return c.loaded.Load(), nil
 }
