@@ -172,7 +172,10 @@ conformance: build test-tools ## Run every test of Kubernetes itself that a logi
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
 
 .PHONY: compatibility
-compatibility: build stock clients ## Run software of others in workspaces, and write the table of docs/compatibility.md.
+compatibility: build stock clients ## Run software of others in workspaces, and write the table of docs/compatibility.md; needs node and npm.
+	cd test/compatibility && $(GO) build -o $(BIN)/ github.com/fluxcd/helm-controller
+	cd test/argocd && $(GO) build -o $(BIN)/gitops-agent github.com/argoproj/argo-cd/gitops-engine/agent
+	cd test/host/node && $(GO) build -o $(BIN)/ k8s.io/kubernetes/cmd/kube-controller-manager
 	KCP_BIN=$(BIN) KCP_COMPATIBILITY=all $(GO) test -count=1 -v -timeout=20m ./test/e2e/compatibility -update
 
 .PHONY: durability

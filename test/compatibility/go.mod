@@ -319,20 +319,15 @@ tool (
 	helm.sh/helm/v3/cmd/helm
 )
 
-exclude github.com/fxamacker/cbor/v2 v2.9.2
-
-exclude github.com/json-iterator/go v1.1.13-0.20220915233716-71ac16282d12
-
-exclude github.com/felixge/httpsnoop v1.1.0
-
-exclude go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.69.0
-
-exclude gomodules.xyz/jsonpatch/v2 v2.5.0
-
-exclude dario.cat/mergo v1.0.2
-
-exclude github.com/chai2010/gettext-go v1.0.3
-
-exclude github.com/cloudflare/circl v1.6.4
-
-exclude go.uber.org/zap v1.28.0
+// Patch releases that Flux asks for, with which all of Kubernetes would be compiled once more.
+exclude (
+	github.com/fxamacker/cbor/v2 v2.9.2
+	github.com/json-iterator/go v1.1.13-0.20220915233716-71ac16282d12
+	github.com/felixge/httpsnoop v1.1.0
+	go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc v0.69.0
+	gomodules.xyz/jsonpatch/v2 v2.5.0
+	dario.cat/mergo v1.0.2
+	github.com/chai2010/gettext-go v1.0.3
+	github.com/cloudflare/circl v1.6.4
+	go.uber.org/zap v1.28.0
+)

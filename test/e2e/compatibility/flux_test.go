@@ -142,7 +142,7 @@ func kustomizeController(t *testing.T, w workspace) {
 	awaitGone(t, w, "apple")
 }
 
-// awaitReady waits until an object of Flux is ready with a revision.
+// awaitReady waits until an object of Flux is ready as its spec is now, with a revision if its status has one.
 func awaitReady(t *testing.T, w workspace, resource schema.GroupVersionResource, name, revision string) {
 	t.Helper()
 	kcptest.Eventually(t, name+" is ready with "+revision, func(ctx context.Context) error {
@@ -162,7 +162,7 @@ func awaitReady(t *testing.T, w workspace, resource schema.GroupVersionResource,
 			return err
 		}
 		for _, c := range got.Conditions {
-			if c.Type == "Ready" && c.Status == metav1.ConditionTrue && got.LastAppliedRevision == revision {
+			if c.Type == "Ready" && c.Status == metav1.ConditionTrue && c.ObservedGeneration == object.GetGeneration() && got.LastAppliedRevision == revision {
 				return nil
 			}
 		}

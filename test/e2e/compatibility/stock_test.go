@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "write the table of the page after all p
 // software is a program or library of others.
 type software struct {
 	name string
-	// module is the Go module that it is built from, required by the go.mod in directory.
+	// module is the module that it is built from, required by the go.mod or the package.json in directory.
 	module, directory string
 	// job is what run makes it do, and settings what it needs for that.
 	job, settings string
@@ -47,6 +47,23 @@ var stock = []software{
 	{
 		name: "Flux, kustomize-controller", module: "github.com/fluxcd/kustomize-controller", directory: "test/compatibility", always: true, run: kustomizeController,
 		job: "a Kustomization applies an artifact, waits for it, corrects drift, prunes what a later artifact lacks, and everything once it is deleted",
+	},
+	{
+		name: "Flux, helm-controller", module: "github.com/fluxcd/helm-controller", directory: "test/compatibility", run: helmController,
+		job: "a HelmRelease installs a chart with a CustomResourceDefinition, upgrades it when its values change, and uninstalls it once it is deleted",
+	},
+	{
+		name: "gitops-engine, agent", module: "github.com/argoproj/argo-cd/gitops-engine", directory: "test/argocd", run: gitopsEngine,
+		job: "what is committed is applied, drift is corrected, and what is removed is pruned; the engine watches every kind of the workspace",
+	},
+	{
+		name: "kube-controller-manager, CSR controllers", module: "k8s.io/kubernetes", directory: "test/host/node", run: csrControllers,
+		job:      "the certificate request of a kubelet is approved and signed",
+		settings: "`--controllers` with the CSR controllers only; see [below](#kube-controller-manager)",
+	},
+	{
+		name: "JavaScript client", module: "@kubernetes/client-node", directory: "test/compatibility/javascript", run: javascriptClient,
+		job: "list, watch, every kind of patch and server-side apply of a ConfigMap; definitions and custom resources",
 	},
 	{
 		name: "kubectl apply --prune", module: "k8s.io/kubernetes", directory: "test/tools", always: true, run: kubectlPrune,
@@ -102,9 +119,16 @@ func table(t *testing.T) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// version returns the version that the go.mod asks for.
+// version returns the version that the go.mod, or the package.json, asks for.
 func (s software) version(t *testing.T) string {
 	t.Helper()
+	if content, err := os.ReadFile(filepath.Join(root, s.directory, "package.json")); err == nil {
+		var packages struct{ Dependencies map[string]string }
+		if err := json.Unmarshal(content, &packages); err != nil {
+			t.Fatal(err)
+		}
+		return packages.Dependencies[s.module]
+	}
 	command := exec.Command("go", "mod", "edit", "-json")
 	command.Dir = filepath.Join(root, s.directory)
 	var stderr bytes.Buffer

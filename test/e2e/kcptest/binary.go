@@ -23,6 +23,9 @@ var sources = map[string]struct{ module, pkg string }{
 	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
 	"helm3":                    {"test/compatibility", "helm.sh/helm/v3/cmd/helm"},
 	"kustomize-controller":     {"test/compatibility", "github.com/fluxcd/kustomize-controller"},
+	"helm-controller":          {"test/compatibility", "github.com/fluxcd/helm-controller"},
+	"gitops-agent":             {"test/argocd", "github.com/argoproj/argo-cd/gitops-engine/agent"},
+	"kube-controller-manager":  {"test/host/node", "k8s.io/kubernetes/cmd/kube-controller-manager"},
 	"certmanager":              {"test/host/pods", "github.com/cert-manager/cert-manager/kcphost/certmanager"},
 }
 
