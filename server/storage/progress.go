@@ -3,6 +3,8 @@ package storage
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
+	"strconv"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,6 +15,21 @@ import (
 // report would send a bookmark to all clients.
 func ofInformers(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
+}
+
+// lanes is how many streams the watches of tenants have. Etcd sends the events of a stream one after the other, and reads the former version of
+// an object for each watch again: large objects with many watches hold up the events of the tenants of their lane only.
+const lanes = 16
+
+var laneSeed = maphash.MakeSeed()
+
+// ofTenant returns a context for watches in the stream of a tenant. Those of administrators have the one of the process.
+func ofTenant(ctx context.Context, tenant string) context.Context {
+	if tenant == "" {
+		return ctx
+	}
+	lane := strconv.FormatUint(maphash.String(laneSeed, tenant)%lanes, 10)
+	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", lane))
 }
 
 // Revision returns the revision that the majority of the members of etcd has.

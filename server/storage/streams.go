@@ -85,7 +85,7 @@ func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry
 			background = logicalcluster.WithCluster(background, cluster)
 		}
 		var err error
-		if st, err = s.start(background, m.keys, version, m.opts); err != nil {
+		if st, err = s.start(ofTenant(background, m.tenant), m.keys, version, m.opts); err != nil {
 			return nil, nil, err
 		}
 		s.open[m.keys] = st
@@ -107,7 +107,7 @@ func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry
 
 // alone makes m the only member of a stream that begins after version, and that no other watch joins.
 func (s *streams) alone(m *member, version uint64) (*stream, *entry, error) {
-	st, err := s.start(m.ctx, m.keys, version, m.opts)
+	st, err := s.start(ofTenant(m.ctx, m.tenant), m.keys, version, m.opts)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,14 +12,17 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/metadata"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/kcplane/kcp/server/fairqueue"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 func next(t *testing.T, w watch.Interface) watch.Event {
@@ -351,4 +354,44 @@ func BenchmarkAStream(b *testing.B) {
 			}
 		})
 	}
+}
+
+// The watches of a tenant have one stream of etcd, whatever they select, and those of the server have another.
+func TestTenantsHaveStreamsOfTheirOwn(t *testing.T) {
+	source := &laneWatch{}
+	s := newStreams(newBudget(watchUnread, accountUnread, allUnread))
+	follow := func(ctx context.Context, label string) string {
+		keys := streamKeys{storage: &clusterStorage{Interface: source}, labels: label}
+		w, err := s.watch(ctx, keys, storage.ListOptions{ResourceVersion: "1", Predicate: everything()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(w.Stop)
+		return source.lane
+	}
+	server := follow(tenant(t, "system:admin", user.SystemPrivilegedGroup), "")
+	seen := map[string]bool{server: true}
+	for i := range 100 {
+		ctx := tenant(t, logicalcluster.Name(fmt.Sprint("tenant-", i)))
+		lane := follow(ctx, "a")
+		if again := follow(ctx, "b"); lane == server || again != lane {
+			t.Errorf("watches of a tenant are in %q and %q, those of the server in %q", lane, again, server)
+		}
+		seen[lane] = true
+	}
+	if len(seen) < lanes/2 || len(seen) > lanes+1 {
+		t.Errorf("100 tenants have %d streams", len(seen)-1)
+	}
+}
+
+// laneWatch remembers the stream of the last watch.
+type laneWatch struct {
+	storage.Interface
+	lane string
+}
+
+func (l *laneWatch) Watch(ctx context.Context, _ string, _ storage.ListOptions) (watch.Interface, error) {
+	sent, _ := metadata.FromOutgoingContext(ctx)
+	l.lane = fmt.Sprint(sent["kcp-watches"])
+	return watch.NewFake(), nil
 }
