@@ -41,7 +41,7 @@ func (c *config) runControllers(ctx context.Context) {
 	cached := clustercachedresource.New(clustercachedresource.Inputs{
 		Set: set, Cached: c.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.custom.List, Stored: c.stored["clustercachedresources"],
 	})
-	collector := garbagecollector.New(c.metadata, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
+	collector := garbagecollector.New(c.metadata, c.kube, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
 	var running sync.WaitGroup

@@ -15,10 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/discovery"
@@ -38,6 +41,7 @@ type Resources interface {
 // Collector is the controller.
 type Collector struct {
 	metadata  metadata.Interface
+	kube      kubernetes.Interface
 	resources Resources
 	graph     *graph
 	queue     workqueue.TypedRateLimitingInterface[object]
@@ -45,6 +49,9 @@ type Collector struct {
 
 	observers []Observer
 	mirrored  func(schema.GroupVersionResource) (*informers.Informer, bool)
+
+	lookups flowcontrol.PassiveRateLimiter
+	deleted *lru.Cache // of nothing, by owner
 
 	monitors map[schema.GroupVersionResource]context.CancelFunc // owned by Run
 	running  sync.WaitGroup
@@ -61,14 +68,16 @@ type Observer interface {
 	Relisted(resource schema.GroupVersionResource)
 }
 
-// New returns a collector. Its client reaches the cluster, or all clusters, in each call's context. mirrored returns the
+// New returns a collector. Its clients reach the cluster, or all clusters, in each call's context. mirrored returns the
 // informer that the process has of a resource anyway: only the others are watched.
-func New(client metadata.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
+func New(client metadata.Interface, kube kubernetes.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
 	return &Collector{
-		metadata: client, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
+		metadata: client, kube: kube, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
 		queue: controller.NewQueue("garbagecollector", workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
 			func(o object) logicalcluster.Name { return o.cluster }),
 		changed:  make(chan struct{}, 1),
+		lookups:  flowcontrol.NewTokenBucketPassiveRateLimiter(lookupRate, lookupBurst),
+		deleted:  lru.New(rememberedOwners),
 		monitors: map[schema.GroupVersionResource]context.CancelFunc{},
 	}
 }
@@ -214,8 +223,11 @@ func (s *monitorStore) deleted(m metav1.Object) {
 func (s *monitorStore) gone(o object, uid types.UID) {
 	owners := s.collector.graph.ownersOf(o)
 	s.collector.graph.remove(o)
-	for _, dependent := range s.collector.graph.dependentsOf(owner{o.cluster, uid}) {
-		s.collector.queue.Add(dependent.object)
+	if dependents := s.collector.graph.dependentsOf(owner{o.cluster, uid}); len(dependents) > 0 {
+		s.collector.deleted.Add(owner{o.cluster, uid}, nil)
+		for _, dependent := range dependents {
+			s.collector.queue.Add(dependent.object)
+		}
 	}
 	s.wake(o.cluster, owners)
 }

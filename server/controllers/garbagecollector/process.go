@@ -3,6 +3,7 @@ package garbagecollector
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/controllers/controller"
 )
@@ -54,6 +56,7 @@ func (c *Collector) process(ctx context.Context, o object) error {
 // references are the owners of an object, by what has become of them.
 type references struct {
 	solid, dangling, waiting []metav1.OwnerReference
+	misplaced                []metav1.OwnerReference // solid ones of a namespaced kind, for an object without a namespace
 }
 
 // collect deletes an object that all owners have left, and drops references to those that have.
@@ -61,6 +64,9 @@ func (c *Collector) collect(ctx context.Context, o object, live *metav1.PartialO
 	refs, err := c.classify(ctx, o, live.OwnerReferences)
 	if err != nil {
 		return err
+	}
+	if err := c.warnOfNamespaces(ctx, o, live, slices.Concat(refs.dangling, refs.misplaced)); err != nil { // collection does not wait for Events
+		klog.FromContext(ctx).V(2).Info("no Event for an owner in another namespace", "cluster", o.cluster, "namespace", o.namespace, "name", o.name, "err", err)
 	}
 	switch {
 	case len(refs.solid) > 0 && len(refs.dangling)+len(refs.waiting) > 0:
@@ -90,6 +96,9 @@ func (c *Collector) classify(ctx context.Context, o object, owners []metav1.Owne
 	}
 	for _, ref := range owners {
 		live, known, err := c.owner(ctx, mapper, o, ref)
+		if !known && o.namespace == "" {
+			refs.misplaced = append(refs.misplaced, ref)
+		}
 		switch {
 		case err != nil:
 			return refs, err
@@ -106,14 +115,21 @@ func (c *Collector) classify(ctx context.Context, o object, owners []metav1.Owne
 	return refs, nil
 }
 
-// owner reads an owner: nil if there is none of that name, and known false if its kind is not served or cannot own o.
-func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object, ref metav1.OwnerReference) (live *metav1.PartialObjectMetadata, known bool, err error) {
+var errVersion = errors.New("no version of an API")
+
+// mappingOf returns the resource of an owner.
+func mappingOf(mapper meta.RESTMapper, ref metav1.OwnerReference) (*meta.RESTMapping, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return nil, false, nil
+		return nil, errVersion
 	}
-	mapping, err := mapper.RESTMapping(gv.WithKind(ref.Kind).GroupKind(), gv.Version)
-	if meta.IsNoMatchError(err) {
+	return mapper.RESTMapping(gv.WithKind(ref.Kind).GroupKind(), gv.Version)
+}
+
+// owner reads an owner: nil if there is none of that name, and known false if its kind is not served or cannot own o.
+func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object, ref metav1.OwnerReference) (live *metav1.PartialObjectMetadata, known bool, err error) {
+	mapping, err := mappingOf(mapper, ref)
+	if meta.IsNoMatchError(err) || errors.Is(err, errVersion) {
 		return nil, false, nil
 	}
 	if err != nil {

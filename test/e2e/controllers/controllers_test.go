@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -164,6 +165,43 @@ func TestAnOwnerInAnotherClusterIsNoOwner(t *testing.T) {
 	})
 	if _, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "dependent", metav1.GetOptions{}); err != nil {
 		t.Errorf("a dependent in the owner's own cluster is gone: %v", err)
+	}
+}
+
+func TestAnOwnerInAnotherNamespaceIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	ctx := kcptest.Context(t)
+	cluster := server.Cluster(t)
+	owner, _ := family(t, cluster)
+	kube := cluster.Kube(t, kcptest.Masters)
+	cluster.Kubectl(t, "create", "namespace", "other")
+	references := []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID}}
+	stray := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "stray", OwnerReferences: references}}
+	if _, err := kube.CoreV1().ConfigMaps("other").Create(ctx, stray, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "stray", OwnerReferences: references}}
+	if _, err := kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for namespace, kind := range map[string]string{"other": "ConfigMap", "default": "ClusterRole"} {
+		kcptest.Eventually(t, "an Event tells of the owner of the "+kind, func(ctx context.Context) error {
+			events, err := kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=OwnerRefInvalidNamespace,involvedObject.name=stray"})
+			if err != nil || len(events.Items) != 1 {
+				return fmt.Errorf("%d events, %w", len(events.Items), err)
+			}
+			if e := events.Items[0]; e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != kind || !strings.Contains(e.Message, "does not exist in namespace") {
+				t.Errorf("the event is %+v", e)
+			}
+			return nil
+		})
+	}
+	kcptest.Eventually(t, "the object without an owner in its namespace is collected", func(ctx context.Context) error {
+		_, err := kube.CoreV1().ConfigMaps("other").Get(ctx, "stray", metav1.GetOptions{})
+		return kcptest.Gone(err)
+	})
+	if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "stray", metav1.GetOptions{}); err != nil {
+		t.Errorf("an object without a namespace has no owner that could be gone: %v", err)
 	}
 }
 
