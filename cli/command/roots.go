@@ -36,7 +36,8 @@ func Kcp(streams genericiooptions.IOStreams) *cobra.Command {
 	s := newSession(root, streams)
 	workspace := &cobra.Command{Use: "workspace [WORKSPACE]", Aliases: []string{"ws", "workspaces"}}
 	s.workspaces(workspace, invocation+" workspace")
-	root.AddCommand(workspace, s.bind(invocation+" bind"), s.claims(invocation+" claims"), s.get(invocation+" get"), s.crd(invocation+" crd"))
+	root.AddCommand(workspace, s.bind(invocation+" bind"), s.claims(invocation+" claims"), s.get(invocation+" get"), s.crd(invocation+" crd"),
+		s.quickstart(invocation+" quickstart"))
 	return root
 }
 
