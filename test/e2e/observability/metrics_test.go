@@ -217,6 +217,21 @@ func mayScrape(t *testing.T, cluster *kcptest.Cluster, user kcptest.User) {
 	}
 }
 
+func TestListsAreCountedAsKubernetesCountsThem(t *testing.T) {
+	t.Parallel()
+	const list = `apiserver_storage_list_total{group="",index="",resource="configmaps",storage="etcd"}`
+	before := scrape(t)[list]
+	cluster := server.Cluster(t)
+	for range 3 {
+		if _, err := cluster.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := scrape(t)[list]; after < before+3 {
+		t.Errorf("after three lists %v are counted, %v before", after, before)
+	}
+}
+
 func TestTheDatabaseAndTheQueuesAreMeasured(t *testing.T) {
 	t.Parallel()
 	series := scrape(t)
