@@ -441,7 +441,12 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	bare := h
 	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, own, g.Serializer)
-	h = path.WithCluster(h, g.Serializer, tree.NewStored(c.tree, c.stored["logicalclusters"], c.stored["workspaces"], own))
+	places := tree.NewStored(c.tree, c.stored["logicalclusters"], c.stored["workspaces"], own)
+	h = path.WithCluster(h, g.Serializer, places)
+	bare = virtual.WithKnown(bare, func(r *http.Request, cluster logicalcluster.Name) error {
+		_, _, err := places.Find(r, string(cluster)) // authorization answers for a cluster that does not exist
+		return err
+	}, g.Serializer)
 	h = c.views.WithView(h, bare, g.Serializer)
 	h = c.fresh.WithRefusal(h, own, g.Serializer)
 	h = authentication.WithServer(h, c.loopback.BearerToken)

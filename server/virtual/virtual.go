@@ -38,6 +38,13 @@ type Homed interface {
 	Home() logicalcluster.Name
 }
 
+// Targeted is a View of one logical cluster, or of all of them.
+type Targeted interface {
+	View
+	// Target returns what the path names, which may not exist; it is empty if the path names none.
+	Target() logicalcluster.Cluster
+}
+
 // Home returns the home of the view that a request is for, which is not served yet.
 func Home(ctx context.Context) (logicalcluster.Name, bool) {
 	v, ok := view(ctx, addressedKey{}).(Homed)
@@ -110,6 +117,31 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 		u.Path, u.RawPath = "/"+strings.TrimPrefix(below, "/"), ""
 		viewed.URL, viewed.RequestURI = &u, u.RequestURI()
 		inner.ServeHTTP(w, viewed)
+	})
+}
+
+// WithKnown makes requests for views wait until this server knows their logical clusters, if another one has created them a moment ago.
+// find looks a cluster up, and returns an error for the client if that is not possible. s encodes the errors.
+func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalcluster.Name) error, s runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var named []logicalcluster.Name
+		v := view(r.Context(), addressedKey{})
+		if homed, ok := v.(Homed); ok {
+			named = append(named, homed.Home())
+		}
+		if targeted, ok := v.(Targeted); ok {
+			named = append(named, targeted.Target().Name)
+		}
+		for _, cluster := range named {
+			if _, err := clusterName(string(cluster)); err != nil {
+				continue // it is empty, or of no cluster
+			}
+			if err := find(r, cluster); err != nil {
+				responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

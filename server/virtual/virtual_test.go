@@ -4,8 +4,10 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -48,6 +50,47 @@ func TestAllClustersOfAViewCanOnlyBeRead(t *testing.T) {
 		views.WithView(http.NotFoundHandler(), inner, scheme.Codecs).ServeHTTP(w, r)
 		if w.Code != c.want {
 			t.Errorf("%s in %s: got %d %s, want %d", c.verb, c.cluster, w.Code, w.Body, c.want)
+		}
+	}
+}
+
+// homedView is an openView with a home.
+type homedView struct {
+	openView
+	home logicalcluster.Name
+}
+
+func (v homedView) Home() logicalcluster.Name { return v.home }
+
+func (v openView) Target() logicalcluster.Cluster { return v.target }
+
+func TestTheClustersOfAViewAreLookedUp(t *testing.T) {
+	views := Views{"homed": func(path string) (View, string, error) {
+		home, _, target, rest, err := Of(path)
+		return homedView{openView{target}, home}, rest, err
+	}}
+	unavailable := apierrors.NewServiceUnavailable("storage does not answer")
+	for path, want := range map[string]struct {
+		asked []logicalcluster.Name
+		code  int
+	}{
+		"provider/export/clusters/consumer/api": {[]logicalcluster.Name{"provider", "consumer"}, http.StatusNoContent},
+		"provider/export/clusters/*/api":        {[]logicalcluster.Name{"provider"}, http.StatusNoContent},
+		"provider/export/clusters/broken/api":   {[]logicalcluster.Name{"provider", "broken"}, http.StatusServiceUnavailable},
+	} {
+		var asked []logicalcluster.Name
+		find := func(_ *http.Request, cluster logicalcluster.Name) error {
+			asked = append(asked, cluster)
+			if cluster == "broken" {
+				return unavailable
+			}
+			return nil
+		}
+		inner := WithKnown(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }), find, scheme.Codecs)
+		w := httptest.NewRecorder()
+		views.WithView(http.NotFoundHandler(), inner, scheme.Codecs).ServeHTTP(w, httptest.NewRequest(http.MethodGet, Prefix+"homed/"+path, nil))
+		if w.Code != want.code || !slices.Equal(asked, want.asked) {
+			t.Errorf("%s: %d, %v were looked up; want %d, %v", path, w.Code, asked, want.code, want.asked)
 		}
 	}
 }

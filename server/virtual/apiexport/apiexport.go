@@ -62,6 +62,9 @@ type view struct {
 // Home implements virtual.Homed.
 func (v *view) Home() logicalcluster.Name { return v.cluster }
 
+// Target implements virtual.Targeted.
+func (v *view) Target() logicalcluster.Cluster { return v.target }
+
 // Reasons of refusals.
 const (
 	notBound     = "could not find suitable APIBinding in target logical cluster"

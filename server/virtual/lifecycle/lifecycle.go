@@ -131,6 +131,9 @@ type view struct {
 // Home implements virtual.Homed.
 func (v *view) Home() logicalcluster.Name { return v.typeCluster }
 
+// Target implements virtual.Targeted.
+func (v *view) Target() logicalcluster.Cluster { return v.cluster }
+
 // Authorize lets those in who may initialize or terminate workspaces of the type. Where no type is named, these are those who may do
 // so with all types of root: they learn there which resources such views have.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -90,6 +90,9 @@ type view struct {
 // Home implements virtual.Homed.
 func (v *view) Home() logicalcluster.Name { return v.cluster }
 
+// Target implements virtual.Targeted.
+func (v *view) Target() logicalcluster.Cluster { return logicalcluster.Cluster{Name: v.target} }
+
 // Authorize lets those in who may do to the content of the slice's export what they want to do, where it is bound.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	refused := fmt.Sprintf("missing verb='%s' permission on apiexports/content of the export of ClusterCachedResourceEndpointSlice %s", a.GetVerb(), v.slice)
