@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -55,7 +56,7 @@ func start(t *testing.T) *target {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
+		if err := errors.Join(server.Stop(), server.Panics()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -83,6 +83,12 @@ func run(m *testing.M, server **Server, flags []string) int {
 		return 1
 	}
 	*server = s
+	return s.Run(m)
+}
+
+// Run runs the tests of a package, stops the server that they share, and returns the code to exit with: a server that panicked, or does not
+// stop well, fails the package.
+func (s *Server) Run(m *testing.M) int {
 	code := m.Run()
 	if err := errors.Join(s.Stop(), s.Panics()); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -49,8 +49,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer server.Kill()
-	return m.Run()
+	return server.Run(m)
 }
 
 // echo upgrades a connection, and repeats what comes.

@@ -51,8 +51,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer environment.server.Kill()
-	return m.Run()
+	return environment.server.Run(m)
 }
 
 // surround starts what the server of the package needs, and decides its flags.
