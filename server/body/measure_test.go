@@ -84,6 +84,7 @@ func TestASelectorHasABoundedNumberOfRequirements(t *testing.T) {
 	}{
 		"few":                   {"labelSelector", "a=b,c in (d,e),!f", http.StatusOK},
 		"many values":           {"labelSelector", "a in (" + strings.Repeat("b,", 5000) + "b)", http.StatusOK},
+		"too many values":       {"labelSelector", "a in (" + strings.Repeat("b,", maxSelected) + "b)", http.StatusBadRequest},
 		"many requirements":     {"labelSelector", strings.Repeat("!a,", maxRequirements) + "a", http.StatusBadRequest},
 		"the same after values": {"labelSelector", "a in (b)," + strings.Repeat("!a,", maxRequirements) + "a", http.StatusBadRequest},
 		"many fields":           {"fieldSelector", strings.Repeat("a!=b,", maxRequirements) + "a=b", http.StatusBadRequest},
