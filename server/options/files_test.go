@@ -82,6 +82,16 @@ func TestKeysOfServiceAccountsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
+func TestTheDirectoryOfTheServingCertificateIsMade(t *testing.T) {
+	o, directory := New(), filepath.Join(t.TempDir(), "certificates")
+	if err := o.completeServingCertificate(directory); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(directory, "apiserver.crt")); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheRootCAIsCertificates(t *testing.T) {
 	o := New()
 	if o.RootCAFile = filepath.Join(t.TempDir(), "ca.crt"); os.WriteFile(o.RootCAFile, []byte("no certificate"), 0o600) != nil {

@@ -373,6 +373,9 @@ func (o *Options) completeServingCertificate(directory string) error {
 	if err := o.Generic.GenericServerRunOptions.DefaultAdvertiseAddress(serving); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(directory, 0o700); err != nil {
+		return fmt.Errorf("--cert-dir: %w", err)
+	}
 	names, addresses := []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
 	if !serving.BindAddress.IsUnspecified() {
 		addresses = append(addresses, serving.BindAddress)
