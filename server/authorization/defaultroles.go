@@ -8,6 +8,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 
@@ -96,7 +97,7 @@ func (r *Rules) DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.R
 			continue
 		}
 		shown := role.DeepCopy()
-		r.policy.identify(shown, cluster, "roles")
+		r.policy.identify(shown, cluster, rbacv1.Resource("roles"))
 		roles = append(roles, shown)
 	}
 	return roles, nil
@@ -106,7 +107,7 @@ func (r *Rules) DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.R
 // is too much for an evaluation or an object.
 func (p localPolicy) shown(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	shown := role.DeepCopy()
-	p.identify(shown, e.cluster, "clusterroles")
+	p.identify(shown, e.cluster, rbacv1.Resource("clusterroles"))
 	if role.AggregationRule == nil {
 		return shown
 	}
@@ -126,12 +127,20 @@ func (p localPolicy) shown(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv
 	return shown
 }
 
-// identify gives a default role its metadata.
-func (p localPolicy) identify(role metav1.Object, cluster logicalcluster.Name, resource string) {
+// Identify gives a derived object of the cluster of ctx its metadata.
+func (r *Rules) Identify(ctx context.Context, obj metav1.Object, resource schema.GroupResource) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err == nil {
+		r.policy.identify(obj, cluster, resource)
+	}
+	return err
+}
+
+func (p localPolicy) identify(obj metav1.Object, cluster logicalcluster.Name, resource schema.GroupResource) {
 	var of types.UID
 	var created metav1.Time
 	if lc, err := p.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName); err == nil {
 		of, created = lc.UID, lc.CreationTimestamp
 	}
-	derived.Identify(role, cluster, rbacv1.Resource(resource), of, created)
+	derived.Identify(obj, cluster, resource, of, created)
 }

@@ -53,7 +53,7 @@ func Providers(
 	generic := config.Generic
 	var az authorizer.Authorizer = generic.Authorization.Authorizer
 	return []controlplaneapiserver.RESTStorageProvider{
-		known{config.NewCoreGenericConfig(), registries},
+		coreProvider{known{config.NewCoreGenericConfig(), registries}, config.ClusterAuthenticationInfo, rules},
 		authenticationProvider{authenticationrest.RESTStorageProvider{
 			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
 		}},

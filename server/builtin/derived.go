@@ -5,10 +5,8 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
@@ -29,14 +27,17 @@ type roleStorage interface {
 	rest.StorageVersionProvider
 }
 
-// shownStorage shows the default roles among those that a cluster stores.
-type shownStorage struct {
-	roleStorage
-	derived derived.Storage
-}
+// The methods of derived.Storage come before those of what it is beside, which are one level deeper.
+type (
+	shownRoleStorage struct {
+		*derived.Storage
+		upstreamRoles
+	}
+	upstreamRoles struct{ roleStorage }
+)
 
 func shownClusterRoles(stored roleStorage, roles Roles) rest.Storage {
-	return &shownStorage{stored, derived.Storage{
+	return shownRoleStorage{&derived.Storage{
 		Stored: stored, Resource: rbacv1.Resource("clusterroles"), Reason: reasonOfRoles,
 		Source: source[*rbacv1.ClusterRole]{
 			get: roles.DefaultClusterRole,
@@ -48,44 +49,17 @@ func shownClusterRoles(stored roleStorage, roles Roles) rest.Storage {
 			l := list.(*rbac.ClusterRoleList)
 			l.Items = append(l.Items, *obj.(*rbac.ClusterRole))
 		},
-	}}
+	}, upstreamRoles{stored}}
 }
 
 func shownRoles(stored roleStorage, roles Roles) rest.Storage {
-	return &shownStorage{stored, derived.Storage{
+	return shownRoleStorage{&derived.Storage{
 		Stored: stored, Resource: rbacv1.Resource("roles"), Reason: reasonOfRoles, Source: source[*rbacv1.Role]{list: roles.DefaultRoles},
 		Append: func(list, obj runtime.Object) {
 			l := list.(*rbac.RoleList)
 			l.Items = append(l.Items, *obj.(*rbac.Role))
 		},
-	}}
-}
-
-// The verbs that derived objects have a part in.
-
-func (s *shownStorage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	return s.derived.Get(ctx, name, options)
-}
-
-func (s *shownStorage) List(ctx context.Context, options *metainternalversion.ListOptions) (runtime.Object, error) {
-	return s.derived.List(ctx, options)
-}
-
-func (s *shownStorage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	return s.derived.Watch(ctx, options)
-}
-
-func (s *shownStorage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	return s.derived.Create(ctx, obj, validate, options)
-}
-
-func (s *shownStorage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc,
-	forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	return s.derived.Update(ctx, name, info, create, update, forceAllowCreate, options)
-}
-
-func (s *shownStorage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
-	return s.derived.Delete(ctx, name, validate, options)
+	}, upstreamRoles{stored}}
 }
 
 // source is a derived.Source of objects of an external version, which it converts to the internal one.

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -28,6 +30,8 @@ type Roles interface {
 	DefaultClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error)
 	DefaultClusterRoles(ctx context.Context) ([]*rbacv1.ClusterRole, error)
 	DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.Role, error)
+	// Identify gives a derived object of the cluster of ctx its metadata.
+	Identify(ctx context.Context, obj metav1.Object, resource schema.GroupResource) error
 }
 
 // rbacProvider installs RBAC without upstream's bootstrap hook, which would store the default roles in one cluster, and

@@ -33,7 +33,7 @@ var namespaces = []string{"p-one", "p-two"}
 
 var (
 	configMaps = &kind{
-		name: "ConfigMap", version: "v1", plural: "configmaps", namespaced: true, system: []string{"kube-root-ca.crt"},
+		name: "ConfigMap", version: "v1", plural: "configmaps", namespaced: true, system: []string{"kube-root-ca.crt", "extension-apiserver-authentication"},
 		content: func(_, value string) map[string]any { return map[string]any{"data": map[string]any{"value": value}} },
 		held:    func(object map[string]any) string { return text(object, "data", "value") },
 	}
