@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -45,6 +46,7 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 		if err != nil {
 			return nil, fmt.Errorf("TLS of etcd client: %w", err)
 		}
+		keepCertificate(tlsConfig)
 	}
 	if err := reach(ctx, config.ServerList, tlsConfig); err != nil {
 		return nil, err
@@ -60,6 +62,27 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
 		)),
 	})
+}
+
+// keepCertificate makes a client show its former certificate while the files, which are read for each connection, hold none.
+func keepCertificate(config *tls.Config) {
+	read := config.GetClientCertificate
+	if read == nil {
+		return
+	}
+	var former atomic.Pointer[tls.Certificate]
+	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		certificate, err := read(request)
+		if err == nil {
+			former.Store(certificate)
+			return certificate, nil
+		}
+		if kept := former.Load(); kept != nil {
+			klog.Background().Error(err, "Reading the client certificate for etcd failed, the former one is shown")
+			return kept, nil
+		}
+		return nil, err
+	}
 }
 
 // redial says how soon a connection is tried again, and how long one may take.
