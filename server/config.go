@@ -541,7 +541,9 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 // installDefinitions serves CustomResourceDefinitions and what they define.
 func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error {
 	reserved := sets.New[schema.GroupResource]()
-	storages, definitions, err := customresources.DefinitionStorage(c.backend.BuiltIn(c.definitionOptions), reserved)
+	storages, definitions, err := customresources.DefinitionStorage(c.backend.BuiltIn(c.definitionOptions), reserved, customresources.DerivedDefinitions{
+		On: c.derivesDefinitions, Handler: func() *customresources.Handler { return c.custom },
+	})
 	if err != nil {
 		return err
 	}
@@ -599,6 +601,16 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	views := d.ForViews(apiexport.Claimed(c.exports), inViews)
 	*c.viewDiscovery, *c.viewOpenAPI = *views, *openapi.ForViews(inViews, views.BuiltinVersions)
 	return nil
+}
+
+// derivesDefinitions returns whether a request for a logical cluster sees definitions of what is bound there. Views do not: they show
+// what is stored and claimed.
+func (c *config) derivesDefinitions(ctx context.Context, cluster logicalcluster.Name) bool {
+	if virtual.InView(ctx) {
+		return false
+	}
+	lc, err := c.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	return err == nil && c.types.DerivesDefinitions(lc)
 }
 
 // typeConverter returns what merges objects of a kind in a cluster.

@@ -52,6 +52,16 @@ func (h *Handler) catchUpWithExports(ctx context.Context, provider logicalcluste
 	}
 }
 
+// awaitBindings waits for what a cluster has bound, as a request for its documents does.
+func (h *Handler) awaitBindings(ctx context.Context, cluster logicalcluster.Name) {
+	if h.config.Versions == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, documentTimeout)
+	defer cancel()
+	h.catchUpWithBindings(ctx, cluster)
+}
+
 // catchUpWithBindings waits for what a cluster has bound, and for the schemas of that, which were kept before.
 func (h *Handler) catchUpWithBindings(ctx context.Context, cluster logicalcluster.Name) {
 	if h.config.Bindings.Await(ctx, cluster, h.versionsIn(cluster, apisv1alpha2.Resource("apibindings"))) != nil {

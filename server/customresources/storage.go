@@ -22,21 +22,25 @@ import (
 
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/customresources/limits"
+	"github.com/kcplane/kcp/server/derived"
 )
 
 // DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group
 // (empty, in definitions named <plural>.core) and groups without a dot, such as apps. Reserved are the resources that the server
-// itself serves; they cannot be defined again.
-func DefinitionStorage(getter generic.RESTOptionsGetter, reserved sets.Set[schema.GroupResource]) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
+// itself serves; they cannot be defined again. What clients use shows derived definitions, too; the second result does not.
+func DefinitionStorage(
+	getter generic.RESTOptionsGetter, reserved sets.Set[schema.GroupResource], source derived.Source,
+) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
 	definitions, err := customresourcedefinition.NewREST(apiextensionsapiserver.Scheme, getter)
 	if err != nil {
 		return nil, nil, err
 	}
 	definitions.CreateStrategy = createStrategy{definitions.CreateStrategy, reserved}
 	definitions.UpdateStrategy = updateStrategy{definitions.UpdateStrategy}
+	shown := showDerived(definitions, source)
 	return map[string]rest.Storage{
-		"customresourcedefinitions":        definitions,
-		"customresourcedefinitions/status": statusREST{customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions)},
+		"customresourcedefinitions":        shown,
+		"customresourcedefinitions/status": statusREST{customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions), shown.Storage},
 	}, definitions, nil
 }
 
@@ -68,12 +72,21 @@ func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.
 // which a definition is served and its instances are deleted. Other conditions, and the stored versions, belong to clients.
 type statusREST struct {
 	*customresourcedefinition.StatusREST
+	shown *derived.Storage
+}
+
+// Get implements rest.Getter.
+func (s statusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return s.shown.Get(ctx, name, options)
 }
 
 // Update implements rest.Updater.
 func (s statusREST) Update(
 	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
+	if err := s.shown.CheckWritable(ctx, name); err != nil {
+		return nil, false, err
+	}
 	if !authorization.IsServer(ctx) {
 		info = rest.WrapUpdatedObjectInfo(info, keepServersStatus)
 	}

@@ -32,11 +32,13 @@ func definitions(t *testing.T) *customresourcedefinition.REST {
 	return definitions
 }
 
+func off(context.Context, logicalcluster.Name) bool { return false }
+
 func definitionStorage(t *testing.T) (map[string]rest.Storage, *customresourcedefinition.REST) {
 	t.Helper()
 	reserved := sets.New(schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "roles"},
 		schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"})
-	all, definitions, err := DefinitionStorage(backend.BuiltIn(restOptions(t)), reserved)
+	all, definitions, err := DefinitionStorage(backend.BuiltIn(restOptions(t)), reserved, DerivedDefinitions{On: off})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,6 +203,20 @@ func Labels(aliases []Type) map[string]string {
 	return labels
 }
 
+// DerivesDefinitions returns whether the workspace of a logical cluster shows a definition for each bound API: its type, or one that
+// it extends, is annotated with that.
+func (t *Types) DerivesDefinitions(lc *corev1alpha1.LogicalCluster) bool {
+	of, ok := t.Of(lc)
+	if !ok {
+		return false
+	}
+	aliases, err := t.Aliases(of)
+	if err != nil { // the type itself still counts
+		aliases = []Type{of}
+	}
+	return slices.ContainsFunc(aliases, func(a Type) bool { return a.Annotations[tenancyv1alpha1.DerivedDefinitionsAnnotation] == "true" })
+}
+
 // CheckPlace returns what forbids a workspace with the aliases child below one with the aliases parent, nil if nothing.
 // The last alias is the type itself.
 func CheckPlace(parent, child []Type) error {

@@ -23,6 +23,8 @@ const (
 	ClaimedLabelPrefix = "claimed.internal.apis.kcp.io/"
 	// ResourceBindingsAnnotation of a LogicalCluster says by JSON to which binding or CRD each of its resources belongs.
 	ResourceBindingsAnnotation = "internal.apis.kcp.io/resource-bindings"
+	// DerivedFromAnnotation of a CustomResourceDefinition that is derived, and not stored, is the name of the APIBinding.
+	DerivedFromAnnotation = "apis.kcp.io/derived-from-binding"
 	// BoundCRDAnnotation is on definitions that were made from an APIResourceSchema.
 	BoundCRDAnnotation = "apis.kcp.io/bound-crd"
 	// SchemaClusterAnnotation of a bound definition is the logical cluster of its APIResourceSchema.

@@ -14,6 +14,10 @@ const (
 	ErrorGeneratingURLs       = "ErrorGeneratingURLs"
 )
 
+// DerivedDefinitionsAnnotation of a WorkspaceType is "true" if workspaces of the type, and of types that extend it, show a
+// CustomResourceDefinition for each API that they have bound.
+const DerivedDefinitionsAnnotation = "tenancy.kcp.io/derived-definitions"
+
 // WorkspaceTypeReference names a type.
 type WorkspaceTypeReference struct {
 	// Name of the WorkspaceType.
