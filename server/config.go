@@ -603,12 +603,8 @@ func (c *config) installDefinitions(s *genericapiserver.GenericAPIServer) error 
 	return nil
 }
 
-// derivesDefinitions returns whether a request for a logical cluster sees definitions of what is bound there. Views do not: they show
-// what is stored and claimed.
-func (c *config) derivesDefinitions(ctx context.Context, cluster logicalcluster.Name) bool {
-	if virtual.InView(ctx) {
-		return false
-	}
+// derivesDefinitions returns whether a logical cluster shows definitions of what is bound there.
+func (c *config) derivesDefinitions(cluster logicalcluster.Name) bool {
 	lc, err := c.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	return err == nil && c.types.DerivesDefinitions(lc)
 }

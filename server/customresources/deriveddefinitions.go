@@ -43,8 +43,8 @@ func showDerived(stored *customresourcedefinition.REST, source derived.Source) s
 // DerivedDefinitions is a derived.Source of a CustomResourceDefinition for each bound API of a logical cluster. The server itself
 // never sees them.
 type DerivedDefinitions struct {
-	// On returns whether a request for a logical cluster sees them.
-	On func(ctx context.Context, cluster logicalcluster.Name) bool
+	// On returns whether a logical cluster shows them.
+	On func(logicalcluster.Name) bool
 	// Handler returns what serves the bound APIs.
 	Handler func() *Handler
 }
@@ -104,7 +104,7 @@ func (d DerivedDefinitions) on(ctx context.Context) (logicalcluster.Name, bool, 
 		return "", false, nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)
-	return cluster, err == nil && d.On(ctx, cluster), err
+	return cluster, err == nil && d.On(cluster), err
 }
 
 // derive returns the definition of what a cluster serves because of a binding, nil for everything else.

@@ -78,7 +78,7 @@ func TestWhoSeesDerivedDefinitions(t *testing.T) {
 	}
 	s.registry.replace("a", "own.example.org", Installed{Definition: newDefinition("own", sharing{}, widgets(), nil)})
 	source := DerivedDefinitions{
-		On:      func(_ context.Context, cluster logicalcluster.Name) bool { return cluster != "off" },
+		On:      func(cluster logicalcluster.Name) bool { return cluster != "off" },
 		Handler: func() *Handler { return s.Handler },
 	}
 	for name, c := range map[string]struct {

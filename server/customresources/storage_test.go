@@ -32,7 +32,7 @@ func definitions(t *testing.T) *customresourcedefinition.REST {
 	return definitions
 }
 
-func off(context.Context, logicalcluster.Name) bool { return false }
+func off(logicalcluster.Name) bool { return false }
 
 func definitionStorage(t *testing.T) (map[string]rest.Storage, *customresourcedefinition.REST) {
 	t.Helper()

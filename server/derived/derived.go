@@ -42,7 +42,8 @@ type Stored interface {
 	rest.GracefulDeleter
 }
 
-// Storage shows the objects of a Source among those of Stored. It serves no requests for all clusters: these are for what is stored.
+// Storage shows the objects of a Source among those of Stored. Requests for all clusters, and those of StoredOnly, see
+// what is stored.
 type Storage struct {
 	Stored   Stored
 	Source   Source
@@ -58,7 +59,7 @@ type Storage struct {
 // Get implements rest.Getter.
 func (s *Storage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
 	stored, err := s.Stored.Get(ctx, name, options)
-	if !apierrors.IsNotFound(err) || !inOneCluster(ctx) {
+	if !apierrors.IsNotFound(err) || !sees(ctx) {
 		return stored, err
 	}
 	obj, sourceErr := s.Source.Get(ctx, name)
@@ -80,7 +81,7 @@ func (s *Storage) List(ctx context.Context, options *metainternalversion.ListOpt
 	if options == nil {
 		options = &metainternalversion.ListOptions{}
 	}
-	if options.Continue != "" || !inOneCluster(ctx) {
+	if options.Continue != "" || !sees(ctx) {
 		return s.Stored.List(ctx, options)
 	}
 	objects, err := s.selected(ctx, options)
@@ -124,7 +125,7 @@ func (s *Storage) List(ctx context.Context, options *metainternalversion.ListOpt
 
 // Watch implements rest.Watcher. Derived objects are initial events; later changes of them are no events.
 func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
-	if options == nil || !inOneCluster(ctx) || !wantsInitialEvents(options) {
+	if options == nil || !sees(ctx) || !wantsInitialEvents(options) {
 		return s.Stored.Watch(ctx, options)
 	}
 	objects, err := s.selected(ctx, options)
@@ -183,9 +184,10 @@ func (s *Storage) Delete(ctx context.Context, name string, validate rest.Validat
 	return s.Stored.Delete(ctx, name, validate, options)
 }
 
-// CheckWritable returns why an object cannot be updated or deleted: because it is derived.
+// CheckWritable returns why an object cannot be updated or deleted: because it is derived. Where derived objects are not seen, those
+// that are not Replaceable still keep their names: an update may create.
 func (s *Storage) CheckWritable(ctx context.Context, name string) error {
-	if !inOneCluster(ctx) {
+	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard || (s.Replaceable && !sees(ctx)) {
 		return nil
 	}
 	obj, err := s.Source.Get(ctx, name)
@@ -245,9 +247,17 @@ func Identify(obj metav1.Object, cluster logicalcluster.Name, resource schema.Gr
 	obj.SetAnnotations(annotations)
 }
 
-func inOneCluster(ctx context.Context) bool {
+type storedOnlyKey struct{}
+
+// StoredOnly returns a context whose requests see no derived objects.
+func StoredOnly(ctx context.Context) context.Context {
+	return context.WithValue(ctx, storedOnlyKey{}, true)
+}
+
+// sees returns whether requests of ctx see derived objects.
+func sees(ctx context.Context) bool {
 	cluster, ok := logicalcluster.From(ctx)
-	return ok && !cluster.Wildcard
+	return ok && !cluster.Wildcard && ctx.Value(storedOnlyKey{}) == nil
 }
 
 // wantsInitialEvents returns whether a watch begins with what exists.

@@ -125,6 +125,27 @@ func TestARequestForAllClustersSeesWhatIsStored(t *testing.T) {
 	}
 }
 
+func TestAClaimSeesWhatIsStored(t *testing.T) {
+	s, _ := newStorage(source{"derived"}, "stored")
+	ctx := StoredOnly(logicalcluster.WithName(t.Context(), "a"))
+	if obj, err := s.Get(ctx, "derived", nil); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, %v", obj, err)
+	}
+	list, err := s.List(ctx, nil)
+	if err != nil || len(list.(*corev1.ConfigMapList).Items) != 1 {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	if w, err := s.Watch(ctx, &metainternalversion.ListOptions{}); err != nil || w != s.Stored.(*stored).watch {
+		t.Errorf("watched %v, %v", w, err)
+	}
+	for _, replaceable := range []bool{false, true} {
+		s.Replaceable = replaceable
+		if err := s.CheckWritable(ctx, "derived"); apierrors.IsForbidden(err) == replaceable {
+			t.Errorf("writing, replaceable %t: %v", replaceable, err)
+		}
+	}
+}
+
 func TestWhoMayCreateADerivedObject(t *testing.T) {
 	ctx := logicalcluster.WithName(t.Context(), "a")
 	s, _ := newStorage(source{"derived"})

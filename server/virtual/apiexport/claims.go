@@ -17,6 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/authorization"
 	"github.com/kcplane/kcp/server/claims"
 	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/derived"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/storage"
@@ -139,7 +140,7 @@ func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Re
 			ctx = admission.WithClaim(ctx, &acceptance.Selector)
 		}
 	}
-	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.reached(claim, verb))))
+	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(derived.StoredOnly(ctx), v.reached(claim, verb))))
 }
 
 // reached selects the objects of a claim for requests of a verb. Lists and watches show those that their cluster lets the export find:

@@ -111,6 +111,8 @@ spec:
 	_, err = claimed.Get(ctx, name, metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 
+	kcptest.WantReason(t, claimed.Delete(ctx, name, metav1.DeleteOptions{}), metav1.StatusReasonNotFound)
+
 	// A stored definition of the name comes first, and is not served.
 	stored, err := crds.Create(ctx, definition("example.org", "widgets", "Widget"), metav1.CreateOptions{})
 	if err != nil {
