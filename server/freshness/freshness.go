@@ -36,6 +36,9 @@ type Source interface {
 	Revision(ctx context.Context) (uint64, error)
 	// Progress makes etcd report to the watches of the informers how far they are.
 	Progress(ctx context.Context) error
+	// Advance stores something, so that there is a newer revision. Watches that were resumed begin behind the last revision that they have
+	// seen, and etcd reports no progress to any watch of a stream before that revision exists.
+	Advance(ctx context.Context) error
 }
 
 const (
@@ -43,6 +46,8 @@ const (
 	parts = 10
 	// poll is how often the informers are looked at until they have what is stored.
 	poll = 10 * time.Millisecond
+	// unanswered is how often progress is asked for without an answer until something is stored.
+	unanswered = 2
 )
 
 // State is how current the informers are.
@@ -135,11 +140,17 @@ func (s *State) compare(ctx context.Context, source Source, informers []Informer
 	tick := time.NewTicker(poll)
 	defer tick.Stop()
 	var asked time.Time
-	for {
+	for times := 0; ; {
 		if have(informers, revision) {
 			return true
 		}
 		if time.Since(asked) > s.Limit/parts {
+			if times == unanswered {
+				if err := source.Advance(ctx); err != nil {
+					klog.FromContext(ctx).V(2).Info("Advancing the revision of etcd failed", "err", err)
+				}
+			}
+			times++
 			if asked = time.Now(); source.Progress(ctx) != nil {
 				return false
 			}

@@ -14,11 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// etcd is a source whose watches say how far they are when they are asked, unless it is cut off or the watches are.
+// etcd is a source whose watches say how far they are when they are asked, unless it is cut off or the watches are. Those that were
+// resumed say it once there is a newer revision.
 type etcd struct {
 	revision     atomic.Uint64
 	version      atomic.Uint64
 	away, broken atomic.Bool
+	resumed      atomic.Uint64 // the first revision of watches; zero if they have begun earlier
+	advanced     atomic.Int32
 }
 
 func (e *etcd) Revision(context.Context) (uint64, error) {
@@ -29,9 +32,15 @@ func (e *etcd) Revision(context.Context) (uint64, error) {
 }
 
 func (e *etcd) Progress(context.Context) error {
-	if !e.away.Load() && !e.broken.Load() {
+	if !e.away.Load() && !e.broken.Load() && e.resumed.Load() <= e.revision.Load() {
 		e.version.Store(e.revision.Load())
 	}
+	return nil
+}
+
+func (e *etcd) Advance(context.Context) error {
+	e.advanced.Add(1)
+	e.revision.Add(1)
 	return nil
 }
 
@@ -71,6 +80,32 @@ func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While requests are refused nothing is written, so that no event tells the watches how far they are.
+func TestResumedWatchesDoNotWaitForAWriteThatIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e, s := &etcd{}, &State{Limit: 10 * time.Second}
+		e.revision.Store(7)
+		s.Filled()
+		go s.Run(ctx, e, []Informer{e})
+		time.Sleep(time.Minute)
+		e.away.Store(true)
+		time.Sleep(time.Minute)
+		e.version.Store(0)
+		e.resumed.Store(8)
+		e.away.Store(false)
+		time.Sleep(5 * time.Second)
+		if err := s.Stale(); err != nil || e.advanced.Load() != 1 {
+			t.Errorf("5 s after etcd came back, with %d revisions of our own: %v", e.advanced.Load(), err)
+		}
+		time.Sleep(time.Minute)
+		if n := e.advanced.Load(); n != 1 {
+			t.Errorf("%d revisions are made though the watches say how far they are", n)
+		}
+	})
 }
 
 func TestWhoIsRefusedWhileTheServerDoesNotKnow(t *testing.T) {

@@ -46,5 +46,14 @@ func (b *Backend) Progress(ctx context.Context) error {
 	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(ofInformers(ctx)))
 }
 
+// progressKey is written for a newer revision, and never read.
+const progressKey = "kcp_watch_progress"
+
+// Advance makes a newer revision.
+func (b *Backend) Advance(ctx context.Context) error {
+	_, err := b.client.Client.Put(ctx, progressKey, "")
+	return err
+}
+
 // pingTimeout is how long etcd may take to answer the health check.
 const pingTimeout = 2 * time.Second

@@ -195,6 +195,27 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 	})
 }
 
+// Nothing is written while etcd is away and after it has come back.
+func TestAServerServesAgainOnceEtcdIsBack(t *testing.T) {
+	m := newMembers(t, 1)[0]
+	run(t, m)
+	server := kcptest.StartIn(t, t.TempDir(), "--etcd-servers="+m.client, "--authorization-max-staleness=2s")
+	answers := func(want int) func(context.Context) error {
+		return func(context.Context) error {
+			if code, body := server.Get(t, kcptest.Masters, "/clusters/root/api"); code != want {
+				return fmt.Errorf("%d %s", code, body)
+			}
+			return nil
+		}
+	}
+	kcptest.Eventually(t, "the server is settled", answers(http.StatusOK))
+	m.kill()
+	kcptest.Eventually(t, "the server refuses requests", answers(http.StatusServiceUnavailable))
+	time.Sleep(12 * time.Second) // the server goes on trying to write for a while, which would hide what is looked for
+	run(t, m)
+	kcptest.Eventually(t, "the server serves again", answers(http.StatusOK))
+}
+
 func TestAServerEndsWhenItsEtcdIsRestored(t *testing.T) {
 	m := newMembers(t, 1)[0]
 	run(t, m)
