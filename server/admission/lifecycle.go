@@ -79,7 +79,8 @@ func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes,
 		return err
 	}
 	if lc.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting {
-		return forbidden(a, "the logical cluster %q is being deleted", cluster)
+		return withCause(forbidden(a, "the logical cluster %q is being deleted", cluster),
+			metav1.StatusCause{Type: logicalcluster.TerminatingCause, Message: fmt.Sprintf("logical cluster %s is being deleted", cluster)})
 	}
 	return nil
 }
@@ -113,11 +114,15 @@ func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attribute
 	if err != nil || !goes(namespace) {
 		return err
 	}
-	refusal := admission.NewForbidden(a, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
+	return withCause(forbidden(a, "unable to create new content in namespace %s because it is being terminated", name), metav1.StatusCause{
+		Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", name), Field: "metadata.namespace",
+	})
+}
+
+// withCause adds the cause of a refusal, by which clients recognise it.
+func withCause(refusal error, cause metav1.StatusCause) error {
 	if status, ok := refusal.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {
-		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", name), Field: "metadata.namespace",
-		})
+		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, cause)
 	}
 	return refusal
 }

@@ -28,6 +28,9 @@ const (
 	SystemBoundCRDs Name = "system:bound-crds"
 )
 
+// TerminatingCause is the cause of errors of creating something in a logical cluster that is being deleted.
+const TerminatingCause metav1.CauseType = "LogicalClusterTerminating"
+
 // systemPrefix starts the names that no workspace can have.
 const systemPrefix = "system:"
 

@@ -21,9 +21,10 @@ func NamespaceOfNamed(name string) func(runtime.Object) []informers.Key {
 	}
 }
 
-// IgnoreGoing drops the errors of creating an object that exists already, or in a namespace that is gone or going.
+// IgnoreGoing drops the errors of creating an object that exists already, or in a namespace or a logical cluster that is gone or going.
 func IgnoreGoing(err error) error {
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+		apierrors.HasStatusCause(err, logicalcluster.TerminatingCause) {
 		return nil
 	}
 	return err
