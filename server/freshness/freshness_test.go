@@ -46,6 +46,19 @@ func (e *etcd) Advance(context.Context) error {
 
 func (e *etcd) Version() uint64 { return e.version.Load() }
 
+// running returns a state that is current and compared with an etcd, in a test with a clock of its own.
+func running(t *testing.T) (*etcd, *State) {
+	e, s := &etcd{}, &State{Limit: 10 * time.Second}
+	e.revision.Store(7)
+	s.Filled()
+	go s.Run(t.Context(), e, []Informer{e})
+	time.Sleep(time.Minute)
+	if err := s.Stale(); err != nil {
+		t.Fatalf("with etcd: %v", err)
+	}
+	return e, s
+}
+
 func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
 	for name, cut := range map[string]func(e *etcd, yes bool){
 		"etcd cannot be reached":    func(e *etcd, yes bool) { e.away.Store(yes) },
@@ -53,16 +66,7 @@ func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				e, s := &etcd{}, &State{Limit: 10 * time.Second}
-				e.revision.Store(7)
-				s.Filled()
-				go s.Run(ctx, e, []Informer{e})
-				time.Sleep(time.Minute)
-				if err := s.Stale(); err != nil {
-					t.Fatalf("with etcd: %v", err)
-				}
+				e, s := running(t)
 				cut(e, true)
 				time.Sleep(8 * time.Second)
 				if err := s.Stale(); err != nil {
@@ -85,13 +89,7 @@ func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
 // While requests are refused nothing is written, so that no event tells the watches how far they are.
 func TestResumedWatchesDoNotWaitForAWriteThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		e, s := &etcd{}, &State{Limit: 10 * time.Second}
-		e.revision.Store(7)
-		s.Filled()
-		go s.Run(ctx, e, []Informer{e})
-		time.Sleep(time.Minute)
+		e, s := running(t)
 		e.away.Store(true)
 		time.Sleep(time.Minute)
 		e.version.Store(0)
