@@ -16,6 +16,7 @@ func NewManager(config *rest.Config, url string, options ctrl.Options) (ctrl.Man
 	config = rest.CopyConfig(config)
 	config.Host = strings.TrimSuffix(url, "/") + everyCluster
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return toCluster{next: next} })
+	options.MapperProvider = newMapper
 	options.NewCache = newCache
 	options.NewClient = func(config *rest.Config, options client.Options) (client.Client, error) {
 		strict := *options.HTTPClient

@@ -236,7 +236,7 @@ func (t *tenant) wait(ctx context.Context, c *client) error {
 			return err
 		}
 	}
-	return t.checkQuota(ctx, c, map[string]int{"count/configmaps": len(configMaps.system)})
+	return t.checkQuota(ctx, c, map[string]int{"count/configmaps": standing})
 }
 
 // populated returns when a new namespace holds what the server puts into each.

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// standing is how many ConfigMaps a quota counts in a new namespace: kube-root-ca.crt. What is derived is not counted.
+const standing = 1
+
 // kind is a type of object that the operations are about. Every object of every kind carries its value in an annotation,
 // its color in a label, and its value in its own content as well if content is set.
 type kind struct {

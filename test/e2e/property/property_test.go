@@ -193,7 +193,7 @@ func (t *tenant) checkFinally(ctx context.Context, c *client) error {
 		return err
 	}
 	a.model.remove(last)
-	want := map[string]int{"count/configmaps": len(configMaps.system)}
+	want := map[string]int{"count/configmaps": standing}
 	for i := range a.model.objects {
 		switch i.kind {
 		case configMaps, secretKind:
