@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"sync"
 
@@ -44,7 +43,7 @@ type held struct{ definitions, others int }
 func (h held) total() int { return h.definitions + h.others }
 
 func (h *held) of(resource schema.GroupResource) *int {
-	if resource == definitions || resource == schemas {
+	if defines(resource) {
 		return &h.definitions
 	}
 	return &h.others
@@ -54,6 +53,11 @@ var (
 	definitions = apiextensionsv1.Resource("customresourcedefinitions")
 	schemas     = apisv1alpha1.SchemeGroupVersion.WithResource("apiresourceschemas").GroupResource()
 )
+
+// defines returns whether the objects of a resource define others.
+func defines(resource schema.GroupResource) bool {
+	return resource == definitions || resource == schemas
+}
 
 // weights are those of large objects.
 type weights struct {
@@ -217,7 +221,7 @@ func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return err
 	}
 	limit, what := maxOthers, "roles, bindings, webhooks and policies"
-	if resource == definitions || resource == schemas {
+	if defines(resource) {
 		limit, what = maxDefinitions, "definitions"
 	}
 	weight, all := l.of(cluster, resource)
@@ -226,15 +230,15 @@ func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return nil
 	}
 	if full {
-		return forbidden(a, "%s", fmt.Sprintf("the logical cluster has large %s that take %d MiB, and may have %d MiB, "+
-			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this", what, weight>>20, limit>>20))
+		return forbidden(a, "the logical cluster has large %s that take %d MiB, and may have %d MiB, "+
+			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this", what, weight>>20, limit>>20)
 	}
 	tenants := l.ofTenant(cluster, l.config.Payer)
 	if all < l.config.MaxLargeObjects && tenants < max(l.config.MaxLargeObjects-all, l.config.MaxLargeObjects/64) {
 		return nil
 	}
-	return forbidden(a, "%s", fmt.Sprintf("the logical clusters of the owner have large definitions, roles, bindings, webhooks and policies that take %d MiB, "+
-		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an administrator of the installation to store this", tenants>>20))
+	return forbidden(a, "the logical clusters of the owner have large definitions, roles, bindings, webhooks and policies that take %d MiB, "+
+		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an administrator of the installation to store this", tenants>>20)
 }
 
 // grows returns whether a write makes a large object, or makes one larger.
@@ -244,7 +248,7 @@ func grows(a admission.Attributes) bool {
 		if obj == nil || err != nil {
 			return 0
 		}
-		if resource := a.GetResource().GroupResource(); resource == definitions || resource == schemas {
+		if defines(a.GetResource().GroupResource()) {
 			return weightOfRaw(content)
 		}
 		return len(content)

@@ -92,7 +92,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 		"a stranger at a cluster that does":                        {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
 		"a stranger at a cluster with required groups":             {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
 		"one whom an issuer of root puts into required groups":     {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
-		"one whom a certificate puts into required groups":         {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
+		"one with a certificate that names required groups":        {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
 		"one whom an issuer of a tenant puts into required groups": {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
 		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "written by the server"},
 		"the status of a binding, for masters":                     {"a", member(user.SystemPrivilegedGroup), status, allow, ""},

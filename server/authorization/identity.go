@@ -154,7 +154,8 @@ func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
 	return logicalcluster.Name(clusters[0]), true
 }
 
-// IssuedIn returns the logical cluster whose issuer, or whose client certificate, vouches for a user, false for all other users. Such a user is scoped to that cluster.
+// IssuedIn returns the logical cluster whose issuer, or whose client certificate, vouches for a user, false for all other users. Such a
+// user is scoped to that cluster.
 func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
 	clusters := u.GetExtra()[ClusterNameKey]
 	if isServiceAccount(u.GetName()) || len(clusters) != 1 {

@@ -46,7 +46,7 @@ func (a *Authority) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 	return &authenticator.Response{User: identity(presented, cluster)}, true, nil
 }
 
-// identity returns the user that a certificate proves: as one whom the issuer of a workspace vouches for.
+// identity returns the user that a certificate proves, scoped like a user of the issuer of a workspace.
 func identity(certificate *x509.Certificate, cluster logicalcluster.Name) user.Info {
 	sum := sha256.Sum256(certificate.Raw)
 	return authorization.InClusterOnly(&user.DefaultInfo{

@@ -83,7 +83,7 @@ func duration(seconds *int32) time.Duration {
 	return min(max(time.Duration(*seconds)*time.Second, minDuration), maxDuration)
 }
 
-// check returns what a request asks for, or why it is not signed.
+// check returns the request in a CertificateSigningRequest, or why it cannot be signed.
 func check(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	if err := checkUsages(request.Spec.Usages); err != nil {
 		return nil, err

@@ -1,5 +1,5 @@
 // Package derived shows, among the objects that a logical cluster stores, read-only ones that the server makes when they are read.
-// Nothing is stored for them. A stored object of the same name comes first.
+// Nothing is stored for them. A stored object of the same name takes precedence.
 package derived
 
 import (
@@ -50,7 +50,7 @@ type Storage struct {
 	Resource schema.GroupResource
 	// Reason says, at the end of a sentence, why objects cannot be written.
 	Reason string
-	// Replaceable objects can be created: what is stored then comes first.
+	// Replaceable objects can be created: what is stored then takes precedence.
 	Replaceable bool
 	// Append adds an object to a list.
 	Append func(list, obj runtime.Object)

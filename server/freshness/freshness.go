@@ -176,8 +176,8 @@ func have(informers []Informer, revision uint64) bool {
 // stored permission.
 var operators = []string{"/metrics", "/debug"}
 
-// WithRefusal refuses requests but those of health checks while the state is stale, with errors that serializer encodes. own recognises the requests of the server
-// itself, which fill the informers.
+// WithRefusal refuses requests but those of health checks while the state is stale, with errors that serializer encodes. own recognises
+// the requests of the server itself, which fill the informers.
 func (s *State) WithRefusal(next http.Handler, own func(*http.Request) bool, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cause := s.Stale()

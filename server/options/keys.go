@@ -112,7 +112,7 @@ func makeServingCertificate(certificateFile, keyFile string, now time.Time, host
 	return replaceFile(keyFile, encodedKey, 0o600)
 }
 
-// replaceFile writes a file at once: a process that ends meanwhile leaves no half of it.
+// replaceFile writes a file at once: a process that ends halfway leaves the former content.
 func replaceFile(file string, content []byte, mode fs.FileMode) error {
 	if err := os.WriteFile(file+".new", content, mode); err != nil {
 		return err

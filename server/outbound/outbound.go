@@ -56,34 +56,41 @@ func (f *Files) TLS() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	if f.ClientCert != "" || f.ClientKey != "" {
-		shown := &clientCertificate{files: *f}
-		if err := shown.load(); err != nil {
+		config.GetClientCertificate = f.clientCertificate
+		KeepCertificate(config)
+		if _, err := config.GetClientCertificate(nil); err != nil {
 			return nil, err
 		}
-		config.GetClientCertificate = shown.get
 	}
 	return config, nil
 }
 
-// clientCertificate is read again for each connection, so that one that was renewed on disk needs no restart.
-type clientCertificate struct {
-	files  Files
-	loaded atomic.Pointer[tls.Certificate]
-}
-
-func (c *clientCertificate) load() error {
-	certificate, err := tls.LoadX509KeyPair(c.files.ClientCert, c.files.ClientKey)
+// clientCertificate reads the certificate for one connection, so that one that was renewed on disk needs no restart.
+func (f *Files) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	certificate, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
 	if err != nil {
-		return fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: %[2]w", c.files.Flag, err)
+		return nil, fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: %[2]w", f.Flag, err)
 	}
-	c.loaded.Store(&certificate)
-	return nil
+	return &certificate, nil
 }
 
-// get returns what the files hold, or what they held before if they cannot be read.
-func (c *clientCertificate) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	if err := c.load(); err != nil {
-		klog.Background().Error(err, "Reading a client certificate again failed, the former one is shown")
+// KeepCertificate makes a client, which reads its certificate for each connection, show the former one while reading fails.
+func KeepCertificate(config *tls.Config) {
+	read := config.GetClientCertificate
+	if read == nil {
+		return
 	}
-	return c.loaded.Load(), nil
+	var former atomic.Pointer[tls.Certificate]
+	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		certificate, err := read(request)
+		if err == nil {
+			former.Store(certificate)
+			return certificate, nil
+		}
+		if kept := former.Load(); kept != nil {
+			klog.Background().Error(err, "Reading a client certificate again failed, the former one is shown")
+			return kept, nil
+		}
+		return nil, err
+	}
 }

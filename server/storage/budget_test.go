@@ -267,7 +267,7 @@ func TestTheSizeOfAnObjectIsAboutWhatItTakes(t *testing.T) {
 	} {
 		var decoded *unstructured.Unstructured
 		var all []int64
-		for range 5 { // what other tests have left may be collected meanwhile
+		for range 5 { // what other tests have left may be collected at the same time
 			decoded = &unstructured.Unstructured{}
 			before := live()
 			if err := json.Unmarshal([]byte(text), &decoded.Object); err != nil {

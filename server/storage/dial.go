@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
@@ -20,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 const (
@@ -46,7 +47,7 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 		if err != nil {
 			return nil, fmt.Errorf("TLS of etcd client: %w", err)
 		}
-		keepCertificate(tlsConfig)
+		outbound.KeepCertificate(tlsConfig)
 	}
 	if err := reach(ctx, config.ServerList, tlsConfig); err != nil {
 		return nil, err
@@ -62,27 +63,6 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
 		)),
 	})
-}
-
-// keepCertificate makes a client show its former certificate while the files, which are read for each connection, hold none.
-func keepCertificate(config *tls.Config) {
-	read := config.GetClientCertificate
-	if read == nil {
-		return
-	}
-	var former atomic.Pointer[tls.Certificate]
-	config.GetClientCertificate = func(request *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-		certificate, err := read(request)
-		if err == nil {
-			former.Store(certificate)
-			return certificate, nil
-		}
-		if kept := former.Load(); kept != nil {
-			klog.Background().Error(err, "Reading the client certificate for etcd failed, the former one is shown")
-			return kept, nil
-		}
-		return nil, err
-	}
 }
 
 // redial says how soon a connection is tried again, and how long one may take.

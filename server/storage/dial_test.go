@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"testing"
+
+	"github.com/kcplane/kcp/server/outbound"
 )
 
 func TestAnEtcdClientKeepsItsCertificateWhileItsFilesAreBroken(t *testing.T) {
@@ -15,7 +17,7 @@ func TestAnEtcdClientKeepsItsCertificateWhileItsFilesAreBroken(t *testing.T) {
 		}
 		return file, nil
 	}}
-	keepCertificate(config)
+	outbound.KeepCertificate(config)
 	for _, step := range []struct {
 		when       string
 		file, want *tls.Certificate
