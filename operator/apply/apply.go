@@ -3,6 +3,7 @@
 package apply
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -49,14 +50,14 @@ func (e *TakenError) Error() string {
 }
 
 // All makes objects what they are to be, in this order. The owner, of the same namespace, controls them from then on. One that has a UID
-// is the one that exists: if it does no more, an error says so, and nothing is made.
+// is the one that exists: if it no longer does, an error says so, and nothing is made. An object that cannot be made does not hold up the
+// others; the error is the first one.
 func All(ctx context.Context, c client.Client, owner client.Object, objects ...client.Object) error {
+	var first error
 	for _, object := range objects {
-		if err := one(ctx, c, owner, object); err != nil {
-			return err
-		}
+		first = cmp.Or(first, one(ctx, c, owner, object))
 	}
-	return nil
+	return first
 }
 
 // Optional makes an object what it is to be if it is wanted, and otherwise removes it.

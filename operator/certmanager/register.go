@@ -1,6 +1,7 @@
 package certmanager
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,7 +36,7 @@ func (c *Certificate) Unready() string {
 		case condition.Status == metav1.ConditionTrue:
 			return ""
 		default:
-			return condition.Message
+			return cmp.Or(condition.Message, "it is not ready")
 		}
 	}
 	return "cert-manager has not looked at it yet"

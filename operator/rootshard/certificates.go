@@ -23,16 +23,8 @@ func (s *scope) certificates(ctx context.Context) error {
 		own[pki.IssuerNamed(issuer.GetName())] = true
 	}
 	wanted = append(wanted, shard.Leaves(s.shard)...)
-	if err := apply.All(ctx, s.Client, s.rs, append(issuers, wanted...)...); err != nil {
-		return err
-	}
-	if err := s.removeUnwanted(ctx); err != nil {
-		return err
-	}
-	if err := s.authority(ctx); err != nil {
-		return err
-	}
-	var unready error
+	failed := cmp.Or(apply.All(ctx, s.Client, s.rs, append(issuers, wanted...)...), s.removeUnwanted(ctx), s.authority(ctx))
+	var unknown, unready error
 	var all []*certmanager.Certificate
 	for _, object := range wanted {
 		live := &certmanager.Certificate{}
@@ -40,9 +32,7 @@ func (s *scope) certificates(ctx context.Context) error {
 			return err
 		}
 		if ref := object.(*certmanager.Certificate).Spec.IssuerRef; !own[ref] {
-			if err := pki.CheckIssuer(ctx, s.Client, s.rs.Namespace, s.issuerField(object.GetName()), ref); err != nil {
-				return err
-			}
+			unknown = cmp.Or(unknown, pki.CheckIssuer(ctx, s.Client, s.rs.Namespace, s.issuerField(object.GetName()), ref))
 		}
 		unready = cmp.Or(unready, pki.Issued(object.GetName(), live))
 		all = append(all, live)
@@ -51,7 +41,7 @@ func (s *scope) certificates(ctx context.Context) error {
 	status.Certificates = pki.Statuses(all)
 	s.after = conditions.Expiring(&status.Conditions, s.rs.Generation, all)
 	status.Renewed, err = pki.Renew(ctx, s.Client, s.rs, status.ObservedGeneration, status.Renewed, all)
-	return cmp.Or(err, unready)
+	return cmp.Or(failed, unknown, err, unready)
 }
 
 // issuerField is the field that names the issuer of a certificate.

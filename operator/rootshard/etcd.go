@@ -33,17 +33,15 @@ func (s *scope) etcd(ctx context.Context) error {
 	wanted := managed(s.rs, s.shard.Labels())
 	policy := etcdcluster.NetworkPolicy(wanted, metav1.LabelSelector{MatchLabels: shard.Component(s.shard).Labels()}, s.Namespace)
 	n := s.rs.Spec.NetworkPolicy
-	if err := apply.Optional(ctx, s.Client, s.rs, n != nil && n.Enabled, policy); err != nil {
-		return err
-	}
-	if err := apply.All(ctx, s.Client, s.rs, wanted); err != nil {
-		return err
-	}
+	s.report.Set(conditions.Rest, apply.Optional(ctx, s.Client, s.rs, n != nil && n.Enabled, policy))
+	unmade := apply.All(ctx, s.Client, s.rs, wanted)
 	live := &v1alpha1.EtcdCluster{}
 	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
 		return err
 	} else if apierrors.IsNotFound(err) {
-		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s", wanted.Name)
+		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s", wanted.Name))
+	} else if !metav1.IsControlledBy(live, s.rs) {
+		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to be made", wanted.Name))
 	}
 	// What was once known stays in use: the pods must not be touched while their etcd is ill.
 	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
@@ -64,7 +62,7 @@ func (s *scope) etcd(ctx context.Context) error {
 		s.shard.Etcd.Trust = ""
 		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to tell whom to trust", live.Name))
 	}
-	return nil
+	return unmade
 }
 
 // managed builds the etcd of a root shard. Unless the spec says otherwise its authority is its own: with the issuer of the root

@@ -92,18 +92,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
 }
 
-// reconcile takes the steps. Pods are left as they are until all that they need is there.
+// reconcile takes the steps. A step that waits or fails holds up only those that need what it makes.
 func (s *scope) reconcile(ctx context.Context) {
 	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
 	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
 	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
-	if s.report.Met(v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady, v1alpha1.ConditionReferenceValid) {
-		if err := s.secrets(ctx); err != nil {
-			s.report.Set(v1alpha1.ConditionCertificatesReady, err)
-		} else {
-			s.report.Set(conditions.Rest, s.workload(ctx)) // what keeps pods from being replaced comes before that they are to be
-			s.reportRotation()
-		}
+	unmade := s.secrets(ctx)
+	s.report.Set(v1alpha1.ConditionCertificatesReady, unmade)
+	s.workload(ctx, unmade == nil)
+	if unmade == nil {
+		s.reportRotation() // what keeps pods from being replaced comes before that they are to be
 	}
 	s.available(ctx)
 }

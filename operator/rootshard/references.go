@@ -15,13 +15,13 @@ import (
 
 // references looks up what the spec names, and hashes what the server reads only when it starts.
 func (s *scope) references(ctx context.Context) error {
+	s.shard.Inputs = map[string]string{}
 	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
 		return conditions.Stall("KindNotServed", "spec.kcpVirtualWorkspace: this operator makes no VirtualWorkspace: remove it, and the shard serves them")
 	}
 	if c := s.rs.Spec.Cache; c != nil && c.Reference != nil {
 		return conditions.Stall("KindNotServed", "spec.cache.ref: this operator makes no CacheServer: remove it, and the root shard has the cache")
 	}
-	s.shard.Inputs = map[string]string{}
 	for _, ref := range shard.References(s.shard) {
 		data, err := s.read(ctx, ref)
 		if err != nil {

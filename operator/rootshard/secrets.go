@@ -1,6 +1,7 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,9 +15,15 @@ import (
 	"github.com/kcplane/kcp/operator/shard"
 )
 
-// secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components.
+// secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components. Each is made as soon as
+// what it consists of is there.
 func (s *scope) secrets(ctx context.Context) error {
 	s.rotation = rotation{}
+	return cmp.Or(s.serverTrust(ctx), s.clientTrust(ctx), s.serviceAccountKeys(ctx))
+}
+
+// serverTrust makes the bundle of those who vouch for servers, and the kubeconfigs with it.
+func (s *scope) serverTrust(ctx context.Context) error {
 	trusted, err := s.trusted(ctx, s.shard.ServerCA(), s.shard.ServerBundle(), "caBundleSecretRef", s.rs.Spec.CABundleSecretRef)
 	if err != nil {
 		return err
@@ -33,32 +40,33 @@ func (s *scope) secrets(ctx context.Context) error {
 		all := access.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
 		trusted.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]
 	}
+	return cmp.Or(apply.All(ctx, s.Client, s.rs, trusted),
+		s.kubeconfig(ctx, shard.LogicalClusterAdmin, s.shard.BaseURL(), trusted), s.kubeconfig(ctx, shard.ExternalAdmin, s.shard.PrivateURL(), trusted))
+}
+
+// kubeconfig makes the Secret with the kubeconfig of a component.
+func (s *scope) kubeconfig(ctx context.Context, leaf, url string, trusted *corev1.Secret) error {
+	pair, err := s.issued(ctx, s.shard.Leaf(leaf))
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := access.Secret(s.rs.Namespace, s.shard.Kubeconfig(leaf), s.shard.Labels(), access.Kubeconfig{
+		User: leaf, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
+		Authorities: trusted.Data[corev1.TLSCertKey], Contexts: map[string]string{"shard-base": url}, Current: "shard-base",
+	})
+	if err != nil {
+		return err
+	}
+	return apply.All(ctx, s.Client, s.rs, kubeconfig)
+}
+
+// clientTrust makes the bundle of those who vouch for clients.
+func (s *scope) clientTrust(ctx context.Context) error {
 	clients, err := s.trusted(ctx, s.shard.ClientCA(), s.shard.ClientBundle(), "clientCABundleRef", s.rs.Spec.ClientCABundleRef)
 	if err != nil {
 		return err
 	}
-	objects := []client.Object{trusted, clients}
-	for leaf, url := range map[string]string{shard.LogicalClusterAdmin: s.shard.BaseURL(), shard.ExternalAdmin: s.shard.PrivateURL()} {
-		pair, err := s.issued(ctx, s.shard.Leaf(leaf))
-		if err != nil {
-			return err
-		}
-		kubeconfig, err := access.Secret(s.rs.Namespace, s.shard.Kubeconfig(leaf), s.shard.Labels(), access.Kubeconfig{
-			User: leaf, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
-			Authorities: trusted.Data[corev1.TLSCertKey], Contexts: map[string]string{"shard-base": url}, Current: "shard-base",
-		})
-		if err != nil {
-			return err
-		}
-		objects = append(objects, kubeconfig)
-	}
-	if err := apply.All(ctx, s.Client, s.rs, objects...); err != nil {
-		return err
-	}
-	if err := s.serviceAccountKeys(ctx); err != nil {
-		return err
-	}
-	return s.authoritiesInput(ctx, clients)
+	return cmp.Or(apply.All(ctx, s.Client, s.rs, clients), s.authoritiesInput(ctx, clients))
 }
 
 // foreignServer tells whether the certificate of the server is not of the RootShard's own authority.
@@ -86,7 +94,7 @@ func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalRefe
 func (s *scope) issued(ctx context.Context, name string) (map[string][]byte, error) {
 	secret := &corev1.Secret{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret)
-	if apierrors.IsNotFound(err) {
+	if apierrors.IsNotFound(err) || err == nil && len(secret.Data[corev1.TLSCertKey]) == 0 {
 		return nil, conditions.Wait("SecretNotReady", "waiting for cert-manager to write Secret %s", name)
 	}
 	return secret.Data, err

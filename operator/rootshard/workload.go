@@ -22,12 +22,13 @@ import (
 // defaultReplicas is the number of pods while nobody says another.
 const defaultReplicas = 2
 
-// workload makes what runs the shard.
-func (s *scope) workload(ctx context.Context) error {
+// workload makes what runs the shard, and what leads to it. The pods need all Secrets, the others need only the spec.
+func (s *scope) workload(ctx context.Context, secrets bool) {
 	live := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, live)
 	if client.IgnoreNotFound(err) != nil {
-		return err
+		s.report.Set(conditions.Rest, err)
+		return
 	}
 	if s.shard.Replicas == nil {
 		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
@@ -38,16 +39,43 @@ func (s *scope) workload(ctx context.Context) error {
 	// The status is lost where objects are copied.
 	chosen := cmp.Or(s.rs.Status.Image, imageOf(live.Spec.Template.Spec, shard.Container))
 	s.shard.Image = image(s.rs.Spec.Image, chosen, s.DefaultImage)
-	if err := checkVersion(s.rs, s.shard.Image); err != nil {
-		return err
-	}
 	component := shard.Component(s.shard)
+	s.service(ctx, component)
+	s.report.Set(conditions.Rest, s.pods(ctx, live, component, secrets))
+	s.report.Set(conditions.Rest, s.optional(ctx, component))
+}
+
+// service makes what leads to the pods. Without it kcp is not available.
+func (s *scope) service(ctx context.Context, component *workload.Component) {
+	service := workload.Service(component)
+	err := apply.All(ctx, s.Client, s.rs, service)
+	if err == nil {
+		return
+	}
+	live := &corev1.Service{}
+	if s.Get(ctx, client.ObjectKeyFromObject(service), live) == nil && metav1.IsControlledBy(live, s.rs) {
+		s.report.Set(conditions.Rest, err)
+		return
+	}
+	s.report.Set(v1alpha1.ConditionAvailable, err)
+}
+
+// pods makes the StatefulSet what it is to be. While something is missing that new pods need, those that run stay as they are: only their
+// number changes. A StatefulSet that somebody has deleted is made again as soon as its pods can start.
+func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *workload.Component, secrets bool) error {
+	exists := live.Name != ""
+	if exists && (!secrets || !s.prerequisites()) {
+		return s.scale(ctx, live)
+	}
+	if !exists && !s.prerequisites() && (!secrets || !s.startable()) {
+		return nil
+	}
+	if err := checkVersion(s.rs, s.shard.Image); err != nil {
+		return cmp.Or(s.scale(ctx, live), err)
+	}
 	set, err := workload.StatefulSet(component)
 	if err != nil {
-		return conditions.Stall("TemplateInvalid", "%v", err)
-	}
-	if err := apply.All(ctx, s.Client, s.rs, workload.Service(component)); err != nil {
-		return err
+		return cmp.Or(s.scale(ctx, live), conditions.Stall("TemplateInvalid", "%v", err))
 	}
 	held, err := workload.Hold(s.rs, live, set, s.shard.Image, ptr.Deref(s.rs.Spec.Replicas, 0), s.shard.Etcd, s.shard.Inputs)
 	if err != nil {
@@ -61,25 +89,42 @@ func (s *scope) workload(ctx context.Context) error {
 		s.set = set
 	}
 	s.rs.Status.Image = s.shard.Image
-	return s.optional(ctx, component)
+	return nil
+}
+
+// prerequisites reports whether all that pods depend on is as it is to be.
+func (s *scope) prerequisites() bool {
+	return s.report.Met(v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady, v1alpha1.ConditionReferenceValid)
+}
+
+// startable reports whether pods that ran before could start again: whatever they mount exists.
+func (s *scope) startable() bool {
+	etcd := s.shard.Etcd
+	known := len(etcd.Endpoints) > 0 && (s.rs.Spec.Etcd.Managed == nil || etcd.Secret != "" && etcd.Trust != "")
+	return s.rs.Status.Image != "" && known && s.report.Met(v1alpha1.ConditionReferenceValid)
+}
+
+// scale changes how many pods a StatefulSet has, and nothing else.
+func (s *scope) scale(ctx context.Context, live *appsv1.StatefulSet) error {
+	wanted := s.rs.Spec.Replicas
+	if live.Name == "" || wanted == nil || workload.Wanted(live) == *wanted || !metav1.IsControlledBy(live, s.rs) {
+		return nil
+	}
+	scaled := live.DeepCopy()
+	scaled.Spec.Replicas = wanted
+	return s.Patch(ctx, scaled, client.MergeFrom(live), client.FieldOwner(apply.FieldOwner))
 }
 
 // optional makes what is wanted of this, and removes what is wanted no more.
 func (s *scope) optional(ctx context.Context, component *workload.Component) error {
-	budget, wanted := workload.PodDisruptionBudget(component)
-	if err := apply.Optional(ctx, s.Client, s.rs, wanted, budget); err != nil {
-		return err
+	budget, budgetWanted := workload.PodDisruptionBudget(component)
+	policy, policyWanted := workload.NetworkPolicy(component)
+	monitor, monitorWanted := workload.ServiceMonitor(component)
+	unmonitored := apply.Optional(ctx, s.Client, s.rs, monitorWanted, monitor)
+	if meta.IsNoMatchError(unmonitored) {
+		unmonitored = conditions.Unwatched(again, workload.NoServiceMonitors())
 	}
-	policy, wanted := workload.NetworkPolicy(component)
-	if err := apply.Optional(ctx, s.Client, s.rs, wanted, policy); err != nil {
-		return err
-	}
-	monitor, wanted := workload.ServiceMonitor(component)
-	err := apply.Optional(ctx, s.Client, s.rs, wanted, monitor)
-	if meta.IsNoMatchError(err) {
-		return conditions.Unwatched(again, workload.NoServiceMonitors())
-	}
-	return err
+	return cmp.Or(apply.Optional(ctx, s.Client, s.rs, budgetWanted, budget), apply.Optional(ctx, s.Client, s.rs, policyWanted, policy), unmonitored)
 }
 
 // available reports whether kcp can be used, and whether all pods are as they are to be.
