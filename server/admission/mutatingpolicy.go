@@ -49,8 +49,8 @@ func (p *mutatingPolicies) Admit(ctx context.Context, a admission.Attributes, o 
 	if isReview(a) || isPolicy(a) {
 		return nil
 	}
-	return p.policies.each(ctx, a, func(found *clusterPolicies[*mutating.Policy, *mutating.PolicyBinding, mutating.PolicyEvaluator]) error {
-		return untampered(a, func() error { return found.dispatcher.Dispatch(ctx, a, o, found.hooks) })
+	return p.policies.each(ctx, a, func(ctx context.Context, d generic.Dispatcher[mutating.PolicyHook], hooks []mutating.PolicyHook) error {
+		return untampered(a, func() error { return d.Dispatch(ctx, a, o, hooks) })
 	})
 }
 
@@ -73,7 +73,7 @@ func (clusterConverters) Run(context.Context) {}
 // compileMutation builds the evaluator of a policy. What does not compile is an error of every evaluation.
 func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 	spec := &policy.Spec
-	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	compiler, err := bounded.NewCompiler()
 	if err == nil {
 		err = bounded.CheckAll(spec)
 	}

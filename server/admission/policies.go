@@ -19,6 +19,8 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/policy/matching"
 	"k8s.io/utils/lru"
 
+	"github.com/kcplane/kcp/server/expressions"
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/informers/scoped"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -57,10 +59,14 @@ type clusterPolicies[P object, B object, E any] struct {
 	fingerprint [2][sha256.Size]byte
 	dispatcher  generic.Dispatcher[generic.PolicyHook[P, B, E]]
 	hooks       []generic.PolicyHook[P, B, E]
+	// params tells whether any of the policies has parameters.
+	params bool
 }
 
-// each asks the policies of every source of rules about a request.
-func (p *policies[P, B, E]) each(ctx context.Context, a admission.Attributes, ask func(*clusterPolicies[P, B, E]) error) error {
+// each asks the policies of every source of rules about a request, whose budget they spend.
+func (p *policies[P, B, E]) each(
+	ctx context.Context, a admission.Attributes, ask func(context.Context, generic.Dispatcher[generic.PolicyHook[P, B, E]], []generic.PolicyHook[P, B, E]) error,
+) error {
 	from, err := sources(ctx, p.config, a)
 	if err != nil {
 		return err
@@ -73,11 +79,33 @@ func (p *policies[P, B, E]) each(ctx context.Context, a admission.Attributes, as
 		if found == nil {
 			continue
 		}
-		if err := ask(found); err != nil {
+		if err := p.ask(ctx, a, found, ask); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (p *policies[P, B, E]) ask(
+	ctx context.Context, a admission.Attributes, found *clusterPolicies[P, B, E],
+	ask func(context.Context, generic.Dispatcher[generic.PolicyHook[P, B, E]], []generic.PolicyHook[P, B, E]) error,
+) error {
+	defer fairqueue.From(ctx).Compute()()
+	ctx = expressions.WithBudget(ctx)
+	hooks := found.hooks
+	if found.params {
+		hooks = slices.Clone(hooks)
+		for i := range hooks {
+			if params, ok := hooks[i].ParamInformer.(paramInformer); ok {
+				hooks[i].ParamInformer = params.of(ctx)
+			}
+		}
+	}
+	err := ask(ctx, found.dispatcher, hooks)
+	if spent := expressions.Err(ctx); spent != nil { // whatever a policy says that it is for errors
+		return forbidden(a, "%w", spent)
+	}
+	return err
 }
 
 // of returns the policies of a source of rules, or nil if it has none that is bound.
@@ -129,6 +157,7 @@ func (p *policies[P, B, E]) make(ctx context.Context, from source, fingerprint [
 	if made.hooks, err = p.hooks(logicalcluster.WithName(ctx, from.rules), from.rules); err != nil {
 		return nil, err
 	}
+	made.params = slices.ContainsFunc(made.hooks, func(h generic.PolicyHook[P, B, E]) bool { return h.ParamInformer != nil })
 	p.clusters.Add(from, made)
 	return made, nil
 }
@@ -145,14 +174,13 @@ func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Na
 	}
 	slices.SortFunc(all, func(a, b P) int { return strings.Compare(a.GetName(), b.GetName()) })
 	slices.SortFunc(bindings, func(a, b B) int { return strings.Compare(a.GetName(), b.GetName()) })
+	bound := map[string][]B{}
+	for _, binding := range bindings {
+		bound[p.policyOf(binding)] = append(bound[p.policyOf(binding)], binding)
+	}
 	var hooks []generic.PolicyHook[P, B, E]
 	for _, policy := range all {
-		hook := generic.PolicyHook[P, B, E]{Policy: policy}
-		for _, binding := range bindings {
-			if p.policyOf(binding) == policy.GetName() {
-				hook.Bindings = append(hook.Bindings, binding)
-			}
-		}
+		hook := generic.PolicyHook[P, B, E]{Policy: policy, Bindings: bound[policy.GetName()]}
 		if len(hook.Bindings) == 0 {
 			continue
 		}

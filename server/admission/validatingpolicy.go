@@ -46,8 +46,8 @@ func (p *validatingPolicies) Validate(ctx context.Context, a admission.Attribute
 	if isReview(a) || isPolicy(a) {
 		return nil
 	}
-	return p.policies.each(ctx, a, func(found *clusterPolicies[*validating.Policy, *validating.PolicyBinding, validating.Validator]) error {
-		return found.dispatcher.Dispatch(ctx, a, o, found.hooks)
+	return p.policies.each(ctx, a, func(ctx context.Context, d generic.Dispatcher[validating.PolicyHook], hooks []validating.PolicyHook) error {
+		return d.Dispatch(ctx, a, o, hooks)
 	})
 }
 
@@ -66,7 +66,7 @@ func isPolicy(a admission.Attributes) bool {
 // compileValidation builds the evaluator of a policy. What does not compile is an error of every evaluation.
 func compileValidation(policy *validating.Policy) validating.Validator {
 	spec := &policy.Spec
-	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	compiler, err := bounded.NewCompiler()
 	if err == nil {
 		err = bounded.CheckAll(spec)
 	}

@@ -566,6 +566,60 @@ func (t *Ticket) Store(bytes int) (stored func()) {
 	}
 }
 
+// Yield lets others that wait for a seat have their turn. What computes for long calls it now and then.
+func (t *Ticket) Yield() {
+	if t == nil {
+		return
+	}
+	q, now := t.q, time.Now()
+	q.mu.Lock()
+	if !t.seated || q.queued == 0 {
+		q.mu.Unlock()
+		return
+	}
+	q.stand(t, now)
+	t.again(now)
+}
+
+// Compute waits until less of the account computes than there are processors, and returns what ends the computing. Without a limit, all
+// that an account sends while it is alone would compete for the processors with the first request of somebody else.
+func (t *Ticket) Compute() (done func()) {
+	if t == nil || t.q.config.Seats == 0 {
+		return func() {}
+	}
+	slots := t.leaf.chain[0].computing // which does not change
+	select {
+	case slots <- struct{}{}:
+	default:
+		t.standWhile(func() {
+			select {
+			case slots <- struct{}{}:
+			case <-t.ctx.Done():
+				slots = nil
+			}
+		})
+	}
+	return func() {
+		if slots != nil {
+			<-slots
+		}
+	}
+}
+
+// standWhile gives the seat of a request back while f waits.
+func (t *Ticket) standWhile(f func()) {
+	q := t.q
+	q.mu.Lock()
+	if t.seated {
+		t.compete(false, time.Now())
+		q.stand(t, time.Now())
+	}
+	q.mu.Unlock()
+	f()
+	q.mu.Lock()
+	t.again(time.Now())
+}
+
 // Crowded returns whether a request competes with those of others for seats: it should use no more than the processor that it has one for.
 func (t *Ticket) Crowded() bool {
 	if t == nil {

@@ -653,3 +653,98 @@ func BenchmarkEnter(b *testing.B) {
 		})
 	}
 }
+
+// What an account has begun to compute while it was alone must not leave it all processors once somebody else comes.
+func TestAnAccountComputesNoMoreAtATimeThanThereAreProcessors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 2})
+		enter := func(holder string) *Ticket {
+			ticket := &Ticket{}
+			if err := q.Enter(t.Context(), cluster(holder), Write, ticket); err != nil {
+				t.Error(err)
+			}
+			return ticket
+		}
+		var computing, most int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				ticket := enter("busy/u/a")
+				defer ticket.Leave()
+				defer ticket.Compute()()
+				mu.Lock()
+				computing++
+				most = max(most, computing)
+				mu.Unlock()
+				for range 100 {
+					time.Sleep(time.Millisecond)
+					ticket.Yield()
+				}
+				mu.Lock()
+				computing--
+				mu.Unlock()
+			})
+		}
+		synctest.Wait()
+		if q.root.seats != 2 {
+			t.Errorf("while one account is alone, %d requests have a seat", q.root.seats)
+		}
+		other := enter("other/u/a")
+		began := time.Now()
+		other.Compute()()
+		time.Sleep(20 * time.Millisecond)
+		other.Leave()
+		if took := time.Since(began); took > 25*time.Millisecond {
+			t.Errorf("another account waits: %s", took)
+		}
+		all.Wait()
+		if most != 2 || q.queued != 0 || q.root.seats != 0 || q.root.busy != 0 {
+			t.Errorf("%d computed at a time; at the end %d wait, %d have seats, %d are busy", most, q.queued, q.root.seats, q.root.busy)
+		}
+	})
+	ended, end := context.WithCancel(t.Context())
+	q := newQueue(Config{Seats: 1})
+	first, second := &Ticket{}, &Ticket{}
+	_ = q.Enter(t.Context(), cluster("a/u/a"), Write, first)
+	_ = q.Enter(ended, cluster("a/u/a"), Write, second)
+	defer first.Compute()()
+	end()
+	second.Compute()()
+	second.Leave()
+	(*Ticket)(nil).Compute()()
+	(*Ticket)(nil).Yield()
+}
+
+// A request that computes lets those of the same account have their turn, too.
+func TestWhoYieldsLetsOthersHaveTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Config{Seats: 1})
+		long, short := &Ticket{}, &Ticket{}
+		if err := q.Enter(t.Context(), cluster("long/u/a"), Write, long); err != nil {
+			t.Fatal(err)
+		}
+		long.Yield() // nobody waits
+		entered := make(chan error)
+		go func() { entered <- q.Enter(t.Context(), cluster("short/u/a"), Write, short) }()
+		synctest.Wait()
+		yielded := make(chan bool)
+		time.Sleep(10 * time.Millisecond)
+		go func() {
+			long.Yield()
+			yielded <- true
+		}()
+		if err := <-entered; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case <-yielded:
+			t.Error("both have the only seat")
+		default:
+		}
+		short.Leave()
+		<-yielded
+		long.Leave()
+	})
+}

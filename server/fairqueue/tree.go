@@ -61,6 +61,8 @@ type node struct {
 	refused       int    // refusals of an account that take their time, or of all
 	counted       uint64 // the last call of Queue.excess that counted it
 	bytes         int64
+	// computing has a place for each request of an account that may compute for long at a time.
+	computing chan struct{}
 
 	// used is the virtual time of this node: what it has had of seats. now is the one that its children have come to.
 	used, now time.Duration
@@ -208,6 +210,9 @@ func (q *Queue) leaf(h Holder, now time.Time) *node {
 		child := q.inner[key]
 		if child == nil {
 			child = &node{parent: n, at: key, index: -1, used: n.now}
+			if i == 0 {
+				child.computing = make(chan struct{}, q.config.Seats)
+			}
 			q.inner[key] = child
 			n.children++
 		}

@@ -20,6 +20,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/authorization"
+	"github.com/kcplane/kcp/server/expressions"
 	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -189,13 +190,18 @@ type exchange struct {
 	context.Context
 	http.ResponseWriter
 	ticket fairqueue.Ticket
+	// budget is what evaluating policies for the request may cost.
+	budget expressions.Budget
 	watch  bool
 }
 
 // Value implements context.Context.
 func (x *exchange) Value(key any) any {
-	if key == fairqueue.Key {
+	switch key {
+	case fairqueue.Key:
 		return &x.ticket
+	case expressions.Key:
+		return &x.budget
 	}
 	return x.Context.Value(key)
 }

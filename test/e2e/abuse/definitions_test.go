@@ -38,6 +38,32 @@ var definitionAttacks = []attack{{
 		return nil
 	},
 	codes: []int{http.StatusUnprocessableEntity, http.StatusOK, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests},
+}, {
+	name: "Each write is judged by forty policies of twenty expressions that are three loops",
+	prepare: func(ctx context.Context, a *attacker) error {
+		loops := `{"expression":"object.data.all(a, object.data.all(b, object.data.all(c, a != b || b != c || true)))"}`
+		for i := range 40 {
+			if err := a.create(ctx,
+				policyPath+"/validatingadmissionpolicies", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":"loops-%d"},"spec":{"failurePolicy":"Ignore",
+					"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},"validations":[%s]}}`, i, strings.Repeat(loops+",", 19)+loops),
+				policyPath+"/validatingadmissionpolicybindings", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":"loops-%d"},"spec":{"policyName":"loops-%d","validationActions":["Deny"]}}`, i, i),
+			); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		var data []string
+		for i := range 200 {
+			data = append(data, fmt.Sprintf(`"key-%d":"v"`, i))
+		}
+		a.posts(16, unbounded, configMapPath, func(i int) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"judged-%d"},"data":{%s}}`, i, strings.Join(data, ","))
+		})(ctx)
+		return nil
+	},
+	codes: []int{http.StatusForbidden, http.StatusTooManyRequests},
 }}
 
 const policyPath = "/apis/admissionregistration.k8s.io/v1"

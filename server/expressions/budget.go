@@ -1,0 +1,101 @@
+package expressions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+)
+
+const (
+	// maxCost is what all policies together may cost one request: what upstream allows each binding.
+	maxCost = celconfig.RuntimeCELCostBudget
+	// maxTime is how long evaluating them may take, because not all that takes time has a cost.
+	maxTime = 10 * time.Second
+	// baseCost is that of preparing the variables of an expression.
+	baseCost = 100
+	// turn is the cost after which a request lets others have their turn.
+	turn = 100_000
+)
+
+// errTooLong is the cause of the end of an expression that takes too long.
+var errTooLong = errors.New("evaluating the admission policies takes too long")
+
+type contextKey struct{}
+
+// Key of the *Budget in the context of a request.
+var Key any = contextKey{}
+
+// Budget is what evaluating policies has cost one request. The zero value is that of a request which has evaluated none.
+type Budget struct {
+	cost, yielded atomic.Int64
+	// took is how long it took, until when the expression that is evaluated now has to end, in Unix nanoseconds.
+	took, until atomic.Int64
+}
+
+// WithBudget returns a context in which policies spend the budget of the request, or a new one if the request has none.
+func WithBudget(ctx context.Context) context.Context {
+	if budgetOf(ctx) != nil {
+		return ctx
+	}
+	return context.WithValue(ctx, Key, &Budget{})
+}
+
+func budgetOf(ctx context.Context) *Budget {
+	b, _ := ctx.Value(Key).(*Budget)
+	return b
+}
+
+// Err returns an error if policies have cost the request of a context more than they may, or if it has ended.
+func Err(ctx context.Context) error {
+	b := budgetOf(ctx)
+	switch {
+	case b != nil && b.cost.Load() > maxCost:
+		return tooExpensive(fmt.Sprintf("cost at most %d in units of CEL", maxCost))
+	case b != nil && b.took.Load() >= int64(maxTime):
+		return tooExpensive(fmt.Sprintf("take at most %s", maxTime))
+	case ctx.Err() != nil:
+		return fmt.Errorf("the request has ended: %w", context.Cause(ctx))
+	}
+	return nil
+}
+
+func tooExpensive(limit string) error {
+	return fmt.Errorf("evaluating the admission policies of one request, with all their bindings and parameters, may %s: "+
+		"use fewer or cheaper policies, narrow what they match, or send a smaller object", limit)
+}
+
+// Spend takes a cost from the budget of a request, and returns what Err returns then.
+func Spend(ctx context.Context, cost uint64) error {
+	if b := budgetOf(ctx); b != nil {
+		b.spend(cost)
+	}
+	return Err(ctx)
+}
+
+// spend takes a cost from the budget, and returns whether it is the turn of others.
+func (b *Budget) spend(cost uint64) bool {
+	spent := b.cost.Add(int64(min(cost, 2*maxCost)))
+	if spent-b.yielded.Load() < turn {
+		return false
+	}
+	b.yielded.Store(spent)
+	return true
+}
+
+// start returns until when an expression has to end, and what tells that it has ended. Expressions evaluate others, such as variables.
+func (b *Budget) start() (until time.Time, stop func()) {
+	if until := b.until.Load(); until != 0 {
+		return time.Unix(0, until), func() {}
+	}
+	began := time.Now()
+	until = began.Add(maxTime - time.Duration(b.took.Load()))
+	b.until.Store(until.UnixNano())
+	return until, func() {
+		b.took.Add(int64(time.Since(began)))
+		b.until.Store(0)
+	}
+}
