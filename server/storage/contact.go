@@ -13,7 +13,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
 
 	"k8s.io/klog/v2"
 )
@@ -22,13 +24,18 @@ const (
 	// silentLimit is how long a member of etcd may send nothing while a call waits for it. Its connection is then closed, and
 	// the call is made again over another one, to another member if there is one.
 	silentLimit = 500 * time.Millisecond
-	// silentLimitMax is the limit after connections were closed again and again: an etcd that is only slow keeps its connections.
-	silentLimitMax = 12 * time.Second
+	// stuckLimit is the same for a member that answers probes but not the call: one that cannot write to its disk, or cannot reach
+	// the other members. It is longer than an election takes.
+	stuckLimit = 3 * silentLimit
+	// limitMax is the limit after connections were closed again and again: an etcd that is only slow keeps its connections.
+	limitMax = 12 * time.Second
+	// probeAfter is how long a call waits before the member is probed, and probeInterval how often that is done then.
+	probeAfter, probeInterval = 200 * time.Millisecond, 100 * time.Millisecond
 	// closedMemory is how long a connection that was closed raises the limit for the next.
 	closedMemory = time.Minute
 	// avoided is how long others are preferred to a member whose connection was closed.
 	avoided = 2 * time.Second
-	// rangeFactor raises the limit for calls that read more than one key.
+	// rangeFactor raises stuckLimit for calls that read more than one key.
 	rangeFactor = 4
 )
 
@@ -41,7 +48,9 @@ type contact struct {
 	began    time.Time   // times of calls and connections count from here, so that setting the clock of the machine changes none
 	once     sync.Once
 	cluster  atomic.Uint64
-	revision atomic.Int64 // the highest of all responses
+	revision atomic.Int64  // the highest of all responses
+	term     atomic.Uint64 // of the last leader that is known
+	probed   atomic.Int64  // when a member was probed last, by now
 
 	members int
 
@@ -65,7 +74,10 @@ func (c *contact) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call), grpc.WithStatsHandler(callAddress{})}
 }
 
-var errSilent = errors.New("the member of etcd has just stopped answering")
+var (
+	errSilent        = errors.New("the member of etcd has just stopped answering")
+	errLeaderChanged = status.Error(codes.Unavailable, "the leader of etcd changed before it answered")
+)
 
 // line is a connection to a member.
 type line struct {
@@ -114,14 +126,20 @@ func (l *line) Close() error {
 
 // sent is a call that waits for its answer.
 type sent struct {
-	contact *contact
-	over    atomic.Pointer[string] // the local address of its connection
-	at      atomic.Int64           // when it was sent there, by now of the contact
+	contact  *contact
+	over     atomic.Pointer[string] // the local address of its connection
+	at       atomic.Int64           // when it was sent there, by now of the contact
+	answered atomic.Bool            // the answer has begun to arrive
+
+	factor  time.Duration           // of stuckLimit
+	term    uint64                  // when it was sent
+	lose    context.CancelCauseFunc // of a write
+	changed bool                    // another term was seen at the last check
 }
 
 type sentKey struct{}
 
-// callAddress notes over which connection a call is sent.
+// callAddress notes over which connection a call is sent, and when its answer begins.
 type callAddress struct{}
 
 func (callAddress) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -129,22 +147,33 @@ func (callAddress) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Co
 func (callAddress) HandleConn(context.Context, stats.ConnStats)                       {}
 
 func (callAddress) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	header, ok := s.(*stats.OutHeader)
-	if !ok || header.LocalAddr == nil {
-		return
-	}
-	if call, ok := ctx.Value(sentKey{}).(*sent); ok {
-		address := header.LocalAddr.String()
-		call.at.Store(call.contact.now())
-		call.over.Store(&address)
+	switch header := s.(type) {
+	case *stats.OutHeader:
+		if call, ok := ctx.Value(sentKey{}).(*sent); ok && header.LocalAddr != nil {
+			address := header.LocalAddr.String()
+			call.at.Store(call.contact.now())
+			call.over.Store(&address)
+		}
+	case *stats.InHeader:
+		if call, ok := ctx.Value(sentKey{}).(*sent); ok {
+			call.answered.Store(true)
+		}
 	}
 }
 
 // call is the interceptor of every single try of a call.
 func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	waiting, factor := &sent{contact: c}, time.Duration(1)
-	if r, ok := request.(*pb.RangeRequest); ok && len(r.RangeEnd) > 0 {
-		factor = rangeFactor
+	waiting := &sent{contact: c, factor: 1, term: c.term.Load()}
+	switch r := request.(type) {
+	case *pb.RangeRequest:
+		if len(r.RangeEnd) > 0 {
+			waiting.factor = rangeFactor
+		}
+	case *pb.TxnRequest:
+		var cancel context.CancelCauseFunc
+		ctx, cancel = context.WithCancelCause(ctx)
+		defer cancel(nil)
+		waiting.lose = cancel
 	}
 	known := c.revision.Load()
 	ended := make(chan struct{})
@@ -156,32 +185,76 @@ func (c *contact) call(ctx context.Context, method string, request, reply any, c
 			return
 		default:
 		}
-		if again := c.check(waiting, factor); again > 0 {
-			time.AfterFunc(again, check)
-		}
+		c.probe(connection, invoke)
+		c.check(waiting)
+		time.AfterFunc(probeInterval, check)
 	}
-	timer := time.AfterFunc(silentLimit*factor, check)
+	timer := time.AfterFunc(probeAfter, check)
 	defer timer.Stop()
 	err := invoke(context.WithValue(ctx, sentKey{}, waiting), method, request, reply, connection, options...)
 	if err == nil {
 		c.note(request, reply, known)
+	} else if errors.Is(context.Cause(ctx), errLeaderChanged) {
+		return errLeaderChanged
 	}
 	return err
 }
 
-// check closes the connection of a call that waits if nothing was heard over it for too long, and returns when to look again.
-func (c *contact) check(waiting *sent, factor time.Duration) time.Duration {
+// probe makes a member send something if its process runs, and learns the term of its leader. All calls that wait share one probe.
+func (c *contact) probe(connection *grpc.ClientConn, invoke grpc.UnaryInvoker) {
+	last, now := c.probed.Load(), c.now()
+	if time.Duration(now-last) < probeInterval || !c.probed.CompareAndSwap(last, now) {
+		return
+	}
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), silentLimit)
+		defer cancel()
+		reply := &pb.StatusResponse{}
+		if err := invoke(ctx, pb.Maintenance_Status_FullMethodName, &pb.StatusRequest{}, reply, connection); err == nil && reply.Leader != 0 {
+			raise(&c.term, reply.RaftTerm)
+		}
+	}()
+}
+
+// raise makes a number at least as high as another one.
+func raise[N ~int64 | ~uint64](number interface {
+	Load() N
+	CompareAndSwap(before, after N) bool
+}, to N) {
+	for {
+		seen := number.Load()
+		if to <= seen || number.CompareAndSwap(seen, to) {
+			return
+		}
+	}
+}
+
+// check closes the connection of a call that waits if nothing was heard over it for too long, or no answer to the call. A write ends
+// if there has been another leader since it was sent: a follower passes it on once, so that it may be lost with the former leader.
+func (c *contact) check(waiting *sent) {
+	if waiting.lose != nil {
+		switch term := c.term.Load(); {
+		case waiting.term == 0:
+			waiting.term = term
+		case term > waiting.term && waiting.changed: // an answer may be on its way at the first check
+			waiting.lose(errLeaderChanged)
+			return
+		default:
+			waiting.changed = term > waiting.term
+		}
+	}
 	c.mu.Lock()
-	limit := c.limit() * factor
 	found := c.line(waiting.over.Load())
 	if found == nil { // the call waits for a connection
 		c.mu.Unlock()
-		return limit
+		return
 	}
-	silent := time.Duration(c.now() - max(found.heard.Load(), waiting.at.Load()))
-	if silent < limit {
+	now, at := c.now(), waiting.at.Load()
+	silent, waits := time.Duration(now-max(found.heard.Load(), at)), time.Duration(now-at)
+	stuck := !waiting.answered.Load() && waits >= c.limit(stuckLimit*waiting.factor)
+	if silent < c.limit(silentLimit) && !stuck {
 		c.mu.Unlock()
-		return limit - silent
+		return
 	}
 	delete(c.lines, found) // other calls wait for it, too: it is closed once
 	c.closed++
@@ -189,9 +262,8 @@ func (c *contact) check(waiting *sent, factor time.Duration) time.Duration {
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
 	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 	c.mu.Unlock()
-	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent)
+	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent, "waiting", waits)
 	_ = found.Close()
-	return limit
 }
 
 // line returns the connection with a local address, nil if there is none. The lock is held.
@@ -207,13 +279,13 @@ func (c *contact) line(address *string) *line {
 	return nil
 }
 
-// limit returns how long a member may be silent now. Three connections are closed soon: that of a member that has stopped, and those
-// of others that wait for it. The lock is held.
-func (c *contact) limit() time.Duration {
+// limit returns what a limit is now. Three connections are closed soon: that of a member that has stopped, and those of others that
+// wait for it. The lock is held.
+func (c *contact) limit(first time.Duration) time.Duration {
 	if time.Since(c.lastClosed) > closedMemory {
 		c.closed = 0
 	}
-	return min(silentLimitMax, silentLimit<<min(8, max(0, c.closed-2)))
+	return min(max(limitMax, first), first<<min(8, max(0, c.closed-2)))
 }
 
 // note compares the header of a response with what was known when its request was sent.
@@ -240,12 +312,8 @@ func (c *contact) note(request, reply any, known int64) {
 		c.report(fmt.Errorf("%w: it is at revision %d, and was at %d", ErrReverted, header.Revision, known))
 		return
 	}
-	for {
-		seen := c.revision.Load()
-		if header.Revision <= seen || c.revision.CompareAndSwap(seen, header.Revision) {
-			return
-		}
-	}
+	raise(&c.revision, header.Revision)
+	raise(&c.term, header.RaftTerm)
 }
 
 func (c *contact) report(err error) { c.once.Do(func() { c.reverted(err) }) }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -9,9 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
 
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 
@@ -117,9 +121,9 @@ func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 100 {
 		calls.Go(func() {
-			waiting := &sent{contact: c}
+			waiting := &sent{contact: c, factor: 1}
 			waiting.over.Store(&address)
-			c.check(waiting, 1)
+			c.check(waiting)
 		})
 	}
 	calls.Wait()
@@ -128,6 +132,44 @@ func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
 	}
 	if _, err := connection.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("the connection is open: %v", err)
+	}
+}
+
+// A follower that has passed a write on to a leader that is gone waits for its result, although nothing will come of it.
+func TestAWriteThatALeaderHasLostIsGivenUpWhenThereIsAnother(t *testing.T) {
+	for name, test := range map[string]struct {
+		request any
+		leader  uint64
+		want    error
+	}{
+		"a write":                           {&pb.TxnRequest{}, 2, errLeaderChanged},
+		"a write while no leader is known":  {&pb.TxnRequest{}, 0, context.DeadlineExceeded},
+		"a read, which etcd asks for again": {&pb.RangeRequest{}, 2, context.DeadlineExceeded},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newContact(3, unexpected(t))
+			c.term.Store(4)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			err := c.call(ctx, "", test.request, nil, nil, func(ctx context.Context, _ string, request, reply any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+				if status, ok := reply.(*pb.StatusResponse); ok {
+					status.Leader, status.RaftTerm = test.leader, 4
+					if time.Since(began) > time.Second {
+						status.RaftTerm = 5
+					}
+					return nil
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+			if !errors.Is(err, test.want) {
+				t.Errorf("%s: %v, want %v", name, err, test.want)
+			}
+			if test.want == errLeaderChanged && time.Since(began) > time.Second+3*probeInterval {
+				t.Errorf("%s: given up after %s", name, time.Since(began))
+			}
+		})
 	}
 }
 
