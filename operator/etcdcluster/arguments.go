@@ -19,6 +19,13 @@ const (
 	maxRequestBytes = 16 << 20
 )
 
+// ElectionArguments returns the arguments that decide how long members wait for a silent leader: one to two election timeouts, by
+// Raft. With etcd's own 1000 ms the others go on after up to two seconds; 600 ms are six heartbeats, longer than members in one region
+// need to answer, and longer than a disk that is fit for etcd takes to write.
+func ElectionArguments() []string {
+	return []string{"--heartbeat-interval=100", "--election-timeout=600"}
+}
+
 func replicas(cluster *v1alpha1.EtcdCluster) int {
 	if cluster.Spec.Replicas != nil {
 		return int(*cluster.Spec.Replicas)
@@ -65,7 +72,7 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		snapshots = *cluster.Spec.SnapshotCount
 	}
 	host := memberHost(cluster, "$(POD_NAME)")
-	return []string{
+	return append([]string{
 		"-data-dir=" + dataDirectory(cluster), "-start-file=" + toldMount + "/" + toldFile, fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen-peer-urls=https://0.0.0.0:%d", PeerPort),
@@ -89,5 +96,5 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		fmt.Sprintf("--max-request-bytes=%d", maxRequestBytes),
 		"--feature-gates=InitialCorruptCheck=true,CompactHashCheck=true",
 		"--watch-progress-notify-interval=5s",
-	}
+	}, ElectionArguments()...)
 }
