@@ -76,6 +76,7 @@ func prepare(t *testing.T) *stage {
 	t.Helper()
 	hanging, group := hang(t), divide(t)
 	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
+	t.Setenv("GODEBUG", "memprofilerate=0") // a profile, of which only the size of the heap is read, takes seconds otherwise
 	server := kcptest.StartIn(t, t.TempDir(), "--mount-proxy-hosts="+hanging)
 	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 10 * time.Second}}
 	if os.Getenv("KCP_ABUSE") == "all" {
