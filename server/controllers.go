@@ -41,6 +41,7 @@ func (c *config) runControllers(ctx context.Context) {
 	cached := clustercachedresource.New(clustercachedresource.Inputs{
 		Set: set, Cached: c.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.custom.List, Stored: c.stored["clustercachedresources"],
 	})
+	remains := c.backend.Remains(c.definitionOptions)
 	collector := garbagecollector.New(c.metadata, c.kube, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
@@ -57,6 +58,7 @@ func (c *config) runControllers(ctx context.Context) {
 		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Held),
 		logicalcluster.New(logicalcluster.Inputs{
 			Set: set, Metadata: c.metadata, Resources: c.discovery.Resources, Held: c.backend.Held, ExternalURL: c.opts.ShardExternalURL,
+			Serves: c.custom.List, Remains: remains,
 			Clusters: c.stored["logicalclusters"], Workspaces: c.stored["workspaces"],
 		}),
 		workspace.New(workspace.Inputs{Set: set, Scheduler: c.scheduler, Clusters: c.stored["logicalclusters"], Workspaces: c.stored["workspaces"]}),
@@ -64,7 +66,7 @@ func (c *config) runControllers(ctx context.Context) {
 		apiexport.New(apiexport.Inputs{Set: set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
 			Set: set, Exports: c.exports, Defaults: c.defaultBindings, Serves: c.custom.List, BuiltIn: c.discovery.BuiltinNames, Resources: c.discovery.Resources, Metadata: c.metadata,
-			Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
+			Remains: remains, Bindings: c.stored["apibindings"], Schemas: c.stored["apiresourceschemas"], Conversions: c.stored["apiconversions"], Clusters: c.stored["logicalclusters"],
 		}),
 		endpointslice.ForExports(endpointslice.Inputs{
 			Set: set, Exports: c.exports, Slices: c.stored["apiexportendpointslices"], ShardName: c.opts.ShardName,

@@ -48,6 +48,8 @@ type Inputs struct {
 	// Resources returns every resource of the cluster of ctx.
 	Resources func(ctx context.Context) ([]discovery.Resource, error)
 	Metadata  metadata.Interface
+	// Remains are the objects that are stored, also those that clients do not reach.
+	Remains *storage.Remains
 	// Bindings, Schemas, Conversions and Clusters store APIBindings, APIResourceSchemas, APIConversions and LogicalClusters.
 	Bindings, Schemas, Conversions, Clusters *storage.Typed
 }
@@ -291,6 +293,14 @@ func (r *reconciler) resolve(
 		if o.virtual && stored(status, o.resource) {
 			completed(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the binding, and bind again", o.key()),
 				apisv1alpha2.ReasonNamingConflicts)
+			return nil
+		}
+		problem, err := r.moved(ctx, status, o, export.Status.IdentityHash)
+		if err != nil {
+			return err
+		}
+		if problem != nil {
+			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
 		if err := r.keep(ctx, o.schema); err != nil {

@@ -79,7 +79,15 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 		if resource.GroupResource() != claim.GroupResource || !resource.Verbs.HasAll("list", "patch") {
 			continue
 		}
-		return r.relabelAll(ctx, key, claim, resource.GroupVersionResource)
+		err := r.relabelAll(ctx, key, claim, resource.GroupVersionResource)
+		if err == nil || claim.IdentityHash == "" {
+			return err
+		}
+		// Rules and conversions of another provider have no say in this.
+		klog.FromContext(ctx).Info("Labelling the objects of a permission claim without the API, which fails", "cluster", key.Cluster, "claim", claim, "err", err)
+		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {
+			return claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, labels)
+		})
 	}
 	return nil
 }

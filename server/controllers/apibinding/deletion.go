@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -80,16 +82,54 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 	return false
 }
 
-// deleteInstances deletes the objects of a resource, and returns how many are left.
+// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first: rules of the provider hear of
+// it. What they refuse, or what the API does not reach, is deleted all the same, but finalizers that clients can remove count: those of
+// objects that are stored as the workspace is served them.
 func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
-	version := func() string {
+	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
+	served := func() (customresources.Installed, bool) {
 		for _, i := range r.Serves(key.Cluster) {
-			if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) && i.Binding != "" && i.Identity == resource.Schema.IdentityHash {
-				return instances.Version(i.CRD)
+			if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
+				return i, i.IsSystem() || (i.Binding != "" && i.Identity == resource.Schema.IdentityHash)
 			}
 		}
-		return "" // it was never served, or a definition of the cluster has come before
+		return customresources.Installed{}, false // it was never served, or a definition of the cluster has come before
 	}
-	gvr := schema.GroupVersionResource{Group: resource.Group, Version: version(), Resource: resource.Resource}
-	return instances.DeleteOwn(ctx, r.Metadata, gvr, func() bool { return version() != "" })
+	installed, ok := served()
+	version, scope := "", apiextensionsv1.ResourceScope("")
+	if ok {
+		if installed.IsSystem() {
+			return 0, nil // not the binding's
+		}
+		version, scope = instances.Version(installed.CRD), installed.CRD.Spec.Scope
+	}
+	if version != "" {
+		err := instances.Ask(ctx, func(ctx context.Context) error {
+			_, err := instances.DeleteOwn(ctx, r.Metadata, of.WithVersion(version), func() bool { _, ok := served(); return ok })
+			return err
+		})
+		if err != nil {
+			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name, "resource", of, "err", err)
+		}
+	}
+	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(namespace string) bool {
+		return version != "" && (namespace != "") == (scope == apiextensionsv1.NamespaceScoped)
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The resource had another identity, if a server followed an export that was made again.
+	identities, err := r.Remains.Identities(ctx, of)
+	if err != nil {
+		return 0, err
+	}
+	for _, identity := range identities {
+		if identity == resource.Schema.IdentityHash {
+			continue
+		}
+		if _, err := r.Remains.Delete(ctx, of, identity, func(string) bool { return false }); err != nil {
+			return 0, err
+		}
+	}
+	return left, nil
 }

@@ -1,15 +1,19 @@
 package apibinding
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // stored tells whether the workspace may have objects of a resource that it has bound.
@@ -17,6 +21,35 @@ func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource
 	return slices.ContainsFunc(status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
 		return r.Group == resource.Group && r.Resource == resource.Resource && len(r.StorageVersions) > 0
 	})
+}
+
+// moved returns why the workspace cannot follow an offer: the objects that it has stored would be out of reach, as they have other keys
+// under another identity or with another scope.
+func (r *reconciler) moved(ctx context.Context, status *apisv1alpha2.APIBindingStatus, o offer, identity string) (problem, err error) {
+	i := slices.IndexFunc(status.BoundResources, func(b apisv1alpha2.BoundAPIResource) bool {
+		return b.Group == o.resource.Group && b.Resource == o.resource.Resource && len(b.StorageVersions) > 0
+	})
+	if i < 0 || o.virtual {
+		return nil, nil
+	}
+	bound := status.BoundResources[i].Schema
+	if bound.IdentityHash != identity {
+		return fmt.Errorf("the objects of %s in this workspace are stored under the identity %s of the APIExport, which has the identity %s now: "+
+			"its provider can restore the former key, or save the objects, delete the binding, and bind again", o.key(), bound.IdentityHash, identity), nil
+	}
+	if bound.UID == string(o.schema.UID) {
+		return nil, nil
+	}
+	kept := &apisv1alpha1.APIResourceSchema{}
+	if err := r.Schemas.Get(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), bound.UID, kept); err != nil {
+		return nil, controller.IgnoreNotFound(err)
+	}
+	if kept.Spec.Scope != o.schema.Spec.Scope {
+		return fmt.Errorf("the objects of %s in this workspace are stored with the scope %s, and APIResourceSchema %s has the scope %s: "+
+			"its provider can export a schema of the former scope, or save the objects, delete the binding, and bind again",
+			o.key(), kept.Spec.Scope, o.schema.Name, o.schema.Spec.Scope), nil
+	}
+	return nil, nil
 }
 
 // bound returns what the status of a binding says of an offer. What is virtual was never stored in any version.

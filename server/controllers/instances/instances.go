@@ -4,6 +4,7 @@ package instances
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,16 @@ import (
 
 // counted is how many objects are counted one by one.
 const counted = 500
+
+// asking is for how long Ask waits for the API, for one resource.
+const asking = 30 * time.Second
+
+// Ask calls do, which deletes objects by the API, for some time. What goes in any case does not wait longer for admission and conversion.
+func Ask(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	return do(ctx)
+}
 
 // Version returns the version of a definition in which objects are deleted: any that is served, and that of the storage if it is.
 func Version(crd *apiextensionsv1.CustomResourceDefinition) string {

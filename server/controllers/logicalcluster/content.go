@@ -7,14 +7,18 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/controllers/instances"
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // parallelDeletions bounds the collections of one cluster that are deleted at a time.
@@ -71,7 +75,7 @@ func shadowed(r schema.GroupResource) bool {
 
 func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
 	left := make([]int, len(resources))
-	group, ctx := errgroup.WithContext(ctx)
+	group := errgroup.Group{} // one resource does not keep others
 	group.SetLimit(parallelDeletions)
 	for i, d := range resources {
 		group.Go(func() error {
@@ -93,11 +97,44 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 	return remaining, nil
 }
 
-// deleteResource deletes every object of a resource, and returns how many wait for their finalizers.
+// deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It asks the API first. What that does
+// not delete because of rules and conversions of a provider, or of the cluster itself, is deleted all the same if it is custom.
 func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
 	background := metav1.DeletePropagationBackground
-	left, err := instances.Delete(ctx, r.Metadata, d.GroupVersionResource, metav1.DeleteOptions{PropagationPolicy: &background})
-	return left, ignoreGone(err)
+	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	defined, custom := r.defined(ctx, d.GroupResource())
+	if !custom {
+		left, err := instances.Delete(ctx, r.Metadata, d.GroupVersionResource, options)
+		return left, ignoreGone(err)
+	}
+	left := 0
+	err := instances.Ask(ctx, func(ctx context.Context) (err error) {
+		left, err = instances.Delete(ctx, r.Metadata, d.GroupVersionResource, options)
+		return ignoreGone(err)
+	})
+	if err != nil {
+		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource", d.GroupResource(), "err", err)
+	}
+	if err == nil && left == 0 {
+		return 0, nil
+	}
+	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(namespace string) bool {
+		return (namespace != "") == (defined.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
+	})
+}
+
+// defined returns the definition of a resource whose objects the cluster of ctx stores for itself, not for the server.
+func (r *reconciler) defined(ctx context.Context, resource schema.GroupResource) (customresources.Installed, bool) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return customresources.Installed{}, false
+	}
+	for _, i := range r.Serves(cluster) {
+		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
+			return i, !i.IsSystem() && !i.IsVirtual()
+		}
+	}
+	return customresources.Installed{}, false
 }
 
 func ignoreGone(err error) error {

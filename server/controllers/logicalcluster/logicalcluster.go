@@ -18,6 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/conditions"
 	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/namespace"
+	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/scheduling"
@@ -30,6 +31,9 @@ type Inputs struct {
 	Metadata  metadata.Interface
 	Resources namespace.Resources
 	Held      namespace.Held
+	// Serves returns what a cluster serves that is not built in, and Remains are the objects of that which are stored.
+	Serves  func(logicalcluster.Name) []customresources.Installed
+	Remains *storage.Remains
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces *storage.Typed
 	// ExternalURL of the installation, without a trailing slash.

@@ -1,0 +1,210 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/utils/ptr"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// remainsPage is how many objects are read at a time.
+	remainsPage = 100
+	// mostIdentities bounds how many identities of one resource Identities looks at: any provider can add some.
+	mostIdentities = 1000
+)
+
+// Remains finds the objects of custom resources by their keys, when their binding or logical cluster ends. What a schema says now about
+// them does not matter, neither its scope nor its versions, and nothing converts, validates or admits.
+type Remains struct {
+	backend *Backend
+	base    generic.RESTOptionsGetter
+}
+
+// Remains returns what reads and writes custom resources as base stores them.
+func (b *Backend) Remains(base generic.RESTOptionsGetter) *Remains { return &Remains{b, base} }
+
+// suffixOf returns what is behind a resource in keys.
+func suffixOf(identity string) string {
+	if identity == "" {
+		return custom
+	}
+	return "/" + identity
+}
+
+// Identities returns the identities under which the cluster of ctx stores objects of a resource that it has, or had, bound.
+func (r *Remains) Identities(ctx context.Context, resource schema.GroupResource) ([]string, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	prefix := r.backend.root + resourcePrefix(resource) + "/"
+	end := clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix))
+	var identities []string
+	from := prefix
+	for range mostIdentities {
+		next, err := r.backend.client.Client.Get(ctx, from, end, clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil || len(next.Kvs) == 0 {
+			return identities, err
+		}
+		identity, _, _ := strings.Cut(strings.TrimPrefix(string(next.Kvs[0].Key), prefix), "/")
+		from = clientv3.GetPrefixRangeEnd(prefix + identity + "/")
+		if "/"+identity == custom {
+			continue
+		}
+		n, err := r.count(ctx, resource, identity, cluster)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			identities = append(identities, identity)
+		}
+	}
+	return identities, nil
+}
+
+func (r *Remains) count(ctx context.Context, resource schema.GroupResource, identity string, cluster logicalcluster.Name) (int64, error) {
+	prefix := r.backend.root + resourcePrefix(resource) + suffixOf(identity) + "/" + string(cluster) + "/"
+	found, err := r.backend.client.Client.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("counting the stored %s of cluster %s: %w", resource, cluster, err)
+	}
+	return found.Count, nil
+}
+
+// errHeld is why an object is not deleted yet.
+var errHeld = errors.New("finalizers hold the object")
+
+// Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. Objects with
+// finalizers are marked, and stay until these are removed, if reachable returns true for their namespace; the finalizers of others, which
+// nobody could remove, do not count. Delete returns how many objects stay.
+func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string, reachable func(namespace string) bool) (left int, err error) {
+	err = r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
+		held := func(u *unstructured.Unstructured) bool {
+			return len(u.GetFinalizers()) > 0 && reachable(u.GetNamespace())
+		}
+		preconditions := storage.NewUIDPreconditions(string(item.GetUID()))
+		if held(item) {
+			left++
+			if item.GetDeletionTimestamp() != nil {
+				return nil
+			}
+			return s.GuaranteedUpdate(ctx, key, &unstructured.Unstructured{}, false, preconditions, storage.SimpleUpdate(markDeleted), nil)
+		}
+		err := s.Delete(ctx, key, &unstructured.Unstructured{}, preconditions, func(_ context.Context, live runtime.Object) error {
+			if u, ok := live.(*unstructured.Unstructured); ok && held(u) {
+				return errHeld
+			}
+			return nil
+		}, nil, storage.DeleteOptions{})
+		if errors.Is(err, errHeld) {
+			left++
+			return nil
+		}
+		return err
+	})
+	return left, err
+}
+
+// markDeleted makes an object one that is deleted once it has no finalizers.
+func markDeleted(obj runtime.Object) (runtime.Object, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u.GetDeletionTimestamp() != nil {
+		return obj, nil
+	}
+	u.SetDeletionTimestamp(ptr.To(metav1.Now()))
+	u.SetDeletionGracePeriodSeconds(ptr.To[int64](0))
+	if g := u.GetGeneration(); g > 0 {
+		u.SetGeneration(g + 1)
+	}
+	return u, nil
+}
+
+// Relabel replaces the labels of what the cluster of ctx stores of a resource under an identity by those that wanted returns for them.
+func (r *Remains) Relabel(ctx context.Context, resource schema.GroupResource, identity string, wanted func(map[string]string) map[string]string) error {
+	return r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
+		if item.GetAnnotations()[UnreadableAnnotation] != "" {
+			return nil // a stand-in, which must not be stored
+		}
+		return s.GuaranteedUpdate(ctx, key, &unstructured.Unstructured{}, false, storage.NewUIDPreconditions(string(item.GetUID())),
+			storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+				if u, ok := obj.(*unstructured.Unstructured); ok {
+					u.SetLabels(wanted(u.GetLabels()))
+				}
+				return obj, nil
+			}), nil)
+	})
+}
+
+// each calls do for every object that the cluster of ctx stores of a resource under an identity. What cannot be read is a stand-in. An
+// object that is gone or replaced is none.
+func (r *Remains) each(ctx context.Context, resource schema.GroupResource, identity string,
+	do func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error) error {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	if n, err := r.count(ctx, resource, identity, cluster); n == 0 || err != nil {
+		return err
+	}
+	s, prefix, stop, err := r.open(resource, identity)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	ctx = withStandIns(ctx, shown)
+	options := storage.ListOptions{Recursive: true, Predicate: storage.SelectionPredicate{
+		Label: labels.Everything(), Field: fields.Everything(), GetAttrs: storage.DefaultNamespaceScopedAttr, Limit: remainsPage,
+	}}
+	for {
+		list := &unstructured.UnstructuredList{}
+		if err := s.GetList(ctx, prefix, options, list); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			key := prefix + "/" + item.GetName()
+			if namespace := item.GetNamespace(); namespace != "" {
+				key = prefix + "/" + namespace + "/" + item.GetName()
+			}
+			if err := do(ctx, s, key, item); err != nil && !storage.IsNotFound(err) && !storage.IsInvalidObj(err) && !apierrors.IsConflict(err) {
+				return fmt.Errorf("%s %s/%s: %w", resource, item.GetNamespace(), item.GetName(), err)
+			}
+		}
+		if options.Predicate.Continue = list.GetContinue(); options.Predicate.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// open returns the storage of a resource under an identity, in which objects may have a namespace or not.
+func (r *Remains) open(resource schema.GroupResource, identity string) (s *clusterStorage, prefix string, stop factory.DestroyFunc, err error) {
+	newFunc := func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} }
+	suffix := suffixOf(identity)
+	options, err := r.backend.parsed(r.base, suffix).GetRESTOptions(resource, newFunc())
+	if err != nil {
+		return nil, "", nil, err
+	}
+	g := &guard{
+		backend: r.backend, resource: resource, codec: options.StorageConfig.Codec, newFunc: newFunc, above: resourcePrefix(resource) + "/",
+		kind: schema.GroupVersionKind{Group: resource.Group, Version: "v1", Kind: resource.Resource},
+	}
+	s, stop, err = r.backend.open(options.StorageConfig, options.ResourcePrefix, g, func() runtime.Object { return &unstructured.UnstructuredList{} })
+	return s, options.ResourcePrefix, stop, err
+}

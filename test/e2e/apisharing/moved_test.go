@@ -1,0 +1,221 @@
+package apisharing
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// Whatever a provider does to its export, consumers read and delete what they have stored.
+func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change  func(t *testing.T, p *kcptest.Cluster)
+		message string
+	}{
+		"by another scope": {
+			func(t *testing.T, p *kcptest.Cluster) {
+				p.Apply(t, strings.ReplaceAll(widgetSchema("v2", 100), "scope: Namespaced", "scope: Cluster")+"---"+export("v2"))
+			},
+			"has the scope Cluster",
+		},
+		"by another identity": {
+			func(t *testing.T, p *kcptest.Cluster) {
+				ctx := kcptest.Context(t)
+				if err := p.Objects(t, kcptest.APIExports).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				keys := p.Objects(t, schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("kcp-system")
+				if err := keys.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				exporting(t, p)
+			},
+			"of the APIExport, which has the identity",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, consumer := provider(t), server.Cluster(t)
+			ctx := kcptest.Context(t)
+			bind(t, consumer, p)
+			create(t, consumer, "one")
+			test.change(t, p)
+			bindings := consumer.Objects(t, kcptest.APIBindings)
+			kcptest.Eventually(t, "the binding tells that it does not follow its export", func(ctx context.Context) error {
+				b, err := bindings.Get(ctx, "widgets", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, test.message) {
+					return fmt.Errorf("its status is %s", text)
+				}
+				return nil
+			})
+			if _, err := consumer.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); err != nil {
+				t.Errorf("what the consumer has stored: %v", err)
+			}
+			if err := bindings.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+				if _, err := bindings.Get(ctx, "widgets", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+					return fmt.Errorf("it is there: %v", err)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// refusing are rules of a provider against every change of widgets.
+const refusing = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: refuse}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [example.org], apiVersions: ["*"], operations: [UPDATE, DELETE], resources: ["*"]}]
+  validations: [{expression: "false"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: refuse}
+spec: {policyName: refuse, validationActions: [Deny]}
+`
+
+// unreachable is a webhook of a provider for every change of widgets, at a host that is not there.
+const unreachable = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: unreachable}
+webhooks:
+- name: unreachable.example.org
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  clientConfig: {url: "https://127.0.0.1:1/"}
+  rules: [{apiGroups: [example.org], apiVersions: ["*"], operations: [UPDATE, DELETE], resources: ["*"]}]
+`
+
+// converted are widgets of two versions, of which the second is stored, and which a host converts that is not there.
+var converted = strings.Replace(strings.Replace(widgetSchema("v2", 100), "storage: true", "storage: false", 1), "  versions:", `
+  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"}}}
+  versions:
+  - {name: v2, served: true, storage: true, schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`, 1) + "---" + export("v2")
+
+func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{
+		"by a policy":           refusing,
+		"by a webhook":          unreachable,
+		"by a conversion":       converted,
+		"by serving no version": strings.Replace(widgetSchema("v2", 100), "served: true", "served: false", 1) + "---" + export("v2"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, parent := provider(t), server.Cluster(t)
+			unbinding, going := child(t, parent, "unbinding"), child(t, parent, "going")
+			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
+				bind(t, consumer, p)
+				create(t, consumer, "one")
+			}
+			p.Apply(t, change)
+			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
+				kcptest.Eventually(t, "clients do not delete what is bound", func(ctx context.Context) error {
+					err := consumer.Objects(t, widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+					if err == nil {
+						return fmt.Errorf("they can")
+					}
+					return nil
+				})
+			}
+			endUnbinding(t, unbinding)
+			endWorkspace(t, parent, "going")
+		})
+	}
+}
+
+// endUnbinding deletes the binding of a consumer.
+func endUnbinding(t *testing.T, consumer *kcptest.Cluster) {
+	t.Helper()
+	bindings := consumer.Objects(t, kcptest.APIBindings)
+	if err := bindings.Delete(kcptest.Context(t), "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.WaitUntilGone(t, bindings, "widgets")
+}
+
+// endWorkspace deletes a workspace.
+func endWorkspace(t *testing.T, parent *kcptest.Cluster, name string) {
+	t.Helper()
+	workspaces := parent.Objects(t, kcptest.Workspaces)
+	if err := workspaces.Delete(kcptest.Context(t), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.WaitUntilGone(t, workspaces, name)
+}
+
+// A server that followed an export to another identity or scope has left objects where the binding does not say any more.
+func TestWhatABindingHasLeftBehindIsDeletedWithIt(t *testing.T) {
+	t.Parallel()
+	for name, scope := range map[string]string{"under another identity": "Namespaced", "with another scope": "Cluster"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, parent := provider(t), server.Cluster(t)
+			ctx := kcptest.Context(t)
+			unbinding, going, other := child(t, parent, "unbinding"), child(t, parent, "going"), server.Cluster(t)
+			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
+				bind(t, consumer, p)
+				create(t, consumer, "one")
+			}
+			from := p
+			if scope == "Namespaced" {
+				from = server.Cluster(t)
+			}
+			from.Apply(t, strings.ReplaceAll(widgetSchema("v2", 100), "scope: Namespaced", "scope: "+scope)+"---"+export("v2"))
+			waitForIdentity(t, from, "widgets")
+			bind(t, other, from)
+			moved, err := other.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resources, _, _ := unstructured.NestedSlice(moved.Object, "status", "boundResources")
+			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
+				patch, err := json.Marshal(map[string]any{"status": map[string]any{"boundResources": resources}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := consumer.Objects(t, kcptest.APIBindings).Patch(ctx, "widgets", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+					t.Fatal(err)
+				}
+				kcptest.Eventually(t, "the objects are out of reach", func(ctx context.Context) error {
+					if _, err := consumer.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+						return fmt.Errorf("getting one: %v", err)
+					}
+					return nil
+				})
+			}
+			endUnbinding(t, unbinding)
+			endWorkspace(t, parent, "going")
+			if scope == "Cluster" {
+				p.Apply(t, export("v1"))
+			}
+			bind(t, unbinding, p)
+			list, err := unbinding.Objects(t, widgets).List(ctx, metav1.ListOptions{})
+			if err != nil || len(list.Items) > 0 {
+				t.Errorf("after it was bound again it has %v, %v", list, err)
+			}
+		})
+	}
+}
