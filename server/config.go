@@ -68,6 +68,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/discovery"
+	"github.com/kcplane/kcp/server/drain"
 	"github.com/kcplane/kcp/server/entry"
 	"github.com/kcplane/kcp/server/exports"
 	"github.com/kcplane/kcp/server/freshness"
@@ -169,6 +170,9 @@ type config struct {
 	unreadable unreadableObjects
 	// health has the reasons why checks fail.
 	health health.Checks
+
+	// stopping is closed when the server begins to stop.
+	stopping <-chan struct{}
 
 	background sync.WaitGroup
 }
@@ -451,6 +455,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.fresh.WithRefusal(h, own, g.Serializer)
 	h = authentication.WithServer(h, c.loopback.BearerToken)
 	h = authentication.WithInClusterServiceAccount(h)
+	h = drain.WithClose(h, c.stopping)
 	return slowclient.New(c.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)
 }
 

@@ -43,6 +43,7 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err != nil {
 		return err
 	}
+	c.stopping = ctx.Done()
 	s, err := c.newServer()
 	if err != nil {
 		return err

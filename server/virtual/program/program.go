@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/drain"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 )
@@ -131,7 +132,7 @@ func (p *Program) Run(ctx context.Context, views virtual.Views) error {
 			api.ServeHTTP(w, r)
 		}))
 		bare := genericapiserver.DefaultBuildHandlerChain(addressed, c)
-		return views.WithView(bare, bare, c.Serializer)
+		return drain.WithClose(views.WithView(bare, bare, c.Serializer), ctx.Done())
 	}
 	server, err := p.config.Complete(nil).New("virtual-workspaces", genericapiserver.NewEmptyDelegate())
 	if err != nil {

@@ -5,7 +5,9 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -227,5 +230,57 @@ func TestTheRootDirectoryIsItsOwnersOnly(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A client that keeps its connection meets no server that has stopped accepting requests.
+func TestAServerThatStopsAsksClientsToCloseTheirConnections(t *testing.T) {
+	server := kcptest.StartIn(t, t.TempDir(), "--shutdown-delay-duration=3s")
+	connections := map[string]*http.Client{}
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		config := server.Config(kcptest.Masters)
+		config.NextProtos = []string{protocol}
+		client, err := rest.HTTPClientFor(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		connections[protocol] = client
+	}
+	ask := func(protocol, path string) (status int, reused bool) {
+		t.Helper()
+		trace := httptrace.WithClientTrace(kcptest.Context(t), &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { reused = info.Reused }})
+		request, err := http.NewRequestWithContext(trace, http.MethodGet, server.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := connections[protocol].Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, reused
+	}
+	for protocol := range connections {
+		ask(protocol, "/version")
+		if status, reused := ask(protocol, "/version"); status != http.StatusOK || !reused {
+			t.Errorf("%s: while the server serves: %d, connection reused: %t", protocol, status, reused)
+		}
+	}
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.Stop() }()
+	for status := 0; status != http.StatusInternalServerError; {
+		status, _ = ask("http/1.1", "/readyz")
+	}
+	ask("h2", "/version")
+	for protocol := range connections {
+		if status, reused := ask(protocol, "/version"); status != http.StatusOK || reused {
+			t.Errorf("%s: while the server stops: %d, connection reused: %t", protocol, status, reused)
+		}
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
