@@ -150,7 +150,7 @@ func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, cl
 	done, failed := etcdcluster.JobState(job)
 	if !done && !failed {
 		trouble, err := etcdcluster.JobTrouble(ctx, r.Client, job)
-		return cmp.Or(err, conditions.Wait("TakingSnapshot", "Job %s takes a snapshot%s", job.Name, trouble))
+		return cmp.Or(err, trouble.Because("TakingSnapshot", "Job %s takes a snapshot", job.Name))
 	}
 	message, err := etcdcluster.JobMessage(ctx, r.Client, job)
 	if err != nil {

@@ -149,7 +149,7 @@ func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
 	pod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}
 	c.MustUpdateStatus(t, pod)
-	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no such image: correct spec.image of EtcdCluster x, or give its imagePullSecrets, and delete Job b-snapshot")
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "no such image: correct spec.image of EtcdCluster x, or give its imagePullSecrets, and delete Job b-snapshot")
 }
 
 func TestASnapshotThatMissesItsVolumeSaysSo(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -162,15 +163,15 @@ func condition(p *corev1.Pod) (broken, stuck bool) {
 	return broken, stuck
 }
 
-// trouble says what keeps a member from running.
-func (seen *sight) trouble() string {
+// trouble returns what keeps members from running.
+func (seen *sight) trouble(now time.Time) workload.Trouble {
 	var pods []corev1.Pod
 	for ordinal := range seen.pods {
 		if live := seen.live[ordinal]; live != nil {
 			pods = append(pods, *live)
 		}
 	}
-	return workload.Trouble(pods, workload.CorrectImage)
+	return workload.FindTrouble(pods, workload.CorrectImage, "", now)
 }
 
 // survivors says who has which revision, for whoever has to choose one.

@@ -125,8 +125,11 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	s.schedule(seen)
 	s.measure(seen)
 	d := decide(seen.observation)
-	if d.step == stepWait {
-		d.why += seen.trouble()
+	if trouble := seen.trouble(s.Now()); d.step == stepWait {
+		d.why += trouble.String()
+		if trouble.Stalled() {
+			d.step = stepHelp
+		}
 	}
 	if d.reason == reasonQuorumLost {
 		d.why += s.survivors(seen)

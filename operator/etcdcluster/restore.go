@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -93,8 +94,8 @@ func (s *scope) lookAtJob(ctx context.Context, name string) (how, message string
 		message, err = JobMessage(ctx, s.Client, job)
 		return jobFailed, message, err
 	default:
-		message, err = JobTrouble(ctx, s.Client, job)
-		return jobRunning, message, err
+		trouble, err := JobTrouble(ctx, s.Client, job)
+		return jobRunning, trouble.String(), err
 	}
 }
 
@@ -112,11 +113,11 @@ func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.Po
 	return pods, c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
 }
 
-// JobTrouble says what keeps the pod of a Job from running, or nothing. A Job has the image that its EtcdCluster asked for then.
-func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
+// JobTrouble returns what keeps the pod of a Job from running. A Job has the image that its EtcdCluster asked for then.
+func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job) (workload.Trouble, error) {
 	pods, err := jobPods(ctx, c, job)
-	return workload.Trouble(pods.Items, fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
-		job.Labels["app.kubernetes.io/instance"], job.Name)), err
+	return workload.FindTrouble(pods.Items, fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
+		job.Labels["app.kubernetes.io/instance"], job.Name), "", time.Now()), err
 }
 
 // JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.

@@ -60,10 +60,14 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 }
 
 func TestWhatKeepsAMemberFromRunningIsSaid(t *testing.T) {
-	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x-1"}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+	now := time.Now()
+	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x-1", CreationTimestamp: metav1.NewTime(now)}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		Name: containerName, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}}
 	seen := &sight{observation: cluster(3), live: map[int]*corev1.Pod{0: {}, 1: live}}
-	if got := seen.trouble(); !strings.Contains(got, "pod x-1: ErrImagePull: no such image: correct spec.image") {
-		t.Errorf("it is said that %q", got)
+	if got := seen.trouble(now); !strings.Contains(got.String(), "pod x-1: ErrImagePull: no such image: correct spec.image") || got.Stalled() {
+		t.Errorf("it is said that %+v", got)
+	}
+	if got := seen.trouble(now.Add(5 * time.Minute)); !got.Stalled() {
+		t.Errorf("after five minutes nobody has to act: %+v", got)
 	}
 }

@@ -1,22 +1,23 @@
 package rootshard
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/conditions"
 	"github.com/kcplane/kcp/operator/shard"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
-// image is the one that the spec names; or the one that was chosen when the pods were first made, if the spec does not name
-// another repository or another version; or else the default.
-func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
+// image is the one that the spec names; or the one that pods were ready with, if the spec does not name another repository or another
+// version; or else the default.
+func image(spec *v1alpha1.ImageSpec, ran, standard string) string {
 	repository, release := cutVersion(standard)
 	if spec == nil {
 		spec = &v1alpha1.ImageSpec{}
@@ -28,10 +29,10 @@ func image(spec *v1alpha1.ImageSpec, chosen, standard string) string {
 	case spec.Tag != "":
 		named = ":" + spec.Tag
 	}
-	before, runs := cutVersion(chosen)
+	before, runs := cutVersion(ran)
 	switch {
-	case chosen != "" && (spec.Repository == "" || spec.Repository == before) && (named == "" || named == runs):
-		return chosen
+	case ran != "" && (spec.Repository == "" || spec.Repository == before) && (named == "" || named == runs):
+		return ran
 	case spec.Repository != "":
 		repository = spec.Repository
 	}
@@ -87,25 +88,29 @@ func checkVersion(rs *v1alpha1.RootShard, image string) error {
 		"name another, or allow it with the annotation %s: %s", rs.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
 }
 
-// version writes down the version that is wanted as soon as a pod of it is ready, and may have stored something.
-func (s *scope) version(ctx context.Context, set *appsv1.StatefulSet) {
-	_, tag := cutVersion(s.rs.Status.Image)
-	if v := versionOf(tag); v == nil {
+// imageAnnotation of a StatefulSet has the image that a pod was ready with, for when the status of the RootShard is lost.
+const imageAnnotation = "operator.kcp.io/image"
+
+// record keeps the image of a StatefulSet, and its version, as soon as a pod is ready that runs it, and may have stored something. An image
+// that no pod was ever ready with is forgotten when the spec names it no longer.
+func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
+	s.rs.Status.Image = cmp.Or(s.rs.Status.Image, set.Annotations[imageAnnotation])
+	wanted := imageOf(set.Spec.Template.Spec, shard.Container)
+	_, tag := cutVersion(wanted)
+	if versionOf(wanted) == nil {
 		tag = ""
 	}
-	if tag = strings.TrimPrefix(tag, ":"); tag == s.rs.Status.Version {
+	tag = strings.TrimPrefix(tag, ":")
+	if wanted == "" || wanted == s.rs.Status.Image && tag == s.rs.Status.Version {
 		return
 	}
-	pods := &corev1.PodList{}
-	if s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)) != nil {
+	pods, err := s.podsOf(ctx, set)
+	if err != nil {
 		return // it is found out the next time
 	}
-	for _, pod := range pods.Items {
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue &&
-				imageOf(pod.Spec, shard.Container) == s.rs.Status.Image {
-				s.rs.Status.Version = tag
-			}
+	for _, pod := range pods {
+		if workload.Ready(&pod) && imageOf(pod.Spec, shard.Container) == wanted {
+			s.rs.Status.Image, s.rs.Status.Version = wanted, tag
 		}
 	}
 }

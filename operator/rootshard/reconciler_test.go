@@ -3,9 +3,13 @@ package rootshard_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -13,8 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
@@ -63,6 +69,33 @@ func (w *world) settle(t *testing.T) *v1alpha1.RootShard {
 	w.reconcile(t)
 	w.Roll(t, "kcp-kcp")
 	return w.reconcile(t)
+}
+
+// Roll makes the pods of a StatefulSet, as its controller and the kubelet do, and makes them ready.
+func (w *world) Roll(t *testing.T, name string) {
+	t.Helper()
+	set := operatortest.Read(t, w.Cluster, name, &appsv1.StatefulSet{})
+	for i := range *set.Spec.Replicas {
+		w.runs(t, set, fmt.Sprintf("%s-%d", name, i), corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}})
+	}
+	w.Cluster.Roll(t, name)
+}
+
+// runs makes a pod of a StatefulSet, in place of the one that there may be.
+func (w *world) runs(t *testing.T, set *appsv1.StatefulSet, name string, status corev1.PodStatus) *corev1.Pod {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
+	if err := w.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	pod.Labels, pod.Spec, pod.Status = maps.Clone(set.Spec.Template.Labels), set.Spec.Template.Spec, status
+	pod.CreationTimestamp, pod.UID = metav1.Now(), types.UID(uuid.NewString())
+	if err := controllerutil.SetControllerReference(set, pod, w.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	w.MustCreate(t, pod)
+	w.Writes()
+	return pod
 }
 
 // expect compares a condition; message is a part of it.
@@ -309,6 +342,8 @@ func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
 		rs := operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 		rs.Spec.Image = &test.spec
 		w.MustUpdate(t, rs)
+		w.reconcile(t)
+		w.Roll(t, "kcp-kcp")
 		if rs = w.reconcile(t); rs.Status.Image != test.want {
 			t.Errorf("%+v: got %s, want %s", test.spec, rs.Status.Image, test.want)
 		}
@@ -321,14 +356,104 @@ func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
 	}
 }
 
+// An image is recorded when a pod is ready with it, so that a bad one goes away with the change of the spec that named it.
+func TestAnImageThatNoPodWasReadyWithIsForgotten(t *testing.T) {
+	bad := &v1alpha1.ImageSpec{Tag: "no-such"}
+	runs := func(w *world) string {
+		t.Helper()
+		return operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Image
+	}
+	change := func(w *world, rs *v1alpha1.RootShard, spec *v1alpha1.ImageSpec) *v1alpha1.RootShard {
+		t.Helper()
+		rs.Spec.Image = spec
+		w.MustUpdate(t, rs)
+		return w.reconcile(t)
+	}
+	const badImage = "registry.example.com/kcp:no-such"
+	w := newWorld(external())
+	rs := change(w, w.settle(t), bad)
+	if got := runs(w); got != badImage || rs.Status.Image != image {
+		t.Errorf("with an image that nobody has, pods are made with %s, and %s is recorded", got, rs.Status.Image)
+	}
+	for _, lost := range []bool{false, true} {
+		if lost {
+			rs.Status = v1alpha1.RootShardStatus{}
+			w.MustUpdateStatus(t, rs)
+		}
+		if rs = change(w, rs, nil); runs(w) != image || rs.Status.Image != image {
+			t.Errorf("status lost %t: after the change is reverted, pods are made with %s, and %s is recorded", lost, runs(w), rs.Status.Image)
+		}
+		rs = change(w, rs, bad)
+	}
+
+	rs = external()
+	rs.Spec.Image = bad
+	w = newWorld(rs)
+	w.reconcile(t)
+	w.Issue(t)
+	rs = w.reconcile(t)
+	if got := runs(w); got != badImage || rs.Status.Image != "" {
+		t.Errorf("the first pods are made with %s, and %s is recorded", got, rs.Status.Image)
+	}
+	if change(w, rs, nil); runs(w) != image {
+		t.Errorf("after a bad first image is taken out of the spec, pods are made with %s", runs(w))
+	}
+}
+
+func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
+	w := newWorld(external())
+	rs := w.settle(t)
+	rs.Spec.Image = &v1alpha1.ImageSpec{Tag: "no-such"}
+	w.MustUpdate(t, rs)
+	w.reconcile(t)
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	set.Status.ReadyReplicas, set.Status.UpdatedReplicas = 1, 1
+	w.MustUpdateStatus(t, set)
+	waiting := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "what the kubelet says"}}
+	}
+	crashed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "starting\nError: unknown flag: --x\n"}}
+	for _, test := range []struct {
+		name            string
+		container       corev1.ContainerStatus
+		reason, message string
+	}{
+		{"an image that does not exist", corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, "ImageUnavailable", "correct spec.image"},
+		{"an image whose name is wrong", corev1.ContainerStatus{State: waiting("InvalidImageName")}, "ImageUnavailable", "correct spec.image"},
+		{"a process that ends", corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), RestartCount: 4, LastTerminationState: crashed},
+			"PodCrashes", "its process ended with exit code 1 (Error): Error: unknown flag: --x"},
+		{"a process that ends, and is started again", corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			RestartCount: 4, LastTerminationState: crashed}, "PodCrashes", "unknown flag: --x"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			pod := func(since time.Duration) {
+				w.runs(t, set, "kcp-kcp-1", corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{test.container}, Conditions: []corev1.PodCondition{
+					{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(time.Now().Add(-since))}}})
+			}
+			pod(time.Minute)
+			expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "RollingOut", test.message)
+			expect(t, w.reconcile(t), "Stalled", metav1.ConditionFalse, "", "")
+			if after := w.Reconcile(t, w.reconciler, "kcp").RequeueAfter; after < time.Minute || after > 2*time.Minute {
+				t.Errorf("it looks again after %v", after)
+			}
+			pod(4 * time.Minute)
+			rs := w.reconcile(t)
+			expect(t, rs, "Ready", metav1.ConditionFalse, test.reason, test.message)
+			expect(t, rs, "Stalled", metav1.ConditionTrue, test.reason, "pod kcp-kcp-1: ")
+			expect(t, rs, "Available", metav1.ConditionTrue, "", "")
+		})
+	}
+	w.Roll(t, "kcp-kcp")
+	expect(t, w.reconcile(t), "Stalled", metav1.ConditionFalse, "", "")
+}
+
 func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	w := newWorld(external())
 	w.reconcile(t)
 	w.Issue(t)
 	w.reconcile(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "kcp-kcp-0", Labels: set.Spec.Template.Labels}}
-	w.MustCreate(t, pod)
+	pod := w.runs(t, set, "kcp-kcp-0", corev1.PodStatus{})
 	for reason, want := range map[string]string{
 		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or give spec.image.imagePullSecrets",
 		"InvalidImageName": "correct spec.image",

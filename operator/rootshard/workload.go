@@ -3,6 +3,7 @@ package rootshard
 import (
 	"cmp"
 	"context"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,9 +37,8 @@ func (s *scope) workload(ctx context.Context, secrets bool) {
 			s.shard.Replicas = new(int32(defaultReplicas))
 		}
 	}
-	// The status is lost where objects are copied.
-	chosen := cmp.Or(s.rs.Status.Image, imageOf(live.Spec.Template.Spec, shard.Container))
-	s.shard.Image = image(s.rs.Spec.Image, chosen, s.DefaultImage)
+	s.record(ctx, live)
+	s.shard.Image = image(s.rs.Spec.Image, s.rs.Status.Image, s.DefaultImage)
 	component := shard.Component(s.shard)
 	s.service(ctx, component)
 	s.report.Set(conditions.Rest, s.pods(ctx, live, component, secrets))
@@ -77,6 +77,9 @@ func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 	if err != nil {
 		return cmp.Or(s.scale(ctx, live), conditions.Stall("TemplateInvalid", "%v", err))
 	}
+	if ran := s.rs.Status.Image; ran != "" {
+		metav1.SetMetaDataAnnotation(&set.ObjectMeta, imageAnnotation, ran)
+	}
 	held, err := workload.Hold(s.rs, live, set, s.shard.Image, ptr.Deref(s.rs.Spec.Replicas, 0), s.shard.Etcd, s.shard.Inputs)
 	if err != nil {
 		return err
@@ -88,7 +91,6 @@ func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 		}
 		s.set = set
 	}
-	s.rs.Status.Image = s.shard.Image
 	return nil
 }
 
@@ -139,8 +141,8 @@ func (s *scope) available(ctx context.Context) {
 		s.report.Set(v1alpha1.ConditionAvailable, err)
 		return
 	}
-	s.version(ctx, set)
-	wanted, trouble := workload.Wanted(set), ""
+	s.record(ctx, set)
+	wanted, trouble := workload.Wanted(set), workload.Trouble{}
 	if set.Status.ReadyReplicas < wanted {
 		trouble = s.trouble(ctx, set)
 	}
@@ -148,7 +150,7 @@ func (s *scope) available(ctx context.Context) {
 	case wanted == 0:
 		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall("ScaledToZero", "spec.replicas is 0: kcp is off"))
 	case set.Status.ReadyReplicas == 0:
-		s.report.Set(v1alpha1.ConditionAvailable, conditions.Wait("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready%s", set.Name, wanted, trouble))
+		s.report.Set(v1alpha1.ConditionAvailable, trouble.Because("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready", set.Name, wanted))
 	default:
 		s.report.Set(v1alpha1.ConditionAvailable, nil)
 	}
@@ -159,16 +161,26 @@ func (s *scope) available(ctx context.Context) {
 		}
 	}
 	if !workload.RolledOut(set) {
-		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d as they are to be%s",
-			set.Name, set.Status.ReadyReplicas, wanted, set.Status.UpdatedReplicas, trouble))
+		s.report.Set(conditions.Rest, trouble.Because("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d as they are to be",
+			set.Name, set.Status.ReadyReplicas, wanted, set.Status.UpdatedReplicas))
 	}
 }
 
-// trouble says what keeps a pod from running, if the kubelet or the scheduler has told.
-func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) string {
-	pods := &corev1.PodList{}
-	if err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(set.Spec.Selector.MatchLabels)); err != nil {
-		return ""
+// trouble returns what keeps pods from running. While etcd does not answer, that is what they wait for.
+func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) workload.Trouble {
+	pods, err := s.podsOf(ctx, set)
+	if err != nil {
+		return workload.Trouble{}
 	}
-	return workload.Trouble(pods.Items, workload.CorrectImage)
+	if s.report.Met(v1alpha1.ConditionEtcdReady) {
+		return workload.FindTrouble(pods, workload.CorrectImage, "it runs and is not ready, see its log", time.Now())
+	}
+	return workload.FindTrouble(pods, workload.CorrectImage, "it waits for etcd", time.Now()).Passing()
+}
+
+// podsOf returns the pods of a StatefulSet.
+func (s *scope) podsOf(ctx context.Context, set *appsv1.StatefulSet) ([]corev1.Pod, error) {
+	pods := &corev1.PodList{}
+	err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(shard.Component(s.shard).Labels()))
+	return pods.Items, err
 }

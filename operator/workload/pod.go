@@ -52,11 +52,13 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 func container(c *Component) corev1.Container {
 	result := corev1.Container{
 		Name: c.Container, Image: c.Image, Command: c.Command, Args: c.Args,
-		Ports:          []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
-		Resources:      c.Resources,
-		StartupProbe:   probe("/readyz", 2, 300),
-		ReadinessProbe: probe("/readyz", 5, 3),
-		LivenessProbe:  probe("/livez", 10, 6),
+		Ports:     []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
+		Resources: c.Resources,
+		// What a process that ends has logged last goes into the status of its pod, and from there into conditions.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		StartupProbe:             probe("/readyz", 2, 300),
+		ReadinessProbe:           probe("/readyz", 5, 3),
+		LivenessProbe:            probe("/livez", 10, 6),
 	}
 	for _, f := range c.Files {
 		result.VolumeMounts = append(result.VolumeMounts, corev1.VolumeMount{Name: f.Name, MountPath: f.Path, ReadOnly: true})

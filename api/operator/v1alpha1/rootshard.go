@@ -229,7 +229,8 @@ type RootShardStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Shards []ShardReference `json:"shards,omitempty"`
-	// Image that the pods were first made with. It stays when a new operator would choose another, until spec.image says so.
+	// Image that pods were ready with last. It stays when a new operator would choose another, until spec.image names another one. An image
+	// that no pod was ready with is not recorded: when spec.image no longer names it, pods run this one again.
 	//
 	// +optional
 	Image string `json:"image,omitempty"`
