@@ -7,6 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=kcp,shortName=ebk
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.spec.cluster`
 // +kubebuilder:printcolumn:name="Revision",type=integer,JSONPath=`.status.snapshot.revision`
 // +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.status.snapshot.size`

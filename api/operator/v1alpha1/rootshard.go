@@ -9,7 +9,10 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
+// +kubebuilder:resource:categories=kcp,shortName=rshard
 // +kubebuilder:printcolumn:name="Hostname",type=string,JSONPath=`.spec.external.hostname`
+// +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.status.pods`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -239,6 +242,10 @@ type RootShardStatus struct {
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
+	// Pods is how many pods of how many are ready, as 2/2.
+	//
+	// +optional
+	Pods string `json:"pods,omitempty"`
 	// URL at which clients outside of the cluster reach kcp.
 	//
 	// +optional
