@@ -52,6 +52,9 @@ func Unwatched(after time.Duration, err error) error {
 	return err
 }
 
+// ScaledToZero is the reason of an object that is off because its spec asks for no pods, and of one that waits for it.
+const ScaledToZero = "ScaledToZero"
+
 // Rest is a dependency without a condition of its own: what only Ready tells of.
 const Rest = ""
 

@@ -152,7 +152,11 @@ func (s *scope) provision(ctx context.Context, workspace string) error {
 
 // bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.
 func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) error {
-	if !meta.IsStatusConditionTrue(s.rs.Status.Conditions, v1alpha1.ConditionAvailable) {
+	available := meta.FindStatusCondition(s.rs.Status.Conditions, v1alpha1.ConditionAvailable)
+	switch {
+	case available != nil && available.Reason == conditions.ScaledToZero:
+		return conditions.Wait(conditions.ScaledToZero, "waiting for RootShard %s, whose spec.replicas is 0, to bind roles in the workspace %s", s.rs.Name, workspace)
+	case available == nil || available.Status != metav1.ConditionTrue:
 		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", s.rs.Name, workspace)
 	}
 	credentials, err := credentials(ctx, s.Client, s.root)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
 )
 
 // patience is how long caches that do not answer may hold up who asks.
@@ -24,6 +25,9 @@ var (
 	conditionStatus = prometheus.NewDesc("kcp_operator_condition_status",
 		"Whether a condition of an object is true (1), false (0) or unknown (-1).",
 		[]string{"resource_type", "namespace", "resource_name", "condition_type"}, nil)
+	scaledToZero = prometheus.NewDesc("kcp_operator_scaled_to_zero",
+		"1 for an object that is off because spec.replicas is 0, and for one that waits for it.",
+		[]string{"resource_type", "namespace", "resource_name"}, nil)
 	certificateExpiry = prometheus.NewDesc("kcp_operator_certificate_expiry_timestamp_seconds",
 		"When a certificate ends, in seconds since 1970. The object is the one that it was made for.",
 		ofCertificates, nil)
@@ -43,6 +47,7 @@ type Collector struct {
 // Describe names the metrics.
 func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- conditionStatus
+	descriptions <- scaledToZero
 	descriptions <- certificateExpiry
 	descriptions <- certificateRenewal
 }
@@ -93,9 +98,14 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 // values of the statuses.
 var values = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1, metav1.ConditionFalse: 0, metav1.ConditionUnknown: -1}
 
-func tellConditions(kind string, object client.Object, conditions []metav1.Condition, metrics chan<- prometheus.Metric) {
-	for _, condition := range conditions {
+func tellConditions(kind string, object client.Object, all []metav1.Condition, metrics chan<- prometheus.Metric) {
+	off := false
+	for _, condition := range all {
+		off = off || condition.Reason == conditions.ScaledToZero
 		metrics <- prometheus.MustNewConstMetric(conditionStatus, prometheus.GaugeValue, values[condition.Status],
 			kind, object.GetNamespace(), object.GetName(), condition.Type)
+	}
+	if off {
+		metrics <- prometheus.MustNewConstMetric(scaledToZero, prometheus.GaugeValue, 1, kind, object.GetNamespace(), object.GetName())
 	}
 }

@@ -116,6 +116,15 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 		}
 		return nil
 	})
+	change(t, i.Cluster, "metrics", rs, func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) })
+	kcptest.Eventually(t, "it is told that kcp is off", func(context.Context) error {
+		i.Issue(t)
+		off := p.series(t, "kcp_operator_scaled_to_zero")
+		if off[`namespace="team",resource_name="metrics",resource_type="RootShard"`] != 1 {
+			return fmt.Errorf("that is %v", off)
+		}
+		return nil
+	})
 	rules, err := os.ReadFile(filepath.Join(root, "config/prometheus/rules.yaml"))
 	if err != nil {
 		t.Fatal(err)
