@@ -251,8 +251,9 @@ generate: tools ## Generate deep copies, definitions and the reference from the 
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml
 	cp config/crd/bases/*.yaml charts/kcp-operator/files/crds/
-	cp config/rbac/role.yaml charts/kcp-operator/files/rbac/
+	cp config/rbac/role.yaml config/rbac/aggregated.yaml charts/kcp-operator/files/rbac/
 	cp config/prometheus/rules.yaml charts/kcp-operator/files/prometheus/
+	cp config/policy/policies.yaml charts/kcp-operator/files/policy/
 	$(BIN)/chartvalues charts/kcp-operator
 	$(BIN)/bundle -o bundle config
 	$(BIN)/apidocs -o docs/reference -kubernetes v1.$(KUBE_MINOR) -examples 'config/samples/*.yaml' -examples 'docs/*.md' ./api/...

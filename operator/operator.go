@@ -11,12 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/certmanager"
@@ -25,6 +27,7 @@ import (
 	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/kubeconfig"
 	"github.com/kcplane/kcp/operator/rootshard"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // Config is what reconcilers are told.
@@ -35,6 +38,8 @@ type Config struct {
 	EtcdRepository string
 	// Namespace that the operator itself runs in. Empty: in none, or nobody knows.
 	Namespace string
+	// Pods is what they may ask for.
+	Pods workload.Security
 }
 
 // Options are those of a manager. Of what others make, too, its caches hold the operator's own; of Secrets and ConfigMaps they
@@ -58,6 +63,21 @@ func Options() ctrl.Options {
 	}
 }
 
+// Watched returns an object of each kind that the reconcilers watch in every cluster.
+func Watched() []client.Object {
+	return []client.Object{
+		&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{}, &v1alpha1.EtcdBackupSchedule{},
+		&certmanager.Issuer{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Pod{},
+		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &batchv1.Job{}, metadataOf("Secret"), metadataOf("ConfigMap"),
+	}
+}
+
+func metadataOf(kind string) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+	return object
+}
+
 // Setup registers every reconciler.
 func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	c, live, recorder := mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(apply.FieldOwner)
@@ -65,9 +85,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	for _, reconciler := range []interface {
 		Setup(context.Context, ctrl.Manager) error
 	}{
-		&rootshard.Reconciler{Client: c, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace},
-		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
-		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository},
+		&rootshard.Reconciler{Client: c, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace, Pods: config.Pods},
+		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
+		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
 		&etcdbackup.ScheduleReconciler{Client: c, Recorder: recorder, Now: time.Now},
 		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
 		&kubeconfig.Reconciler{Client: c, Recorder: recorder, Bind: access.Bind},

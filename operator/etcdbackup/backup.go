@@ -22,6 +22,7 @@ import (
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/conditions"
 	"github.com/kcplane/kcp/operator/etcdcluster"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdbackups,verbs=get;list;watch;create;delete
@@ -45,6 +46,8 @@ type Reconciler struct {
 	Now      func() time.Time
 	// Repository of images of etcd, and the version of clusters that name none.
 	Repository, Version string
+	// Pods is what the installation allows to them.
+	Pods workload.Security
 }
 
 // Setup registers the reconciler.
@@ -126,6 +129,7 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 		return err
 	}
 	job := etcdcluster.SaveJob(backup, cluster, member, etcdcluster.Image(cluster, r.Repository, r.Version))
+	r.Pods.Assign(&job.Spec.Template.Spec)
 	if err := apply.All(ctx, r.Client, backup, job); err != nil {
 		return err
 	}

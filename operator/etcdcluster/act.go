@@ -251,7 +251,7 @@ func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.State
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
-	if set, err = statefulSet(s.cluster, m); err != nil {
+	if set, err = s.statefulSet(m); err != nil {
 		return nil, false, nil
 	}
 	condition, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))

@@ -54,6 +54,8 @@ type Reconciler struct {
 	Repository string
 	// Version of etcd for clusters whose specs name none, when they are made.
 	Version string
+	// Pods is what the installation allows to them.
+	Pods workload.Security
 	// host overrides the names that members are found by, for tests without DNS.
 	host func(cluster *v1alpha1.EtcdCluster, member string) string
 }

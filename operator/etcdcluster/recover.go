@@ -235,6 +235,7 @@ func (s *scope) rescueJob(under *v1alpha1.EtcdRecoveryStatus) *batchv1.Job {
 		"--token=" + fmt.Sprintf("%s-%s", s.cluster.UID, under.Directory), "--data-dir=" + dataMount + "/" + under.Directory,
 	})
 	mountClaim(job, volumeName(s.cluster, ordinalOf(s.cluster, under.Member)))
+	s.Pods.Assign(&job.Spec.Template.Spec)
 	return job
 }
 

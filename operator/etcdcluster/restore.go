@@ -147,7 +147,9 @@ func (s *scope) beginRestoration(ctx context.Context) error {
 	if err := s.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("volume to restore to: %w", err)
 	}
-	return apply.All(ctx, s.Client, s.cluster, restoreJob(s.cluster, Image(s.cluster, s.Repository, s.Version), s.peerURL(0), s.restoreToken()))
+	job := restoreJob(s.cluster, Image(s.cluster, s.Repository, s.Version), s.peerURL(0), s.restoreToken())
+	s.Pods.Assign(&job.Spec.Template.Spec)
+	return apply.All(ctx, s.Client, s.cluster, job)
 }
 
 // endRestoration gives the volume free for the first member.

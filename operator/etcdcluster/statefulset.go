@@ -74,6 +74,15 @@ func statefulSet(cluster *v1alpha1.EtcdCluster, m members) (*appsv1.StatefulSet,
 	}, nil
 }
 
+// statefulSet builds it for the cluster at hand. The error is about what the user wants to be different.
+func (s *scope) statefulSet(m members) (*appsv1.StatefulSet, error) {
+	set, err := statefulSet(s.cluster, m)
+	if err == nil {
+		err = s.Pods.Admit(&set.Spec.Template, "spec.podTemplate")
+	}
+	return set, err
+}
+
 func claim(cluster *v1alpha1.EtcdCluster, size *resource.Quantity) corev1.PersistentVolumeClaim {
 	spec := corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}
 	if s := cluster.Spec.Storage; s != nil {

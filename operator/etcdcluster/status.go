@@ -23,7 +23,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 			"is made for: members are slow to start, to replace and to defragment", size)
 	}
 	status.ObservedGeneration = s.cluster.Generation
-	if _, err := statefulSet(s.cluster, members{}); err != nil && blocked == nil {
+	if _, err := s.statefulSet(members{}); err != nil && blocked == nil {
 		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())
 	}
 	if s.certificatesErr != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/conditions"
 	"github.com/kcplane/kcp/operator/shard"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch;patch
@@ -50,6 +51,8 @@ type Reconciler struct {
 	DefaultImage string
 	// Namespace is the operator's own. Empty: nobody knows.
 	Namespace string
+	// Pods is what the installation allows to them.
+	Pods workload.Security
 	// Shards that may refer to RootShards. Nil: there are none.
 	Shards *Shards
 }

@@ -3,6 +3,7 @@ package rootshard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -80,6 +81,9 @@ func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 	if ran := s.rs.Status.Image; ran != "" {
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, imageAnnotation, ran)
 	}
+	if err := s.Pods.Admit(&set.Spec.Template, podFields(&s.rs.Spec.CommonShardSpec)); err != nil {
+		return cmp.Or(s.scale(ctx, live), conditions.Stall("PodForbidden", "%v", err))
+	}
 	held, err := workload.Hold(s.rs, live, set, s.shard.Image, ptr.Deref(s.rs.Spec.Replicas, 0), s.shard.Etcd, s.shard.Inputs)
 	if err != nil {
 		return err
@@ -117,6 +121,17 @@ func (s *scope) scale(ctx context.Context, live *appsv1.StatefulSet) error {
 	return s.Patch(ctx, scaled, client.MergeFrom(live), client.FieldOwner(apply.FieldOwner))
 }
 
+// podFields names the fields of a spec that decide what the pods ask for.
+func podFields(spec *v1alpha1.CommonShardSpec) string {
+	switch {
+	case len(spec.ExtraVolumes) == 0:
+		return "spec.deploymentTemplate"
+	case spec.DeploymentTemplate == nil:
+		return "spec.extraVolumes"
+	}
+	return "spec.deploymentTemplate, spec.extraVolumes"
+}
+
 // optional makes what is wanted of this, and removes what is wanted no more.
 func (s *scope) optional(ctx context.Context, component *workload.Component) error {
 	budget, budgetWanted := workload.PodDisruptionBudget(component)
@@ -143,12 +158,13 @@ func (s *scope) available(ctx context.Context) {
 	}
 	s.record(ctx, set)
 	wanted, trouble := workload.Wanted(set), workload.Trouble{}
+	s.rs.Status.Pods = fmt.Sprintf("%d/%d", set.Status.ReadyReplicas, wanted)
 	if set.Status.ReadyReplicas < wanted {
 		trouble = s.trouble(ctx, set)
 	}
 	switch {
 	case wanted == 0:
-		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall("ScaledToZero", "spec.replicas is 0: kcp is off"))
+		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall(conditions.ScaledToZero, "spec.replicas is 0: kcp is off"))
 	case set.Status.ReadyReplicas == 0:
 		s.report.Set(v1alpha1.ConditionAvailable, trouble.Because("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready", set.Name, wanted))
 	default:

@@ -5,15 +5,20 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcplane/kcp/operator/workload"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -122,7 +127,7 @@ func TestServicesLeadToPortsThatExist(t *testing.T) {
 
 func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
 	objects := render(t, "watchNamespaces={a,b}")
-	if len(objects["ClusterRole"]) > 0 {
+	if len(slices.DeleteFunc(objects["ClusterRole"], forPeople)) > 0 {
 		t.Error("it has a ClusterRole")
 	}
 	namespaces := map[string]bool{}
@@ -137,7 +142,7 @@ func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
 			t.Errorf("it is bound to the ClusterRole %s", name)
 		}
 	}
-	roles := render(t)["ClusterRole"]
+	roles := slices.DeleteFunc(render(t)["ClusterRole"], forPeople)
 	if len(roles) != 1 {
 		t.Errorf("an operator of all namespaces has %d ClusterRoles", len(roles))
 	}
@@ -150,7 +155,7 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 	}
 	for _, setting := range []string{
 		"image.pullPolicy=Sometimes", "image.digest=sha256:1234", "image.tag=a b", "kcpImage=ghcr.io/kcplane/kcp", "etcdRepository=example.com/etcd@sha256:1",
-		"watchNamespaces={Team}", "replicas=-1", "logging.encoder=xml", "logging.level=loud", "metrics.port=8081", "metrics.serviceMonitor.interval=often",
+		"watchNamespaces={Team}", "replicas=-1", "logging.encoder=xml", "logging.level=loud", "podSecurity=baseline", "podServiceAccounts={A}", "metrics.port=8081", "metrics.serviceMonitor.interval=often",
 		"imagePullSecrets={secret}", "unknown=1", "nodeSelector.pool.a=b", "affinity.node=a", "fullnameOverride=Operator",
 	} {
 		value, _, _ := strings.Cut(setting, "=")
@@ -191,5 +196,81 @@ func TestHelmTestMayReadTheOperatorOnly(t *testing.T) {
 	}
 	if !found {
 		t.Error("it has no Role")
+	}
+}
+
+// The chart has the policies of config/policy, for its own service account.
+func TestTheChartLimitsItsOwnServiceAccount(t *testing.T) {
+	names := func(settings ...string) string {
+		var all []string
+		objects := render(t, settings...)
+		for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+			for _, object := range objects[kind] {
+				all = append(all, strings.TrimPrefix(object.GetName(), "operators-release-kcp-operator-"))
+				if policy, found, _ := unstructured.NestedString(object.Object, "spec", "policyName"); found && policy != object.GetName() {
+					t.Errorf("%s binds %s", object.GetName(), policy)
+				}
+				conditions, found, _ := unstructured.NestedSlice(object.Object, "spec", "matchConditions")
+				if text, _ := json.Marshal(conditions); found && !strings.Contains(string(text), `\"system:serviceaccount:operators:release-kcp-operator\"`) {
+					t.Errorf("%s is for %s", object.GetName(), text)
+				}
+			}
+		}
+		return strings.Join(all, " ")
+	}
+	for setting, want := range map[string]string{
+		"replicas=1":                    "objects tokens restricted objects tokens restricted",
+		"podSecurity=privileged":        "objects tokens objects tokens",
+		"admissionPolicy.enabled=false": "",
+	} {
+		if got := names(setting); got != want {
+			t.Errorf("with %s there are %q", setting, got)
+		}
+	}
+	setting := "podServiceAccounts={snapshots,other}"
+	policies, _ := json.Marshal(render(t, setting)["ValidatingAdmissionPolicy"])
+	arguments, _ := json.Marshal(container(t, setting)["args"])
+	if !strings.Contains(string(policies), `"expression":"[\"snapshots\",\"other\"]"`) || !strings.Contains(string(arguments), "--pod-service-accounts=snapshots,other") {
+		t.Errorf("the accounts are neither in the policies\n%s\nnor in the arguments\n%s", policies, arguments)
+	}
+}
+
+// The pods of the chart, of the bundle and of config/ are restricted, and leave users to OpenShift, whose restricted-v2 assigns them.
+func TestPodsAreRestrictedWhateverInstallsThem(t *testing.T) {
+	spec := func(object *unstructured.Unstructured, fields ...string) corev1.PodTemplateSpec {
+		t.Helper()
+		content, _, err := unstructured.NestedMap(object.Object, fields...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := corev1.PodTemplateSpec{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &pod.Spec); err != nil {
+			t.Fatal(err)
+		}
+		return pod
+	}
+	objects := render(t)
+	pods := map[string]corev1.PodTemplateSpec{
+		"the chart":  spec(objects["Deployment"][0], "spec", "template", "spec"),
+		"helm test":  spec(objects["Pod"][0], "spec"),
+		"the bundle": bundle(t).Spec.Install.Spec.Deployments[0].Spec.Template,
+	}
+	manager, err := os.ReadFile(filepath.Join(root, "config/manager/manager.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployment := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(manager[bytes.LastIndex(manager, []byte("\n---\n")):], &deployment.Object); err != nil {
+		t.Fatal(err)
+	}
+	pods["config"] = spec(deployment, "spec", "template", "spec")
+	for where, pod := range pods {
+		if err := (workload.Security{ServiceAccounts: []string{pod.Spec.ServiceAccountName}}).Admit(&pod, where); err != nil {
+			t.Error(err)
+		}
+		c, own := pod.Spec.SecurityContext, pod.Spec.Containers[0].SecurityContext
+		if c.RunAsUser != nil || c.RunAsGroup != nil || c.FSGroup != nil || own.RunAsUser != nil || own.RunAsGroup != nil || !*own.ReadOnlyRootFilesystem {
+			t.Errorf("%s: %+v, %+v", where, c, own)
+		}
 	}
 }

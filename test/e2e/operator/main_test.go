@@ -17,6 +17,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -108,11 +109,29 @@ func prepare(ctx context.Context) error {
 			return err
 		}
 	}
+	return applyPolicies(ctx, c)
+}
+
+// applyPolicies makes those that limit what the operator may write.
+func applyPolicies(ctx context.Context, c client.Client) error {
+	content, err := os.ReadFile(filepath.Join(root, "config/policy/policies.yaml"))
+	if err != nil {
+		return err
+	}
+	for document := range bytes.SplitSeq(content, []byte("\n---\n")) {
+		object := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &object.Object); err != nil {
+			return err
+		}
+		if err := c.Create(ctx, object); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // user is who the operator is.
-const user = "kcp-operator"
+const user = "system:serviceaccount:kcp-operator:kcp-operator"
 
 // asOperator returns the configuration of the operator, which has the operator's role.
 func asOperator() *rest.Config { return as(user) }

@@ -134,6 +134,7 @@ var excluding = map[string][]string{
 	"nameOverride":               {"fullnameOverride"},
 	"image.tag":                  {"image.digest"},
 	"serviceAccount.annotations": {"serviceAccount.create"},
+	"rbac.aggregate":             {"rbac.create"},
 }
 
 func TestEveryValueOfTheChartHasAnEffect(t *testing.T) {
@@ -178,14 +179,14 @@ func TestTheAPIServerAcceptsWhatTheChartConsistsOf(t *testing.T) {
 // What is for those who use no Helm.
 func TestTheAPIServerAcceptsTheKustomizations(t *testing.T) {
 	defer monitored(t)()
-	for _, directory := range []string{"config/default", "config/crd", "config/prometheus"} {
+	for _, directory := range []string{"config/default", "config/crd", "config/prometheus", "config/policy"} {
 		t.Run(directory, func(t *testing.T) { dryRun(t, "", "--kustomize="+filepath.Join(root, directory)) })
 	}
 }
 
 // Whoever removes the operator as docs/operator.md says keeps every kcp.
 func TestTheKustomizationsThatAreDeletedHaveNoDefinitions(t *testing.T) {
-	for _, directory := range []string{"config/manager", "config/rbac"} {
+	for _, directory := range []string{"config/manager", "config/rbac", "config/policy"} {
 		made := kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig).Run(t, "kustomize", filepath.Join(root, directory))
 		if strings.Contains(made, "CustomResourceDefinition") || !strings.Contains(made, "name: kcp-operator") {
 			t.Errorf("%s has\n%s", directory, made)
