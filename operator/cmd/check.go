@@ -142,12 +142,11 @@ func (c *check) working(ctx context.Context) (string, error) {
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.deployment.Namespace, Name: leaseName}, lease); err != nil {
 		return "", fmt.Errorf("no pod of the operator works yet: %w", err)
 	}
-	spec := lease.Spec
-	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil ||
-		c.now().After(spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds)*time.Second)) {
+	working := holder(lease, c.now())
+	if working == "" {
 		return "", fmt.Errorf("no pod of the operator holds the Lease %s/%s: kubectl logs --namespace %s deployment/%s",
 			c.deployment.Namespace, leaseName, c.deployment.Namespace, c.deployment.Name)
 	}
-	pod, _, _ := strings.Cut(*spec.HolderIdentity, "_")
+	pod, _, _ := strings.Cut(working, "_")
 	return fmt.Sprintf("Pod %s works.", pod), nil
 }

@@ -2,8 +2,10 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,9 +14,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -25,6 +30,7 @@ import (
 	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/operator/metrics"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
@@ -38,6 +44,9 @@ const leaseName = "kcp-operator.operator.kcp.io"
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete,namespace=kcp-operator
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=kcp-operator
 
+// What pods may ask for.
+const podsRestricted, podsPrivileged = "restricted", "privileged"
+
 // settings are the flags.
 type settings struct {
 	metricsAddress, probeAddress string
@@ -47,6 +56,8 @@ type settings struct {
 	leaderElectionNamespace      string
 	image                        string
 	etcdRepository               string
+	podSecurity                  string
+	podServiceAccounts           []string
 	log                          zap.Options
 }
 
@@ -79,6 +90,9 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the lease; that of the pod by default.")
 	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Image of kcp, for shards that name none.")
 	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository, "Repository of the images of etcd, whose tags are versions, for etcds that name none.")
+	fs.StringVar(&s.podSecurity, "pod-security", podsRestricted, "What templates and volumes in specs may ask for: "+podsRestricted+", the standard of Pod Security, or "+
+		podsPrivileged+", whatever the namespace allows.")
+	fs.StringSliceVar(&s.podServiceAccounts, "pod-service-accounts", nil, "Names of the ServiceAccounts whose tokens pods may have, if templates in specs ask for that.")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	s.log.BindFlags(logs)
 	fs.AddGoFlagSet(logs)
@@ -102,27 +116,48 @@ func ownNamespace() string {
 }
 
 func (s *settings) run(ctx context.Context, config *rest.Config) error {
+	if s.podSecurity != podsRestricted && s.podSecurity != podsPrivileged {
+		return fmt.Errorf("--pod-security must be %s or %s, got %q", podsRestricted, podsPrivileged, s.podSecurity)
+	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
 	config.QPS = -1 // no more than the reconcilers ask for one after the other, and the API server shares itself out fairly
 	mgr, err := ctrl.NewManager(config, s.options(os.Getenv(WatchNamespace)))
 	if err != nil {
 		return err
 	}
-	if err := operator.Setup(ctx, mgr, operator.Config{Image: s.image, EtcdRepository: s.etcdRepository, Namespace: ownNamespace()}); err != nil {
+	assigns, err := assignsIDs(mgr.GetRESTMapper())
+	if err != nil {
+		return err
+	}
+	if err := operator.Setup(ctx, mgr, operator.Config{
+		Image: s.image, EtcdRepository: s.etcdRepository, Namespace: ownNamespace(),
+		Pods: workload.Security{Privileged: s.podSecurity == podsPrivileged, ServiceAccounts: s.podServiceAccounts, AssignsIDs: assigns},
+	}); err != nil {
 		return err
 	}
 	if err := ctrlmetrics.Registry.Register(&metrics.Collector{Reader: mgr.GetCache(), Elected: mgr.Elected()}); err != nil {
 		return err
 	}
-	for name, add := range map[string]func(string, healthz.Checker) error{"healthz": mgr.AddHealthzCheck, "readyz": mgr.AddReadyzCheck} {
-		if err := add(name, healthz.Ping); err != nil {
-			return err
-		}
+	ready := &readiness{
+		cache: mgr.GetCache(), watched: operator.Watched(), elected: mgr.Elected(), live: mgr.GetAPIReader(), now: time.Now,
+		lease: client.ObjectKey{Namespace: cmp.Or(s.leaderElectionNamespace, ownNamespace()), Name: leaseName},
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("healthz", healthz.Ping), mgr.AddReadyzCheck("readyz", ready.check)); err != nil {
+		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("%w (are cert-manager and the operator's own kinds installed?)", err)
 	}
 	return nil
+}
+
+// assignsIDs reports whether the cluster assigns users and groups to pods, which OpenShift does by SecurityContextConstraints.
+func assignsIDs(mapper meta.RESTMapper) (bool, error) {
+	_, err := mapper.RESTMapping(schema.GroupKind{Group: "security.openshift.io", Kind: "SecurityContextConstraints"})
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 func (s *settings) options(namespaces string) ctrl.Options {

@@ -1,0 +1,59 @@
+package cmd
+
+import (
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
+
+	"github.com/kcplane/kcp/operator/kinds"
+)
+
+func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
+	now := time.Now()
+	for name, test := range map[string]struct {
+		change func(*readiness, *cluster)
+		says   string // nothing: it is ready
+	}{
+		"it works": {change: func(r *readiness, c *cluster) {
+			c.lease.Spec.HolderIdentity = nil
+			elected := make(chan struct{})
+			close(elected)
+			r.elected = elected
+		}},
+		"another one works": {change: func(*readiness, *cluster) {}},
+		"the other one has died": {says: "no operator holds Lease operators/" + leaseName, change: func(_ *readiness, c *cluster) {
+			c.lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Minute)))
+		}},
+		"none has ever worked": {says: "reading who works", change: func(_ *readiness, c *cluster) { c.lease.Name = "other" }},
+		"a cache is not filled": {says: "caching *v1.Pod: not filled yet", change: func(r *readiness, _ *cluster) {
+			r.cache = &informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]cache.SharedIndexInformer{
+				corev1.SchemeGroupVersion.WithKind("Pod"): controllertest.NewFakeInformer()}}
+		}},
+		"a kind is missing": {says: "are cert-manager and the operator's own kinds installed?", change: func(r *readiness, _ *cluster) {
+			r.cache = &informertest.FakeInformers{Error: errors.New("no matches for kind")}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := working(now)
+			r := &readiness{cache: &informertest.FakeInformers{}, watched: []client.Object{&corev1.Service{}, &corev1.Pod{}},
+				elected: make(chan struct{}), lease: client.ObjectKeyFromObject(c.lease), now: func() time.Time { return now }}
+			test.change(r, c)
+			r.live = fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(c.lease).Build()
+			err := r.check(httptest.NewRequest("GET", "/readyz", nil))
+			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+}
