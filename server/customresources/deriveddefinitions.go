@@ -138,6 +138,14 @@ func derivedDefinition(d *Definition, b *apisv1alpha2.APIBinding) *apiextensions
 		Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: b.CreationTimestamp,
 		Reason: "InitialNamesAccepted", Message: "the initial names have been accepted",
 	}}
+	if b.DeletionTimestamp != nil { // Kubernetes shows a definition like this while it deletes the instances
+		crd.DeletionTimestamp, crd.DeletionGracePeriodSeconds = b.DeletionTimestamp.DeepCopy(), new(int64)
+		crd.Finalizers = []string{apiextensionsv1.CustomResourceCleanupFinalizer}
+		crd.Status.Conditions = append(crd.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: *b.DeletionTimestamp,
+			Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
+		})
+	}
 	for _, resource := range b.Status.BoundResources {
 		if ResourceName(resource.Resource, resource.Group) == crd.Name {
 			crd.Status.StoredVersions = slices.Clone(resource.StorageVersions)

@@ -2,9 +2,11 @@ package customresources
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +35,19 @@ func boundWidgets(t *testing.T) (*apisv1alpha2.APIBinding, *Definition) {
 		{Group: "example.org", Resource: "widgets", StorageVersions: []string{"v1alpha1", "v1"}},
 	}
 	return binding, newDefinition("hash", sharing{Identity: "identity"}, schema, nil)
+}
+
+func TestADerivedDefinitionIsTerminatingWithItsBinding(t *testing.T) {
+	binding, d := boundWidgets(t)
+	deleted := metav1.Unix(1700000060, 0)
+	binding.DeletionTimestamp = &deleted
+	got := derivedDefinition(d, binding)
+	if !deleted.Equal(got.DeletionTimestamp) || !slices.Equal(got.Finalizers, []string{"customresourcecleanup.apiextensions.k8s.io"}) {
+		t.Errorf("got %v", got.ObjectMeta)
+	}
+	if !apihelpers.IsCRDConditionTrue(got, apiextensionsv1.Terminating) || !apihelpers.IsCRDConditionTrue(got, apiextensionsv1.Established) {
+		t.Errorf("got %v", got.Status.Conditions)
+	}
 }
 
 func TestADerivedDefinitionSaysWhatIsBound(t *testing.T) {
