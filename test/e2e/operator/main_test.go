@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +27,7 @@ import (
 	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/e2e/vanilla"
 )
 
 const root = "../../.."
@@ -45,28 +45,12 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	apiserver, err := kcptest.Binary("kube-apiserver")
-	if err != nil {
-		return 1, err
-	}
-	etcd, err := kcptest.Binary("etcd")
-	if err != nil {
-		return 1, err
-	}
 	paths, err := kcptest.CertManager.Find(context.Background(), 1)
 	if err != nil {
 		return 1, err
 	}
-	environment := &envtest.Environment{
-		CRDDirectoryPaths:        append(paths, filepath.Join(root, "config/crd/bases")),
-		ErrorIfCRDPathMissing:    true,
-		ControlPlaneStartTimeout: 2 * time.Minute,
-		ControlPlaneStopTimeout:  time.Minute,
-		CRDInstallOptions:        envtest.CRDInstallOptions{MaxTime: 2 * time.Minute},
-	}
-	environment.ControlPlane.APIServer = &envtest.APIServer{Path: apiserver}
-	environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
-	if host, err = environment.Start(); err != nil {
+	environment := &envtest.Environment{CRDDirectoryPaths: append(paths, filepath.Join(root, "config/crd/bases")), ErrorIfCRDPathMissing: true}
+	if host, err = vanilla.Start(environment); err != nil {
 		return 1, err
 	}
 	defer func() {

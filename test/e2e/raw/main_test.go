@@ -9,17 +9,17 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
+	"github.com/kcplane/kcp/test/e2e/vanilla"
 )
 
 var (
-	server  *kcptest.Server
-	vanilla *rest.Config
+	server *kcptest.Server
+	host   *rest.Config
 )
 
 func TestMain(m *testing.M) {
@@ -32,14 +32,6 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	apiserver, err := kcptest.Binary("kube-apiserver")
-	if err != nil {
-		return 1, err
-	}
-	etcd, err := kcptest.Binary("etcd")
-	if err != nil {
-		return 1, err
-	}
 	dir, err := os.MkdirTemp("", "kcp-e2e-")
 	if err != nil {
 		return 1, err
@@ -50,12 +42,10 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer func() { err = errors.Join(err, server.Stop(), server.Panics()) }()
 
-	environment := &envtest.Environment{ControlPlaneStartTimeout: 2 * time.Minute, ControlPlaneStopTimeout: time.Minute}
-	environment.ControlPlane.Etcd = &envtest.Etcd{Path: etcd}
-	environment.ControlPlane.APIServer = &envtest.APIServer{Path: apiserver}
-	environment.ControlPlane.APIServer.Configure().Append("token-auth-file", filepath.Join(dir, "tokens.csv"))
-	environment.ControlPlane.APIServer.Configure().Set("service-account-issuer", "https://kcp.default.svc")
-	if vanilla, err = environment.Start(); err != nil {
+	environment := &envtest.Environment{}
+	environment.ControlPlane.GetAPIServer().Configure().Append("token-auth-file", filepath.Join(dir, "tokens.csv")).
+		Set("service-account-issuer", "https://kcp.default.svc")
+	if host, err = vanilla.Start(environment); err != nil {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, environment.Stop()) }()

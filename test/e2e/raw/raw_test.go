@@ -26,7 +26,7 @@ func TestEveryDifferenceFromKubernetesHasAReason(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubernetes, err := newPeer(vanilla, "")
+	kubernetes, err := newPeer(host, "")
 	if err != nil {
 		t.Fatal(err)
 	}
