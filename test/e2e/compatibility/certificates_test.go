@@ -22,14 +22,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// csrControllers approve and sign the request of a kubelet.
+// csrControllers approve and sign the request of a kubelet. They have an authority for that signer alone: requests for
+// kubernetes.io/kube-apiserver-client are signed by the server.
 func csrControllers(t *testing.T, w workspace) {
 	dir := t.TempDir()
 	certificateFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 	authority := writeAuthority(t, certificateFile, keyFile)
 	w.start(t, nil, "kube-controller-manager", "--kubeconfig="+w.kubeconfig, "--leader-elect=false", "--secure-port=0",
 		"--controllers=certificatesigningrequest-approving-controller,certificatesigningrequest-signing-controller,certificatesigningrequest-cleaner-controller",
-		"--cluster-signing-cert-file="+certificateFile, "--cluster-signing-key-file="+keyFile)
+		"--cluster-signing-kubelet-client-cert-file="+certificateFile, "--cluster-signing-kubelet-client-key-file="+keyFile)
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
