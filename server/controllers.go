@@ -53,7 +53,7 @@ func (c *config) runControllers(ctx context.Context) {
 		serviceaccounttoken.New(set, c.kube, c.secretIssuer, ca),
 		clusterroleaggregation.New(set, c.kube),
 		customresourcedefinition.New(customresourcedefinition.Inputs{
-			Set: set, Definitions: c.definitions.CustomResourceDefinitions(), Metadata: c.metadata, Serves: c.custom.List, BuiltIn: c.discovery.BuiltinNames,
+			Set: set, Definitions: c.definitions.CustomResourceDefinitions(), Metadata: c.metadata, Remains: remains, Serves: c.custom.List, BuiltIn: c.discovery.BuiltinNames,
 		}),
 		namespace.New(set, c.kube, c.metadata, c.discovery.Resources, c.backend.Held),
 		logicalcluster.New(logicalcluster.Inputs{

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
@@ -91,16 +92,13 @@ func (r *Remains) count(ctx context.Context, resource schema.GroupResource, iden
 // errHeld is why an object is not deleted yet.
 var errHeld = errors.New("finalizers hold the object")
 
-// Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. Objects with
-// finalizers are marked, and stay until these are removed, if reachable returns true for their namespace; the finalizers of others, which
-// nobody could remove, do not count. Delete returns how many objects stay.
-func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string, reachable func(namespace string) bool) (left int, err error) {
+// Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. An object
+// with finalizers is marked, and stays until these are removed, if waits returns true for it. Delete returns how many objects stay.
+func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error) {
 	err = r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
-		held := func(u *unstructured.Unstructured) bool {
-			return len(u.GetFinalizers()) > 0 && reachable(u.GetNamespace())
-		}
 		preconditions := storage.NewUIDPreconditions(string(item.GetUID()))
-		if held(item) {
+		hadFinalizers := len(item.GetFinalizers()) > 0
+		if hadFinalizers && waits(item) {
 			left++
 			if item.GetDeletionTimestamp() != nil {
 				return nil
@@ -108,7 +106,7 @@ func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, ide
 			return s.GuaranteedUpdate(ctx, key, &unstructured.Unstructured{}, false, preconditions, storage.SimpleUpdate(markDeleted), nil)
 		}
 		err := s.Delete(ctx, key, &unstructured.Unstructured{}, preconditions, func(_ context.Context, live runtime.Object) error {
-			if u, ok := live.(*unstructured.Unstructured); ok && held(u) {
+			if u, ok := live.(*unstructured.Unstructured); ok && !hadFinalizers && len(u.GetFinalizers()) > 0 {
 				return errHeld
 			}
 			return nil
@@ -134,6 +132,26 @@ func markDeleted(obj runtime.Object) (runtime.Object, error) {
 		u.SetGeneration(g + 1)
 	}
 	return u, nil
+}
+
+// errFound ends a search.
+var errFound = errors.New("found")
+
+// StoredIn returns a version in which the cluster of ctx stores an object of a resource under an identity, and which is none of those that
+// are known; empty if there is none.
+func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, identity string, known sets.Set[string]) (version string, err error) {
+	err = r.each(ctx, resource, identity, func(_ context.Context, _ storage.Interface, _ string, item *unstructured.Unstructured) error {
+		stored := item.GroupVersionKind().Version
+		if known.Has(stored) || item.GetAnnotations()[UnreadableAnnotation] != "" {
+			return nil
+		}
+		version = stored
+		return errFound
+	})
+	if errors.Is(err, errFound) {
+		err = nil
+	}
+	return version, err
 }
 
 // Relabel replaces the labels of what the cluster of ctx stores of a resource under an identity by those that wanted returns for them.

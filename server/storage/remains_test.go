@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // storedWidgets are widgets below a root of their own: their keys behind <root>/example.org/widgets/, and their finalizers.
@@ -75,7 +76,7 @@ func TestRemainsAreDeletedByKey(t *testing.T) {
 	if got, err := r.Identities(in("ours"), widgetResource); err != nil || !slices.Equal(got, []string{"former", "mine"}) {
 		t.Errorf("identities: got %v, %v", got, err)
 	}
-	namespaced := func(namespace string) bool { return namespace != "" }
+	namespaced := func(u *unstructured.Unstructured) bool { return u.GetNamespace() != "" }
 	for _, step := range []struct {
 		identity string
 		left     int
@@ -92,6 +93,19 @@ func TestRemainsAreDeletedByKey(t *testing.T) {
 	}
 	if _, err := r.Delete(in("*"), widgetResource, "mine", namespaced); err == nil {
 		t.Error("it deleted in all clusters")
+	}
+}
+
+func TestRemainsAreInVersions(t *testing.T) {
+	r, _ := storedWidgets(t, map[string][]string{"mine/ours/default/one": nil, "mine/ours/default/poison": nil, "former/theirs/default/one": nil})
+	for _, c := range []struct {
+		identity string
+		known    []string
+		want     string
+	}{{"mine", []string{"v1"}, "v1alpha1"}, {"mine", []string{"v1", "v1alpha1"}, ""}, {"former", []string{"v1"}, ""}} {
+		if got, err := r.StoredIn(in("ours"), widgetResource, c.identity, sets.New(c.known...)); err != nil || got != c.want {
+			t.Errorf("%s, %v: got %q, %v", c.identity, c.known, got, err)
+		}
 	}
 }
 

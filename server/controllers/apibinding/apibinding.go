@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+	"k8s.io/utils/clock"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -60,11 +61,12 @@ type reconciler struct {
 
 	waiting *controller.Waiting // for what is in another cluster
 	answers *answers
+	held    *held
 }
 
 // New returns the controller. Its keys are APIBindings.
 func New(in Inputs) *controller.Controller {
-	r := &reconciler{Inputs: in, answers: newAnswers()}
+	r := &reconciler{Inputs: in, answers: newAnswers(), held: newHeld(clock.RealClock{})}
 	in.Set.APIBindings.AddHandler(r.answers.changed) // before the binding is reconciled
 	r.controller = controller.New("apibinding", 8, r.reconcile)
 	r.waiting = controller.NewWaiting(r.controller)
@@ -106,6 +108,7 @@ func New(in Inputs) *controller.Controller {
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	binding, err := r.Set.APIBindings.Get(key.Cluster, "", key.Name)
 	if apierrors.IsNotFound(err) {
+		r.held.forget(key)
 		return r.remake(ctx, key)
 	}
 	if err != nil {
@@ -295,7 +298,7 @@ func (r *reconciler) resolve(
 				apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
-		problem, err := r.moved(ctx, status, o, export.Status.IdentityHash)
+		problem, err := r.moved(ctx, key, status, o, export.Status.IdentityHash)
 		if err != nil {
 			return err
 		}

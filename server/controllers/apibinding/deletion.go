@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -37,7 +39,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			return fmt.Errorf("deleting the objects of %s: %w", resource.Resource, err)
 		}
 		if left > 0 {
-			remaining = append(remaining, fmt.Sprintf("%d %s", left, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}))
+			remaining = append(remaining, r.describe(key, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, left))
 		}
 	}
 	if len(remaining) > 0 {
@@ -49,6 +51,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 		r.controller.EnqueueAfter(key, remainingInterval)
 		return r.commit(ctx, binding, status)
 	}
+	r.held.forget(key)
 	// A binding that is being deleted does not label any more.
 	for i := range binding.Status.AppliedPermissionClaims {
 		r.answers.add(key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim))
@@ -60,6 +63,14 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 		}
 	}
 	return r.Bindings.Release(ctx, binding.Name, binding.UID, apisv1alpha2.APIBindingFinalizer, func() runtime.Object { return &apisv1alpha2.APIBinding{} })
+}
+
+// describe returns what is left of a resource.
+func (r *reconciler) describe(key informers.Key, resource schema.GroupResource, left int) string {
+	if until := r.held.until(key, resource); !until.IsZero() {
+		return fmt.Sprintf("%d %s (the API refuses to remove them; they do not count from %s on)", left, resource, until.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%d %s", left, resource)
 }
 
 // succeeded tells whether another binding of the cluster goes on with a resource: the same schema, under the same identity.
@@ -83,8 +94,8 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 }
 
 // deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first: rules of the provider hear of
-// it. What they refuse, or what the API does not reach, is deleted all the same, but finalizers that clients can remove count: those of
-// objects that are stored as the workspace is served them.
+// it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can remove them: those of
+// objects that are stored as the workspace is served them, unless their removal is refused for long.
 func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
 	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
 	served := func() (customresources.Installed, bool) {
@@ -112,8 +123,13 @@ func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, res
 			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name, "resource", of, "err", err)
 		}
 	}
-	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(namespace string) bool {
-		return version != "" && (namespace != "") == (scope == apiextensionsv1.NamespaceScoped)
+	trying, cancel := context.WithTimeout(ctx, instances.Asking)
+	defer cancel()
+	waits := r.held.waits(key, of, func(u *unstructured.Unstructured) error {
+		return r.removeFinalizers(trying, of.WithVersion(version), u)
+	})
+	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(u *unstructured.Unstructured) bool {
+		return version != "" && (u.GetNamespace() != "") == (scope == apiextensionsv1.NamespaceScoped) && waits(u)
 	})
 	if err != nil {
 		return 0, err
@@ -127,7 +143,7 @@ func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, res
 		if identity == resource.Schema.IdentityHash {
 			continue
 		}
-		if _, err := r.Remains.Delete(ctx, of, identity, func(string) bool { return false }); err != nil {
+		if _, err := r.Remains.Delete(ctx, of, identity, func(*unstructured.Unstructured) bool { return false }); err != nil {
 			return 0, err
 		}
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -23,9 +25,12 @@ func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource
 	})
 }
 
+// unknownInterval is how often objects are looked for that are stored in a version that is to go.
+const unknownInterval = 10 * time.Minute
+
 // moved returns why the workspace cannot follow an offer: the objects that it has stored would be out of reach, as they have other keys
 // under another identity or with another scope.
-func (r *reconciler) moved(ctx context.Context, status *apisv1alpha2.APIBindingStatus, o offer, identity string) (problem, err error) {
+func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv1alpha2.APIBindingStatus, o offer, identity string) (problem, err error) {
 	i := slices.IndexFunc(status.BoundResources, func(b apisv1alpha2.BoundAPIResource) bool {
 		return b.Group == o.resource.Group && b.Resource == o.resource.Resource && len(b.StorageVersions) > 0
 	})
@@ -49,7 +54,26 @@ func (r *reconciler) moved(ctx context.Context, status *apisv1alpha2.APIBindingS
 			"its provider can export a schema of the former scope, or save the objects, delete the binding, and bind again",
 			o.key(), kept.Spec.Scope, o.schema.Name, o.schema.Spec.Scope), nil
 	}
-	return nil, nil
+	return r.unknown(ctx, key, status.BoundResources[i], o)
+}
+
+// unknown returns why the workspace cannot follow an offer: objects are stored in a version that its schema does not have, and in which they
+// could not be read.
+func (r *reconciler) unknown(ctx context.Context, key informers.Key, bound apisv1alpha2.BoundAPIResource, o offer) (problem, err error) {
+	versions := sets.New[string]()
+	for _, v := range o.schema.Spec.Versions {
+		versions.Insert(v.Name)
+	}
+	if versions.HasAll(bound.StorageVersions...) {
+		return nil, nil
+	}
+	version, err := r.Remains.StoredIn(ctx, o.resource, bound.Schema.IdentityHash, versions)
+	if version == "" || err != nil {
+		return nil, err
+	}
+	r.controller.EnqueueAfter(key, unknownInterval)
+	return fmt.Errorf("objects of %s in this workspace are stored in version %s, which APIResourceSchema %s does not have: "+
+		"its provider can export a schema that has both versions, write the objects again, and leave the version out then", o.key(), version, o.schema.Name), nil
 }
 
 // bound returns what the status of a binding says of an offer. What is virtual was never stored in any version.

@@ -13,6 +13,7 @@ import (
 	apiextensionsclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,7 @@ import (
 	"github.com/kcplane/kcp/server/customresources"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/storage"
 )
 
 const remainingInterval = time.Second
@@ -37,6 +39,8 @@ type Inputs struct {
 	// Definitions and Metadata reach the cluster in each call's context.
 	Definitions apiextensionsclient.CustomResourceDefinitionInterface
 	Metadata    metadata.Interface
+	// Remains are the objects that are stored, also those that clients do not reach.
+	Remains *storage.Remains
 	// Serves returns what a cluster serves that is not built in, and BuiltIn the names of what is built into a group.
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
@@ -258,12 +262,17 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 }
 
 func (r *reconciler) deleteInstances(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (remaining bool, err error) {
-	version := instances.Version(crd)
-	if version == "" || !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-		return false, nil // nothing could ever be stored, or nothing can be reached
+	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+		return false, nil // nothing could ever be stored
 	}
-	resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: version, Resource: crd.Spec.Names.Plural}
-	left, err := instances.DeleteOwn(ctx, r.Metadata, resource, func() bool { return r.owns(logicalcluster.Of(crd), crd) })
+	of := schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}
+	owns := func() bool { return r.owns(logicalcluster.Of(crd), crd) }
+	version := instances.Version(crd)
+	if version == "" && owns() { // a definition of another scope, later, would bring out what clients cannot delete
+		_, err := r.Remains.Delete(ctx, of, "", func(*unstructured.Unstructured) bool { return false })
+		return false, err
+	}
+	left, err := instances.DeleteOwn(ctx, r.Metadata, of.WithVersion(version), owns)
 	return left > 0, controller.IgnoreNotFound(err)
 }
 

@@ -16,12 +16,12 @@ import (
 // counted is how many objects are counted one by one.
 const counted = 500
 
-// asking is for how long Ask waits for the API, for one resource.
-const asking = 30 * time.Second
+// Asking is for how long Ask waits for the API, for one resource.
+const Asking = 30 * time.Second
 
 // Ask calls do, which deletes objects by the API, for some time. What goes in any case does not wait longer for admission and conversion.
 func Ask(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, asking)
+	ctx, cancel := context.WithTimeout(ctx, Asking)
 	defer cancel()
 	return do(ctx)
 }

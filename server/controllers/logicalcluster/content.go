@@ -10,6 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -118,8 +119,8 @@ func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (
 	if err == nil && left == 0 {
 		return 0, nil
 	}
-	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(namespace string) bool {
-		return (namespace != "") == (defined.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
+	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(u *unstructured.Unstructured) bool {
+		return (u.GetNamespace() != "") == (defined.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
 	})
 }
 

@@ -43,6 +43,12 @@ func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
 			},
 			"of the APIExport, which has the identity",
 		},
+		"by leaving out the version that is stored": {
+			func(t *testing.T, p *kcptest.Cluster) {
+				p.Apply(t, strings.Replace(widgetSchema("v2", 100), "name: v1", "name: v2", 1)+"---"+export("v2"))
+			},
+			"are stored in version v1, which APIResourceSchema v2.widgets.example.org does not have",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -218,4 +224,117 @@ func TestWhatABindingHasLeftBehindIsDeletedWithIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ownWidgets is a CustomResourceDefinition of widgets.
+const ownWidgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.org}
+spec:
+  group: example.org
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+func TestADefinitionDoesNotKeepItsWorkspace(t *testing.T) {
+	t.Parallel()
+	parent := server.Cluster(t)
+	going := child(t, parent, "going")
+	going.Apply(t, ownWidgets)
+	going.WaitForDefinition(t, "widgets.example.org")
+	create(t, going, "one")
+	going.Apply(t, strings.Replace(strings.Replace(ownWidgets, "storage: true", "storage: false", 1), "  versions:", `
+  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"}}}
+  versions:
+  - {name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}`, 1))
+	kcptest.Eventually(t, "the widget cannot be converted", func(ctx context.Context) error {
+		if _, err := going.Objects(t, widgets.GroupResource().WithVersion("v2")).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsInternalError(err) {
+			return fmt.Errorf("getting it: %v", err)
+		}
+		return nil
+	})
+	endWorkspace(t, parent, "going")
+}
+
+func TestADefinitionTakesWithItWhatItDoesNotServe(t *testing.T) {
+	t.Parallel()
+	c := server.Cluster(t)
+	define := func(definition string) {
+		c.Apply(t, definition)
+		c.WaitForDefinition(t, "widgets.example.org")
+	}
+	define(ownWidgets)
+	create(t, c, "one")
+	c.Apply(t, strings.Replace(ownWidgets, "served: true", "served: false", 1))
+	c.Kubectl(t, "delete", "crd", "widgets.example.org")
+	define(strings.Replace(ownWidgets, "scope: Namespaced", "scope: Cluster", 1))
+	list, err := c.Objects(t, widgets).List(kcptest.Context(t), metav1.ListOptions{})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("the next definition has %v, %v", list, err)
+	}
+}
+
+func TestRulesOfAProviderDoNotKeepTheBindingOfAnother(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	identity := identityOf(t, kcptest.Context(t), p)
+	c := claimant(t, identity)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	bindGadgets(t, consumer, c, identity, "Accepted")
+	seesWidgets(t, c, "*", "one")
+	p.Apply(t, refusing)
+	kcptest.Eventually(t, "widgets cannot be deleted", func(ctx context.Context) error {
+		if consumer.Objects(t, widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
+			return fmt.Errorf("they can")
+		}
+		return nil
+	})
+	bindings := consumer.Objects(t, kcptest.APIBindings)
+	if err := bindings.Delete(kcptest.Context(t), "gadgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.WaitUntilGone(t, bindings, "gadgets")
+	seesWidgets(t, c, "*")
+}
+
+func TestABindingTellsThatFinalizersCannotBeRemoved(t *testing.T) {
+	t.Parallel()
+	p, consumer := provider(t), server.Cluster(t)
+	ctx := kcptest.Context(t)
+	bind(t, consumer, p)
+	create(t, consumer, "one")
+	inside := consumer.Objects(t, widgets).Namespace("default")
+	if _, err := inside.Patch(ctx, "one", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.org/held"]}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.Apply(t, strings.Replace(widgetSchema("v2", 100), "      properties:", "      required: [owner]\n      properties:\n        owner: {type: string}", 1)+"---"+export("v2"))
+	kcptest.Eventually(t, "the widget is not valid any more", func(ctx context.Context) error {
+		_, err := inside.Patch(ctx, "one", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsInvalid(err) {
+			return fmt.Errorf("removing its finalizers: %v", err)
+		}
+		return nil
+	})
+	bindings := consumer.Objects(t, kcptest.APIBindings)
+	if err := bindings.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.Eventually(t, "the binding tells why it is still there", func(ctx context.Context) error {
+		b, err := bindings.Get(ctx, "widgets", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "1 widgets.example.org (the API refuses to remove them; they do not count from") {
+			return fmt.Errorf("its status is %s", text)
+		}
+		return nil
+	})
+	if _, err := inside.Patch(ctx, "one", types.MergePatchType, []byte(`{"owner":"alice","metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kcptest.WaitUntilGone(t, bindings, "widgets")
 }
