@@ -35,7 +35,12 @@ func again[R any](ctx context.Context, answer time.Duration, ask func(context.Co
 	reads := answer == 0
 	for end := time.Now().Add(patience); ; answer = min(2*answer, patience) {
 		response, err = try(ctx, answer, end, ask)
-		if err == nil || ctx.Err() != nil || !unanswered(err) {
+		switch {
+		case denied(err) && (reads || lost == nil):
+			return response, lost, forbidden(err)
+		case denied(err):
+			return response, lost, lost
+		case err == nil || ctx.Err() != nil || !unanswered(err):
 			return response, lost, err
 		}
 		lost = unavailable(err, reads)
@@ -76,6 +81,22 @@ func unavailable(err error, reads bool) error {
 			"the storage of the server gave no answer: look whether the change was made, for it may have been", 0)}
 	}
 	told := apierrors.NewServiceUnavailable("the storage of the server gives no answer: try again")
+	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return &outage{cause: err, StatusError: told}
+}
+
+// denied reports whether etcd refuses what the server does because of who the server is: it checks that before it does anything.
+func denied(err error) bool {
+	switch rpctypes.Error(err) {
+	case rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision:
+		return true
+	}
+	return false
+}
+
+// forbidden returns what clients are told when etcd refuses the server: as soon as etcd lets it in, requests work again.
+func forbidden(err error) error {
+	told := apierrors.NewServiceUnavailable("the storage of the server refuses the server: its operator has to grant it access to etcd")
 	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return &outage{cause: err, StatusError: told}
 }

@@ -8,11 +8,37 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
+
+func TestClientsOfAServerThatEtcdRefusesTryAgain(t *testing.T) {
+	for name, cause := range map[string]error{"an error of the client": rpctypes.ErrPermissionDenied, "an error of a call": rpctypes.ErrGRPCUserNotFound} {
+		for _, answer := range []time.Duration{0, firstAnswer} {
+			_, lost, err := again(t.Context(), answer, func(context.Context) (int, error) { return 0, cause })
+			if !apierrors.IsServiceUnavailable(err) || lost != nil || !errors.Is(err, cause) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, retries := apierrors.SuggestsClientDelay(err); !retries {
+				t.Errorf("%s: clients do not try again", name)
+			}
+		}
+	}
+	// A write that may have been done is not one that was refused.
+	calls := 0
+	_, _, err := again(t.Context(), firstAnswer, func(context.Context) (int, error) {
+		if calls++; calls == 1 {
+			return 0, status.Error(codes.Unavailable, "connection refused")
+		}
+		return 0, rpctypes.ErrPermissionDenied
+	})
+	if !apierrors.IsTimeout(err) {
+		t.Errorf("a write that may have been done: %v", err)
+	}
+}
 
 func TestWhoWritesWhileEtcdIsDownIsToldSoonAndTruly(t *testing.T) {
 	refused := status.Error(codes.Unavailable, "connection refused")

@@ -35,6 +35,9 @@ func ofTenant(ctx context.Context, tenant string) context.Context {
 // Revision returns the revision that the majority of the members of etcd has.
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	response, err := b.client.Client.Get(ctx, "health")
+	if err != nil && denied(err) {
+		return 0, fmt.Errorf("etcd refuses this server, grant the user of its client certificate access: %w", err)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("etcd does not answer: %w", err)
 	}
