@@ -84,6 +84,7 @@ func New(config Config) (admission.Interface, error) {
 		{"kcp.io/PathAnnotation", pathAnnotation{r}},
 		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
 		{"kcp.io/BoundedExpressions", boundedExpressions{}},
+		{"kcp.io/BoundedRules", boundedRules{r}},
 		{"kcp.io/BoundedOwners", boundedOwners{}},
 		{"CertificateApproval", certificates[0]},
 		{"CertificateSigning", certificates[1]},

@@ -2,8 +2,10 @@ package admission
 
 import (
 	"context"
+	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apiserver/pkg/admission"
@@ -90,11 +92,32 @@ func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 		switch {
 		case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
 			compiled := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, options, environment.StoredExpressions)
-			evaluator.Mutators = append(evaluator.Mutators, patch.NewJSONPatcher(compiled))
+			evaluator.Mutators = append(evaluator.Mutators, boundedPatcher{patch.NewJSONPatcher(compiled)})
 		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
 			compiled := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, options, environment.StoredExpressions)
-			evaluator.Mutators = append(evaluator.Mutators, patch.NewApplyConfigurationPatcher(compiled))
+			evaluator.Mutators = append(evaluator.Mutators, boundedPatcher{patch.NewApplyConfigurationPatcher(compiled)})
 		}
 	}
 	return evaluator
+}
+
+// boundedPatcher applies mutations within the budget of the request, to objects of a bounded size.
+type boundedPatcher struct{ patch.Patcher }
+
+// patchCost is what applying a mutation costs, besides one for every second byte of the object.
+const patchCost = 1000
+
+// Patch implements patch.Patcher.
+func (p boundedPatcher) Patch(ctx context.Context, r patch.Request, budget int64) (runtime.Object, error) {
+	if err := bounded.Spend(ctx, patchCost+uint64(encodedSize(r.VersionedAttributes.VersionedObject.Object()))/2); err != nil {
+		return nil, err
+	}
+	patched, err := p.Patcher.Patch(ctx, r, budget)
+	if err != nil {
+		return nil, err
+	}
+	if size := encodedSize(patched); size > int(bounded.MaxMutation) {
+		return nil, fmt.Errorf("the mutation makes the object %d bytes long, and may make it %d", size, bounded.MaxMutation)
+	}
+	return patched, nil
 }

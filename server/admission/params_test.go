@@ -7,12 +7,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/generic"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/mutating/patch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcplane/kcp/server/expressions"
@@ -112,5 +115,32 @@ func TestARequestThatSpendsItsBudgetIsRefused(t *testing.T) {
 	}
 	if err := ask(request, 6_000_000, nil); err == nil {
 		t.Error("the policies of the provider have a budget of their own")
+	}
+}
+
+// makes is a mutation that makes an object so many bytes long.
+type makes int
+
+func (g makes) Patch(_ context.Context, _ patch.Request, _ int64) (runtime.Object, error) {
+	return &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", int(g))}}, nil
+}
+
+func TestMutationsSpendTheBudgetAndMakeBoundedObjects(t *testing.T) {
+	a := &admission.VersionedAttributes{}
+	a.VersionedObject.Set(&corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", 1<<20)}})
+	r := patch.Request{VersionedAttributes: a}
+	ctx := expressions.WithBudget(t.Context())
+	n := 0
+	for ; expressions.Err(ctx) == nil; n++ {
+		if _, err := (boundedPatcher{makes(1000)}).Patch(ctx, r, 0); err != nil && expressions.Err(ctx) == nil {
+			t.Fatal(err)
+		}
+	}
+	if n < 15 || n > 20 {
+		t.Errorf("%d mutations of an object of a megabyte", n)
+	}
+	_, err := (boundedPatcher{makes(4 << 20)}).Patch(expressions.WithBudget(t.Context()), r, 0)
+	if err == nil || !strings.Contains(err.Error(), "may make it 3145728") {
+		t.Errorf("an object of four megabytes: %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -171,6 +172,10 @@ func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Na
 	bindings, err := p.bindings.List(cluster)
 	if err != nil {
 		return nil, err
+	}
+	if most := max(len(all), len(bindings)); most > maxPolicies {
+		return nil, apierrors.NewForbidden(schema.GroupResource{Group: "core.kcp.io", Resource: "logicalclusters"}, string(cluster),
+			fmt.Errorf("it has %d admission policies or bindings of a kind, and may have %d: delete those that are not needed", most, maxPolicies))
 	}
 	slices.SortFunc(all, func(a, b P) int { return strings.Compare(a.GetName(), b.GetName()) })
 	slices.SortFunc(bindings, func(a, b B) int { return strings.Compare(a.GetName(), b.GetName()) })

@@ -3,12 +3,14 @@ package admission
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
@@ -16,14 +18,19 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/lru"
 
+	"github.com/kcplane/kcp/server/fairqueue"
 	"github.com/kcplane/kcp/server/informers"
 	"github.com/kcplane/kcp/server/informers/scoped"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/outbound"
 )
 
-// maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
-const maxWebhookClusters = 1024
+const (
+	// maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
+	maxWebhookClusters = 1024
+	// perWebhook is how many bytes a call takes for each byte of an object: upstream encodes it for all validating webhooks at the same time.
+	perWebhook = 4
+)
 
 // webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations has an instance of
 // upstream's plugin, made when they are used first and made again when they change. The others have nothing.
@@ -31,6 +38,8 @@ type webhooks[P any] struct {
 	config       Config
 	fingerprints func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error)
 	build        func() (P, *generic.Webhook, error)
+	// count returns how many webhooks a cluster has.
+	count func(logicalcluster.Name) (int, error)
 
 	mu        sync.Mutex // serialises the making of instances
 	instances *lru.Cache // of instance[P], by source
@@ -39,26 +48,31 @@ type webhooks[P any] struct {
 type instance[P any] struct {
 	fingerprint [sha256.Size]byte
 	plugin      P
+	webhooks    int
 }
 
-// plugin returns the plugin for a source of rules; ok is false if it has no webhooks.
-func (w *webhooks[P]) plugin(ctx context.Context, from source) (plugin P, ok bool, err error) {
+// instance returns the plugin for a source of rules; ok is false if it has no webhooks.
+func (w *webhooks[P]) instance(ctx context.Context, from source) (made instance[P], ok bool, err error) {
 	fingerprint, any, err := w.fingerprints(ctx, from.rules)
 	if err != nil || !any {
-		return plugin, false, err
+		return made, false, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if found, known := w.instances.Get(from); known && found.(instance[P]).fingerprint == fingerprint {
-		return found.(instance[P]).plugin, true, nil
+		return found.(instance[P]), true, nil
 	}
-	plugin, hook, err := w.build()
-	if err != nil {
-		return plugin, false, err
+	made.fingerprint = fingerprint
+	if made.webhooks, err = w.count(from.rules); err != nil {
+		return made, false, err
+	}
+	var hook *generic.Webhook
+	if made.plugin, hook, err = w.build(); err != nil {
+		return made, false, err
 	}
 	client, err := w.config.ClientFor(from.object)
 	if err != nil {
-		return plugin, false, err
+		return made, false, err
 	}
 	hook.InspectFeatureGates(utilfeature.DefaultFeatureGate)
 	hook.SetExternalKubeClientSet(client)
@@ -67,10 +81,10 @@ func (w *webhooks[P]) plugin(ctx context.Context, from source) (plugin P, ok boo
 	hook.SetServiceResolver(outbound.NoServices{})
 	hook.SetAuthenticationInfoResolverWrapper(w.config.WebhookAuthentication)
 	if err := hook.ValidateInitialization(); err != nil {
-		return plugin, false, fmt.Errorf("webhooks: %w", err)
+		return made, false, fmt.Errorf("webhooks: %w", err)
 	}
-	w.instances.Add(from, instance[P]{fingerprint: fingerprint, plugin: plugin})
-	return plugin, true, nil
+	w.instances.Add(from, made)
+	return made, true, nil
 }
 
 // call asks the webhooks about a request: those of the provider for what is bound, and those of the cluster itself for everything else.
@@ -79,11 +93,36 @@ func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func
 	if err != nil {
 		return err
 	}
-	plugin, ok, err := w.plugin(ctx, from[len(from)-1])
-	if err != nil || !ok {
+	rules := from[len(from)-1].rules
+	found, ok, err := w.instance(ctx, from[len(from)-1])
+	if err != nil || !ok || configures(a) {
 		return err
 	}
-	return ask(plugin)
+	if found.webhooks > maxWebhooks {
+		return forbidden(a, "the logical cluster %s has %d webhooks, and may have %d: delete some of its webhook configurations", rules, found.webhooks, maxWebhooks)
+	}
+	if err := fairqueue.From(ctx).Take(int64(perWebhook * found.webhooks * (encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())))); err != nil {
+		return err
+	}
+	return ask(found.plugin)
+}
+
+// encodedSize returns about how many bytes an object has.
+func encodedSize(obj runtime.Object) int {
+	switch obj := obj.(type) {
+	case runtime.Unstructured:
+		return bytesIn(obj.UnstructuredContent())
+	case interface{ Size() int }:
+		return obj.Size()
+	case nil:
+		return 0
+	}
+	// Internal types of upstream have no other measure. Encoding one costs as much as calling a webhook.
+	encoded, err := json.Marshal(obj)
+	if err != nil {
+		return 0
+	}
+	return len(encoded)
 }
 
 // fingerprintOf returns a function that tells which configurations a cluster has, in which version.
@@ -122,6 +161,7 @@ func newMutatingWebhooks(config Config) *mutatingWebhooks {
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*mutating.Plugin]{
 			config: config, fingerprints: fingerprintOf(config.Set.MutatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
+			count: counted(config.Set.MutatingWebhookConfigurations),
 		},
 	}
 }
@@ -155,6 +195,7 @@ func newValidatingWebhooks(config Config) *validatingWebhooks {
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*validating.Plugin]{
 			config: config, fingerprints: fingerprintOf(config.Set.ValidatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
+			count: counted(config.Set.ValidatingWebhookConfigurations),
 		},
 	}
 }

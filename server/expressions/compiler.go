@@ -62,7 +62,7 @@ func (c metered) CompileCondition(all []admissioncel.ExpressionAccessor, o admis
 
 // CompileMutatingEvaluator implements admissioncel.MutatingCompiler.
 func (c metered) CompileMutatingEvaluator(e admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations, mode environment.Type) admissioncel.MutatingEvaluator {
-	return admissioncel.NewMutatingEvaluator(c.CompileCELExpression(e, o, mode))
+	return bounded{admissioncel.NewMutatingEvaluator(c.CompileCELExpression(e, o, mode))}
 }
 
 // program is one that spends the budget of the request that it is evaluated for.

@@ -2,6 +2,8 @@ package storage
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -225,6 +227,36 @@ func TestAContinueTokenOfOneClusterReadsNothingOfAnother(t *testing.T) {
 	for _, item := range rest.Items {
 		if got := logicalcluster.Of(&item); got != "b" {
 			t.Errorf("token of a used in b: got an object of %s", got)
+		}
+	}
+}
+
+// Tokens are what clients make of them.
+func TestAForgedContinueTokenLeadsToNoOtherCluster(t *testing.T) {
+	s := configMaps(t)
+	for _, cluster := range []string{"a", "b", "c"} {
+		create(t, s, cluster, "n", "x", nil)
+	}
+	var revision core.ConfigMapList
+	if err := s.GetList(in("b"), prefix, storage.ListOptions{Predicate: everything(), Recursive: true}, &revision); err != nil {
+		t.Fatal(err)
+	}
+	for _, start := range []string{"../a/n/x", "../c/n/x", "/../a/", "..", "n/../../a/n/x", "./../a", "//a/n/x", "%2e%2e/a/n/x", "\x00", "a/n/x", "n/x\x00", "zzz"} {
+		token, err := json.Marshal(map[string]any{"v": "meta.k8s.io/v1", "rv": json.RawMessage(revision.ResourceVersion), "start": start})
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := everything()
+		page.Limit, page.Continue = 100, base64.RawURLEncoding.EncodeToString(token)
+		list := &core.ConfigMapList{}
+		err = s.GetList(in("b"), prefix, storage.ListOptions{Predicate: page, Recursive: true}, list)
+		if strings.Contains(start, "..") && err == nil && !strings.HasPrefix(start, "%") {
+			t.Errorf("a token that begins at %q is accepted", start)
+		}
+		for _, item := range list.Items {
+			if got := logicalcluster.Of(&item); got != "b" {
+				t.Errorf("a token that begins at %q reads an object of %s", start, got)
+			}
 		}
 	}
 }

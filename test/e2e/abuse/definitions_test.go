@@ -58,12 +58,52 @@ var definitionAttacks = []attack{{
 		for i := range 200 {
 			data = append(data, fmt.Sprintf(`"key-%d":"v"`, i))
 		}
-		a.posts(16, unbounded, configMapPath, func(i int) string {
+		together(ctx, a.posts(16, unbounded, configMapPath, func(i int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"judged-%d"},"data":{%s}}`, i, strings.Join(data, ","))
+		}), a.gets(1, func(int) string { return configMapPath }))
+		return nil
+	},
+	// Where others use the processors, no write has ended after ten seconds.
+	codes: []int{http.StatusOK, http.StatusForbidden, http.StatusTooManyRequests},
+}, {
+	name: "A policy writes a megabyte of an object a thousand times into the same object",
+	prepare: func(ctx context.Context, a *attacker) error {
+		var fields []string
+		for i := range 1000 {
+			fields = append(fields, fmt.Sprintf("'k%d': object.data.a", i))
+		}
+		return a.create(ctx,
+			policyPath+"/mutatingadmissionpolicies", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicy","metadata":{"name":"grow"},"spec":{"failurePolicy":"Fail","reinvocationPolicy":"IfNeeded",
+				"matchConstraints":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]},
+				"mutations":[{"patchType":"ApplyConfiguration","applyConfiguration":{"expression":%q}}]}}`, "Object{data: {"+strings.Join(fields, ",")+"}}"),
+			policyPath+"/mutatingadmissionpolicybindings", `{"apiVersion":"admissionregistration.k8s.io/v1","kind":"MutatingAdmissionPolicyBinding","metadata":{"name":"grow"},"spec":{"policyName":"grow"}}`,
+		)
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		a.posts(4, unbounded, configMapPath, func(i int) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"grown-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000))
 		})(ctx)
 		return nil
 	},
 	codes: []int{http.StatusForbidden, http.StatusTooManyRequests},
+}, {
+	name: "A hundred webhooks are called for each write of a megabyte, and cannot be reached",
+	prepare: func(ctx context.Context, a *attacker) error {
+		var webhooks []string
+		for i := range 100 {
+			webhooks = append(webhooks, fmt.Sprintf(`{"name":"w%d.example.com","clientConfig":{"url":"https://127.0.0.1:1/"},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],
+				"rules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["configmaps"]}]}`, i))
+		}
+		return a.create(ctx, policyPath+"/validatingwebhookconfigurations",
+			fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"hundred"},"webhooks":[%s]}`, strings.Join(webhooks, ",")))
+	},
+	run: func(ctx context.Context, a *attacker) error {
+		a.posts(16, unbounded, configMapPath, func(i int) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sent-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000))
+		})(ctx)
+		return nil
+	},
+	codes: []int{http.StatusInternalServerError, http.StatusTooManyRequests, http.StatusForbidden},
 }}
 
 const policyPath = "/apis/admissionregistration.k8s.io/v1"
