@@ -13,7 +13,7 @@ import (
 )
 
 // WithText refuses JSON and YAML that is not UTF-8. Decoders would replace what they cannot read, so that an object is
-// stored that nobody sent. It also refuses bodies with too many values.
+// stored that nobody sent. It also refuses bodies with too many values, in protobuf as well.
 func WithText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && isText(r.Header.Get("Content-Type")) {
@@ -24,6 +24,11 @@ func WithText(next http.Handler) http.Handler {
 			} else {
 				read.Body = &measured{ReadCloser: read.Body}
 			}
+			r = &read
+		}
+		if r.Body != nil && r.Body != http.NoBody && isProtobuf(r.Header.Get("Content-Type")) {
+			read := *r
+			read.Body = &protobufBody{ReadCloser: r.Body}
 			r = &read
 		}
 		next.ServeHTTP(w, r)
