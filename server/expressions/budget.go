@@ -32,8 +32,10 @@ var Key any = contextKey{}
 // Budget is what evaluating policies has cost one request. The zero value is that of a request which has evaluated none.
 type Budget struct {
 	cost, yielded atomic.Int64
-	// took is how long it took, until when the expression that is evaluated now has to end, in Unix nanoseconds.
-	took, until atomic.Int64
+	// took is how long it took, in nanoseconds.
+	took atomic.Int64
+	// until is when the expression that is evaluated now has to end, nil if there is none.
+	until atomic.Pointer[time.Time]
 }
 
 // WithBudget returns a context in which policies spend the budget of the request, or a new one if the request has none.
@@ -88,14 +90,14 @@ func (b *Budget) spend(cost uint64) bool {
 
 // start returns until when an expression has to end, and what tells that it has ended. Expressions evaluate others, such as variables.
 func (b *Budget) start() (until time.Time, stop func()) {
-	if until := b.until.Load(); until != 0 {
-		return time.Unix(0, until), func() {}
+	if outer := b.until.Load(); outer != nil {
+		return *outer, func() {}
 	}
 	began := time.Now()
 	until = began.Add(maxTime - time.Duration(b.took.Load()))
-	b.until.Store(until.UnixNano())
+	b.until.Store(&until)
 	return until, func() {
 		b.took.Add(int64(time.Since(began)))
-		b.until.Store(0)
+		b.until.Store(nil)
 	}
 }
