@@ -132,6 +132,12 @@ func (d *Definition) Serves(version string) bool {
 	return apiextensionshelpers.HasServedCRDVersion(d.CRD, version)
 }
 
+// Reaches tells whether the scope of the definition lets clients reach an object that is stored with a namespace, or without one if it is
+// empty.
+func (d *Definition) Reaches(namespace string) bool {
+	return (namespace != "") == (d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
+}
+
 // VersionOf returns version, or the one that is stored if it is empty; empty if that is not served.
 func (d *Definition) VersionOf(version string) string {
 	for _, v := range d.CRD.Spec.Versions {

@@ -33,8 +33,8 @@ import (
 	"github.com/kcplane/kcp/server/storage"
 )
 
-// remainingInterval is how often instances are looked for that their finalizers hold.
-const remainingInterval = time.Second
+// remainingInterval is how often instances are looked for that their finalizers hold; longestInterval, when that takes long.
+const remainingInterval, longestInterval = time.Second, 30 * time.Second
 
 // Inputs of the controller. Clients and storage reach the cluster in each call's context.
 type Inputs struct {

@@ -2,16 +2,17 @@ package apibinding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -29,12 +30,14 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
 		return nil
 	}
+	asking, cancel := context.WithTimeout(ctx, instances.Asking)
+	defer cancel()
 	var remaining []string
 	for _, resource := range binding.Status.BoundResources {
 		if len(resource.StorageVersions) == 0 || r.succeeded(key, binding, resource) {
 			continue
 		}
-		left, err := r.deleteInstances(ctx, key, resource)
+		left, err := r.deleteInstances(ctx, asking, key, resource)
 		if err != nil {
 			return fmt.Errorf("deleting the objects of %s: %w", resource.Resource, err)
 		}
@@ -48,7 +51,8 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			Type: apisv1alpha2.APIBindingResourceDeleteSuccess, Status: metav1.ConditionFalse, Severity: "Error",
 			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 		})
-		r.controller.EnqueueAfter(key, remainingInterval)
+		age := time.Since(binding.DeletionTimestamp.Time)
+		r.controller.EnqueueAfter(key, min(max(age/10, remainingInterval), longestInterval))
 		return r.commit(ctx, binding, status)
 	}
 	r.held.forget(key)
@@ -93,32 +97,24 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 	return false
 }
 
-// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first: rules of the provider hear of
-// it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can remove them: those of
-// objects that are stored as the workspace is served them, unless their removal is refused for long.
-func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
+// errNotServed is why the finalizers of an object cannot be removed.
+var errNotServed = errors.New("the resource is not served")
+
+// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first, as long as asking allows: rules of
+// the provider hear of it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can
+// remove them: those of objects that are stored as the workspace is served them, unless their removal is refused for long.
+func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
 	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
-	served := func() (customresources.Installed, bool) {
-		for _, i := range r.Serves(key.Cluster) {
-			if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
-				return i, i.IsSystem() || (i.Binding != "" && i.Identity == resource.Schema.IdentityHash)
-			}
-		}
-		return customresources.Installed{}, false // it was never served, or a definition of the cluster has come before
+	installed, ok := r.serves(key, resource)
+	if ok && installed.IsSystem() {
+		return 0, nil // the objects are not those of the binding
 	}
-	installed, ok := served()
-	version, scope := "", apiextensionsv1.ResourceScope("")
+	version := ""
 	if ok {
-		if installed.IsSystem() {
-			return 0, nil // not the binding's
-		}
-		version, scope = instances.Version(installed.CRD), installed.CRD.Spec.Scope
+		version = instances.Version(installed.CRD)
 	}
 	if version != "" {
-		err := instances.Ask(ctx, func(ctx context.Context) error {
-			_, err := instances.DeleteOwn(ctx, r.Metadata, of.WithVersion(version), func() bool { _, ok := served(); return ok })
-			return err
-		})
+		_, err := instances.DeleteOwn(asking, r.Metadata, of.WithVersion(version), func() bool { _, ok := r.serves(key, resource); return ok })
 		if err != nil {
 			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name, "resource", of, "err", err)
 		}
@@ -126,26 +122,52 @@ func (r *reconciler) deleteInstances(ctx context.Context, key informers.Key, res
 	trying, cancel := context.WithTimeout(ctx, instances.Asking)
 	defer cancel()
 	waits := r.held.waits(key, of, func(u *unstructured.Unstructured) error {
+		if !ok { // it was never served, or a definition of the cluster has come before
+			return errNotServed
+		}
 		return r.removeFinalizers(trying, of.WithVersion(version), u)
 	})
 	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(u *unstructured.Unstructured) bool {
-		return version != "" && (u.GetNamespace() != "") == (scope == apiextensionsv1.NamespaceScoped) && waits(u)
+		return (!ok || version != "" && installed.Reaches(u.GetNamespace())) && waits(u)
 	})
 	if err != nil {
 		return 0, err
 	}
-	// The resource had another identity, if a server followed an export that was made again.
+	return left, r.deleteFormer(ctx, key, of, resource.Schema.IdentityHash)
+}
+
+// serves returns what the cluster serves of a resource, and whether that is the server's own, or what a binding says.
+func (r *reconciler) serves(key informers.Key, resource apisv1alpha2.BoundAPIResource) (customresources.Installed, bool) {
+	for _, i := range r.Serves(key.Cluster) {
+		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
+			return i, i.IsSystem() || (i.Binding != "" && i.Identity == resource.Schema.IdentityHash)
+		}
+	}
+	return customresources.Installed{}, false
+}
+
+// deleteFormer deletes the objects of a resource under other identities, which nobody reaches: a former server followed exports that were
+// made again.
+func (r *reconciler) deleteFormer(ctx context.Context, key informers.Key, of schema.GroupResource, identity string) error {
 	identities, err := r.Remains.Identities(ctx, of)
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for _, identity := range identities {
-		if identity == resource.Schema.IdentityHash {
+	kept := sets.New(identity)
+	for _, other := range r.Exports.BindingsIn(key.Cluster) {
+		for _, b := range other.Status.BoundResources {
+			if other.Name != key.Name && b.Group == of.Group && b.Resource == of.Resource {
+				kept.Insert(b.Schema.IdentityHash)
+			}
+		}
+	}
+	for _, former := range identities {
+		if kept.Has(former) {
 			continue
 		}
-		if _, err := r.Remains.Delete(ctx, of, identity, func(*unstructured.Unstructured) bool { return false }); err != nil {
-			return 0, err
+		if _, err := r.Remains.Delete(ctx, of, former, func(*unstructured.Unstructured) bool { return false }); err != nil {
+			return err
 		}
 	}
-	return left, nil
+	return nil
 }

@@ -16,15 +16,8 @@ import (
 // counted is how many objects are counted one by one.
 const counted = 500
 
-// Asking is for how long Ask waits for the API, for one resource.
-const Asking = 30 * time.Second
-
-// Ask calls do, which deletes objects by the API, for some time. What goes in any case does not wait longer for admission and conversion.
-func Ask(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, Asking)
-	defer cancel()
-	return do(ctx)
-}
+// Asking is for how long the API is asked to delete what goes in any case: admission and conversions may wait for hosts of tenants.
+const Asking = 10 * time.Second
 
 // Version returns the version of a definition in which objects are deleted: any that is served, and that of the storage if it is.
 func Version(crd *apiextensionsv1.CustomResourceDefinition) string {

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -76,11 +75,13 @@ func shadowed(r schema.GroupResource) bool {
 
 func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
 	left := make([]int, len(resources))
+	asking, cancel := context.WithTimeout(ctx, instances.Asking)
+	defer cancel()
 	group := errgroup.Group{} // one resource does not keep others
 	group.SetLimit(parallelDeletions)
 	for i, d := range resources {
 		group.Go(func() error {
-			n, err := r.deleteResource(ctx, d)
+			n, err := r.deleteResource(ctx, asking, d)
 			left[i] = n
 			return err
 		})
@@ -99,8 +100,9 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 }
 
 // deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It asks the API first. What that does
-// not delete because of rules and conversions of a provider, or of the cluster itself, is deleted all the same if it is custom.
-func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (int, error) {
+// not delete because of rules and conversions of a provider, or of the cluster itself, is deleted all the same if it is custom, and asking
+// is how long the API has for that.
+func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Resource) (int, error) {
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
 	defined, custom := r.defined(ctx, d.GroupResource())
@@ -108,20 +110,14 @@ func (r *reconciler) deleteResource(ctx context.Context, d discovery.Resource) (
 		left, err := instances.Delete(ctx, r.Metadata, d.GroupVersionResource, options)
 		return left, ignoreGone(err)
 	}
-	left := 0
-	err := instances.Ask(ctx, func(ctx context.Context) (err error) {
-		left, err = instances.Delete(ctx, r.Metadata, d.GroupVersionResource, options)
-		return ignoreGone(err)
-	})
+	left, err := instances.Delete(asking, r.Metadata, d.GroupVersionResource, options)
+	if err = ignoreGone(err); err == nil && left == 0 {
+		return 0, nil
+	}
 	if err != nil {
 		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource", d.GroupResource(), "err", err)
 	}
-	if err == nil && left == 0 {
-		return 0, nil
-	}
-	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(u *unstructured.Unstructured) bool {
-		return (u.GetNamespace() != "") == (defined.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
-	})
+	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
 }
 
 // defined returns the definition of a resource whose objects the cluster of ctx stores for itself, not for the server.
