@@ -32,6 +32,8 @@ const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	// hashAnnotation tells of what was applied last, so that fields which are wanted no more are noticed.
 	hashAnnotation = "operator.kcp.io/applied"
+	// keptAnnotation names, on an object without an owner, what it was made for.
+	keptAnnotation = "operator.kcp.io/kept-for"
 )
 
 // TakenError says that an object which is to be made exists, and is not the owner's.
@@ -55,9 +57,15 @@ func (e *TakenError) Error() string {
 func All(ctx context.Context, c client.Client, owner client.Object, objects ...client.Object) error {
 	var first error
 	for _, object := range objects {
-		first = cmp.Or(first, one(ctx, c, owner, object))
+		first = cmp.Or(first, one(ctx, c, owner, object, false))
 	}
 	return first
+}
+
+// Keep makes an object what it is to be, as All does, but it outlives its owner: it has no owner reference, and an owner of the same kind and
+// name that is made later takes it over.
+func Keep(ctx context.Context, c client.Client, owner, object client.Object) error {
+	return one(ctx, c, owner, object, true)
 }
 
 // Optional makes an object what it is to be if it is wanted, and otherwise removes it.
@@ -68,8 +76,8 @@ func Optional(ctx context.Context, c client.Client, owner client.Object, wanted 
 	return Remove(ctx, c, owner, object)
 }
 
-func one(ctx context.Context, c client.Client, owner, object client.Object) error {
-	want, err := desired(c.Scheme(), owner, object)
+func one(ctx context.Context, c client.Client, owner, object client.Object, kept bool) error {
+	want, err := desired(c.Scheme(), owner, object, kept)
 	if err != nil {
 		return err
 	}
@@ -78,7 +86,7 @@ func one(ctx context.Context, c client.Client, owner, object client.Object) erro
 		return err
 	}
 	if live != nil {
-		if err := refuseForeign(live, owner); err != nil {
+		if err := refuseForeign(live, owner, want.GetAnnotations()[keptAnnotation]); err != nil {
 			return err
 		}
 		if contains(live.Object, want.Object) {
@@ -94,7 +102,7 @@ func one(ctx context.Context, c client.Client, owner, object client.Object) erro
 
 // Applied tells whether an object was applied last as it is wanted now. Caches show what was written a moment later.
 func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, error) {
-	want, err := desired(scheme, owner, object)
+	want, err := desired(scheme, owner, object, false)
 	if err != nil {
 		return false, err
 	}
@@ -104,7 +112,7 @@ func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, e
 // Remove deletes an object, of which only kind, namespace and name matter, if it exists and the owner controls it. A kind
 // that the cluster does not have has no objects.
 func Remove(ctx context.Context, c client.Client, owner, object client.Object) error {
-	want, err := desired(c.Scheme(), owner, object)
+	want, err := desired(c.Scheme(), owner, object, false)
 	if err != nil {
 		return err
 	}
@@ -140,7 +148,7 @@ func subset(part, all map[string]string) bool {
 }
 
 // desired is what to apply: the object as it was built, with what is on every object that the operator owns.
-func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured.Unstructured, error) {
+func desired(scheme *runtime.Scheme, owner, object client.Object, kept bool) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
 		return nil, err
@@ -153,13 +161,14 @@ func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured
 	want.SetGroupVersionKind(gvk)
 	delete(want.Object, "status")
 	unstructured.RemoveNestedField(want.Object, "metadata", "creationTimestamp")
-	labels := want.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[ManagedByLabel] = FieldOwner
-	want.SetLabels(labels)
-	if err := controllerutil.SetControllerReference(owner, want, scheme); err != nil {
+	want.SetLabels(with(want.GetLabels(), ManagedByLabel, FieldOwner))
+	if kept {
+		kind, err := apiutil.GVKForObject(owner, scheme)
+		if err != nil {
+			return nil, err
+		}
+		want.SetAnnotations(with(want.GetAnnotations(), keptAnnotation, kind.Kind+" "+owner.GetName()))
+	} else if err := controllerutil.SetControllerReference(owner, want, scheme); err != nil {
 		return nil, err
 	}
 	uid := want.GetUID()
@@ -172,13 +181,16 @@ func desired(scheme *runtime.Scheme, owner, object client.Object) (*unstructured
 		want.SetUID(uid)
 	}
 	sum := sha256.Sum256(encoded)
-	annotations := want.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[hashAnnotation] = hex.EncodeToString(sum[:8])
-	want.SetAnnotations(annotations)
+	want.SetAnnotations(with(want.GetAnnotations(), hashAnnotation, hex.EncodeToString(sum[:8])))
 	return want, nil
+}
+
+func with(all map[string]string, key, value string) map[string]string {
+	if all == nil {
+		all = map[string]string{}
+	}
+	all[key] = value
+	return all
 }
 
 // stored returns the object as it is, or nil if there is none. Kinds that the scheme knows are read as their types, since that
@@ -213,9 +225,11 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 	return live, nil
 }
 
-func refuseForeign(live *unstructured.Unstructured, owner client.Object) error {
+func refuseForeign(live *unstructured.Unstructured, owner client.Object, keptFor string) error {
 	controller := metav1.GetControllerOf(live)
-	switch {
+	switch by := live.GetAnnotations()[keptAnnotation]; {
+	case by != "" && by != keptFor:
+		return &TakenError{Kind: live.GetKind(), Name: live.GetName(), By: by}
 	case controller != nil && controller.UID != owner.GetUID():
 		return &TakenError{Kind: live.GetKind(), Name: live.GetName(), By: controller.Kind + " " + controller.Name}
 	case controller == nil && live.GetAnnotations()[hashAnnotation] == "":

@@ -81,3 +81,29 @@ func TestRemoveDeletesWhatTheOwnerControls(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestWhatIsKeptHasNoOwnerAndIsTakenOverByTheNextOfItsName(t *testing.T) {
+	c := operatortest.New()
+	first, next := owner("me"), owner("me")
+	next.UID = "another"
+	if err := apply.All(t.Context(), c, first, configMap(map[string]string{"a": "1"})); err != nil { // as an older operator did
+		t.Fatal(err)
+	}
+	for _, by := range []*corev1.Namespace{first, next} {
+		if err := apply.Keep(t.Context(), c, by, configMap(map[string]string{"a": "1"})); err != nil {
+			t.Fatal(err)
+		}
+		if owners := operatortest.Read(t, c, "made", &corev1.ConfigMap{}).OwnerReferences; len(owners) > 0 {
+			t.Errorf("it goes with %v", owners)
+		}
+	}
+	const message = "ConfigMap made exists and belongs to Namespace me: delete it, or choose another name"
+	for what, err := range map[string]error{
+		"who keeps it for another": apply.Keep(t.Context(), c, owner("other"), configMap(nil)),
+		"who owns it":              apply.All(t.Context(), c, first, configMap(nil)),
+	} {
+		if err == nil || err.Error() != message {
+			t.Errorf("%s gets %v", what, err)
+		}
+	}
+}

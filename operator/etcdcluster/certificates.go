@@ -70,16 +70,16 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 // trust builds the Secret of whom members trust, of the Secrets of the two authorities: these, and nobody who vouches for them.
 // An issuer of the user's signs for others, too, and whoever has a certificate from there would be let in. That is who ca.crt of
 // a certificate tells, and the chain behind an authority. Former authorities with other keys are trusted, too, as long as the
-// Secret holds them; their number is returned.
-func trust(cluster *v1alpha1.EtcdCluster, clients, peers *corev1.Secret, held map[string][]byte) (*corev1.Secret, int, error) {
+// Secret holds them, or they have signed what is in use; their number is returned.
+func trust(cluster *v1alpha1.EtcdCluster, authorities map[string]*corev1.Secret, held, signers map[string][]byte) (*corev1.Secret, int, error) {
 	data, former := map[string][]byte{}, 0
-	for key, secret := range map[string]*corev1.Secret{TrustedClients: clients, trustedPeers: peers} {
+	for key, secret := range authorities {
 		authority := secret.Data[corev1.TLSCertKey]
 		if block, _ := pem.Decode(authority); block == nil || block.Type != "CERTIFICATE" {
-			return nil, 0, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued anew",
+			return nil, 0, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued again",
 				secret.Name, corev1.TLSCertKey)
 		}
-		all, others := pki.Trusted(authority, held[key])
+		all, others := pki.Trusted(authority, held[key], signers[key])
 		data[key], former = all, former+others
 	}
 	return &corev1.Secret{ObjectMeta: meta(cluster, TrustSecretName(cluster.Name)), Type: corev1.SecretTypeOpaque, Data: data}, former, nil

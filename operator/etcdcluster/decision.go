@@ -76,7 +76,7 @@ func decide(o observation) decision {
 
 func next(o observation) decision {
 	rules := []func(observation) (decision, bool){
-		unstick, restoreFirst, identify, recoverLost, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
+		unstick, restoreFirst, identify, recoverLost, renewTrust, keepQuorum, onlyOurs, forget, forgive, raiseLearner,
 		replaceLost, fillPods, shrink, roll, grow, makeSpace, defragment, growVolumes,
 	}
 	for _, rule := range rules {
@@ -151,6 +151,20 @@ func identify(o observation) (decision, bool) {
 		return help(reasonBootstrap, "spec.restore.survivor names a member, and no volume holds data: take it out of the spec to begin without any"), true
 	}
 	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
+}
+
+// renewTrust restarts the pods that do not trust the current authorities, one at a time, when all processes have run for a while and members
+// still do not answer: they may refuse each other, or the operator, and waiting does not help. It touches no data, so it needs no quorum.
+func renewTrust(o observation) (decision, bool) {
+	if !o.known || !o.ailing || !o.steady || o.changing {
+		return undecided, false
+	}
+	for ordinal := len(o.pods) - 1; ordinal >= 0; ordinal-- {
+		if p := o.pods[ordinal]; p.exists && p.distrusts && !p.told {
+			return onPod(stepRestart, ordinal, reasonRoll, "members do not answer, and it does not trust the current authorities")
+		}
+	}
+	return undecided, false
 }
 
 // keepQuorum stops everything while there is no majority: what it would do could be what destroys the last copy.

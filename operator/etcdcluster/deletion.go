@@ -71,7 +71,7 @@ func (s *scope) readTrust(ctx context.Context) error {
 		return err
 	}
 	s.trusted = held.Data[TrustedClients]
-	return s.readSecret(ctx)
+	return s.readSecrets(ctx)
 }
 
 // takeLeave takes the last snapshot, if one is still asked for, deletes the volumes, and lets the cluster go.

@@ -13,7 +13,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
@@ -46,6 +48,7 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 	seen.want, seen.quota = replicas(s.cluster), quota(s.cluster)
 	seen.paused = s.cluster.Spec.Maintenance != nil && s.cluster.Spec.Maintenance.Paused
 	seen.known = s.cluster.Status.ClusterID != ""
+	seen.ailing, seen.steady = s.ailing(), true
 	for _, m := range s.cluster.Status.Members {
 		if ordinal := ordinalOf(s.cluster, m.Name); !m.IsLearner {
 			seen.recorded, seen.voted = max(seen.recorded, ordinal+1), append(seen.voted, ordinal)
@@ -54,7 +57,11 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 	if err := s.lookAtObjects(ctx, seen); err != nil {
 		return nil, err
 	}
-	seen.answers = askAll(ctx, seen.contacts)
+	if s.ask != nil {
+		seen.answers = s.ask(seen.contacts)
+	} else {
+		seen.answers = askAll(ctx, seen.contacts)
+	}
 	s.hear(seen)
 	seen.confirmLosses(ctx)
 	if err := seen.lookAtAlarms(ctx); err != nil {
@@ -112,6 +119,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 	live := seen.live[ordinal]
 	if live == nil || !live.DeletionTimestamp.IsZero() {
+		seen.steady = false
 		return pod{}, nil
 	}
 	p := pod{exists: true, notBefore: s.repairedUntil(live.Name)}
@@ -123,6 +131,8 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 	}
 	p.broken, p.stuck = condition(live)
 	p.outdated = seen.outdated(live)
+	p.distrusts = p.outdated && live.Annotations[inputAnnotation] != s.authorities
+	seen.steady = seen.steady && s.runs(live)
 	if live.Status.PodIP != "" {
 		tls, err := credentials(s.secret, s.trusted)
 		if err != nil {
@@ -131,6 +141,30 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 		seen.contacts[ordinal] = contact{address: live.Status.PodIP, name: s.hostOf(ordinal), tls: tls}
 	}
 	return p, nil
+}
+
+// patience is how long members may take to reach each other.
+const patience = time.Minute
+
+// ailing reports whether conditions have said for a while that there is no majority, or that a member is missing.
+func (s *scope) ailing() bool {
+	for _, name := range []string{v1alpha1.ConditionQuorumLost, v1alpha1.ConditionDegraded} {
+		c := apimeta.FindStatusCondition(s.cluster.Status.Conditions, name)
+		if c != nil && c.Status == metav1.ConditionTrue && s.Now().Sub(c.LastTransitionTime.Time) > patience {
+			return true
+		}
+	}
+	return false
+}
+
+// runs reports whether the process of a pod has run for a while.
+func (s *scope) runs(live *corev1.Pod) bool {
+	for _, c := range live.Status.ContainerStatuses {
+		if c.Name == containerName {
+			return c.State.Running != nil && s.Now().Sub(c.State.Running.StartedAt.Time) > patience
+		}
+	}
+	return false
 }
 
 // outdated reports whether a pod is made otherwise than the StatefulSet would make it now, as far as that is known.

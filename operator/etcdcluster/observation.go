@@ -22,6 +22,9 @@ type observation struct {
 	survivor        int           // the pod that the recovery is about
 	revisions       map[int]int64 // of those that answer, by their pods
 
+	ailing bool // for a while there has been no majority, or a member has been missing
+	steady bool // all processes have run for a while
+
 	pods    []pod
 	quorum  bool     // a majority of the voters answers
 	another bool     // and says that it is not the cluster that was written down
@@ -43,13 +46,14 @@ type defragmentation struct {
 
 // pod is one of those that the StatefulSet makes, by its ordinal.
 type pod struct {
-	exists   bool
-	empty    bool   // its process runs, finds nothing in its volume, and waits to be told what to do
-	told     bool   // it was told what to do
-	toldID   uint64 // as which member; zero if it was to start a cluster
-	broken   bool   // its process ends again and again
-	stuck    bool   // its process cannot be started
-	outdated bool   // it is made as something else was asked for
+	exists    bool
+	empty     bool   // its process runs, finds nothing in its volume, and waits to be told what to do
+	told      bool   // it was told what to do
+	toldID    uint64 // as which member; zero if it was to start a cluster
+	broken    bool   // its process ends again and again
+	stuck     bool   // its process cannot be started
+	outdated  bool   // it is made as something else was asked for
+	distrusts bool   // it started before other authorities were to be trusted
 	// notBefore is when its member may be replaced again. Zero: now.
 	notBefore time.Time
 }

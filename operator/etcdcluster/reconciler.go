@@ -56,6 +56,8 @@ type Reconciler struct {
 	Version string
 	// Pods is what the installation allows to them.
 	Pods workload.Security
+	// ask overrides how members are asked, for tests without members.
+	ask func(contacts map[int]contact) map[int]answer
 	// host overrides the names that members are found by, for tests without DNS.
 	host func(cluster *v1alpha1.EtcdCluster, member string) string
 }
@@ -64,7 +66,10 @@ type Reconciler struct {
 type scope struct {
 	*Reconciler
 	cluster *v1alpha1.EtcdCluster
-	secret  *corev1.Secret // that the members accept the operator by
+	secret  *corev1.Secret            // that the members accept the operator by
+	leaves  map[string]*corev1.Secret // Secrets of certificates, as far as they exist
+	// unmounted is why no pod could start now.
+	unmounted error
 	// trusted vouches for the members.
 	trusted []byte
 	// authorities is a hash of whom the members trust, and of who has signed what they show.
@@ -127,6 +132,10 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	s.schedule(seen)
 	s.measure(seen)
 	d := decide(seen.observation)
+	if s.unmounted != nil {
+		s.report(seen, wait(conditions.Cause(s.unmounted).Reason, "%s", s.unmounted), s.complaint)
+		return ctrl.Result{RequeueAfter: conditions.Earliest(whileWaiting, s.after)}, s.save(ctx, before)
+	}
 	if trouble := seen.trouble(s.Now()); d.step == stepWait {
 		d.why += trouble.String()
 		if trouble.Stalled() {
@@ -175,14 +184,10 @@ func pause(d decision) time.Duration {
 // prepare makes what pods need before there can be any. Its error is a condition, or worth trying again.
 func (s *scope) prepare(ctx context.Context) error {
 	objects := certificates(s.cluster)
-	if err := apply.All(ctx, s.Client, s.cluster, objects...); err != nil {
-		return err
-	}
-	if err := apply.All(ctx, s.Client, s.cluster, peerService(s.cluster), clientService(s.cluster)); err != nil {
-		return err
-	}
-	if err := s.applyOptional(ctx); err != nil {
-		return err
+	unmade := cmp.Or(apply.All(ctx, s.Client, s.cluster, objects...),
+		apply.All(ctx, s.Client, s.cluster, peerService(s.cluster), clientService(s.cluster)), s.applyOptional(ctx))
+	if unmade != nil && (retriable(unmade) != nil || s.cluster.Status.ClusterID == "") {
+		return unmade
 	}
 	var issued []*certmanager.Certificate
 	for _, object := range objects {
@@ -200,10 +205,15 @@ func (s *scope) prepare(ctx context.Context) error {
 		issued = append(issued, live)
 	}
 	s.after = conditions.Expiring(&s.cluster.Status.Conditions, s.cluster.Generation, issued)
-	if err := s.readSecret(ctx); err != nil {
-		return err
+	unreachable := s.readSecrets(ctx)
+	if retriable(unreachable) != nil {
+		return unreachable
 	}
-	return s.applyTrust(ctx)
+	if err := cmp.Or(s.applyTrust(ctx), unreachable); err != nil {
+		return cmp.Or(unmade, err)
+	}
+	s.complaint = cmp.Or(unmade, s.complaint) // the members that run are looked after
+	return nil
 }
 
 // checkIssuer looks for the issuer that the spec names, if that is who is to issue a certificate.
@@ -230,14 +240,31 @@ func (s *scope) applyOptional(ctx context.Context) error {
 	return err
 }
 
-// readSecret waits for every Secret that a pod mounts, or else it would start without.
-func (s *scope) readSecret(ctx context.Context) error {
-	for _, name := range []string{serverName(s.cluster.Name), peerName(s.cluster.Name), ClientSecretName(s.cluster.Name), operatorName(s.cluster.Name)} {
-		secret, err := s.readKeys(ctx, name, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt")
-		if err != nil {
+// readSecrets reads the Secrets of certificates. Members are reached with that of the operator or else that of clients, and pods start with
+// those that they mount: what else is missing is only reported.
+func (s *scope) readSecrets(ctx context.Context) error {
+	s.leaves = map[string]*corev1.Secret{}
+	name := s.cluster.Name
+	for _, leaf := range []string{serverName(name), peerName(name), ClientSecretName(name), operatorName(name)} {
+		secret, err := s.readKeys(ctx, leaf, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, "ca.crt")
+		if retriable(err) != nil {
 			return err
 		}
-		s.secret = secret
+		mounted := leaf == serverName(name) || leaf == peerName(name)
+		switch {
+		case err != nil:
+			s.certificatesErr = cmp.Or(s.certificatesErr, err)
+			if mounted {
+				s.unmounted = cmp.Or(s.unmounted, err)
+			}
+			continue
+		case !mounted:
+			s.secret = secret
+		}
+		s.leaves[leaf] = secret
+	}
+	if s.secret == nil {
+		return s.certificatesErr
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
-		Owns(&corev1.Secret{}, builder.OnlyMetadata).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(issuing)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
@@ -60,7 +60,7 @@ func issuersOf(object client.Object) []string {
 	return pki.IssuerNames(tls.IssuerRef)
 }
 
-// clusterOf finds the cluster of a pod by its labels, since it is the StatefulSet that owns it.
+// clusterOf finds the cluster of a pod or a Secret by its labels, since it does not own these itself.
 func clusterOf(_ context.Context, object client.Object) []reconcile.Request {
 	l := object.GetLabels()
 	if l["app.kubernetes.io/component"] != componentLabel {

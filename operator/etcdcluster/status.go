@@ -47,6 +47,9 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 		s.reportMembers(seen)
 		s.reportOperation(d)
 		s.reportHealth(seen, d)
+	} else if retriable(blocked) == nil && apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAvailable) {
+		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionUnknown,
+			Reason: "NotObserved", Message: blocked.Error(), ObservedGeneration: s.cluster.Generation})
 	}
 	s.summarize(seen, d, blocked)
 }
@@ -181,6 +184,9 @@ func (s *scope) reportBackups(ctx context.Context) error {
 
 // summarize writes the conditions that programs wait for.
 func (s *scope) summarize(seen *sight, d decision, blocked error) {
+	if blocked == nil && d.step == stepNothing {
+		blocked = s.certificatesErr
+	}
 	if blocked != nil {
 		why := conditions.Cause(blocked)
 		if d = wait(why.Reason, "%s", why.Message); why.Stalled {

@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,7 +68,23 @@ func (s *scope) certificate(ctx context.Context) error {
 	if status.Renewed, err = pki.Renew(ctx, s.Client, s.kubeconfig, status.ObservedGeneration, status.Renewed, all); err != nil {
 		return err
 	}
-	return pki.Issued(wanted.Name, live)
+	return cmp.Or(pki.Issued(wanted.Name, live), s.compare(ctx, live))
+}
+
+// compare has the certificate issued again if the target does not trust who has signed it.
+func (s *scope) compare(ctx context.Context, live *certmanager.Certificate) error {
+	secrets := map[string]*corev1.Secret{}
+	for _, name := range []string{certificateName(s.kubeconfig), s.root.ClientBundle()} {
+		secrets[name] = &corev1.Secret{}
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, secrets[name]); err != nil {
+			return client.IgnoreNotFound(err) // which is waited for later
+		}
+	}
+	pair, bundle := secrets[certificateName(s.kubeconfig)], secrets[s.root.ClientBundle()]
+	if pki.TrustedBy(pair.Data[corev1.TLSCertKey], bundle.Data[corev1.TLSCertKey]) {
+		return nil
+	}
+	return pki.Distrusted(ctx, s.Client, live, s.root.ClientCA(), "name a Secret with its authority in spec.clientCABundleRef of RootShard "+s.rs.Name)
 }
 
 // secret writes the kubeconfig.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
+	"github.com/kcplane/kcp/operator/conditions"
 )
 
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/status,verbs=patch
@@ -43,15 +44,28 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 		if certificate.Spec.IsCA || certificate.Name == "" { // which was not there when it was read, and is issued anyway
 			continue
 		}
-		if err := issue(ctx, c, certificate); err != nil {
+		if err := Reissue(ctx, c, certificate, "asked for by the annotation "+v1alpha1.RenewAnnotation); err != nil {
 			return last, err
 		}
 	}
 	return asked, nil
 }
 
-// issue does what cmctl does to renew a certificate.
-func issue(ctx context.Context, c client.Client, certificate *certmanager.Certificate) error {
+// Distrusted has a certificate issued again that its peers do not trust, and returns what to wait for. A certificate of another issuer than
+// own would be no better afterwards: then hint says what to change.
+func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.Certificate, own, hint string) error {
+	if certificate.Spec.IssuerRef != IssuerNamed(own) {
+		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name, certificate.Spec.IssuerRef.Name, hint)
+	}
+	const why = "no trusted authority has signed it"
+	if err := Reissue(ctx, c, certificate, why); err != nil {
+		return err
+	}
+	return conditions.Wait("CertificateNotTrusted", "waiting for Certificate %s to be issued again: %s", certificate.Name, why)
+}
+
+// Reissue does what cmctl does to renew a certificate, unless that is under way.
+func Reissue(ctx context.Context, c client.Client, certificate *certmanager.Certificate, why string) error {
 	live := &unstructured.Unstructured{} // all of the status, as cert-manager has written it
 	live.SetGroupVersionKind(certmanager.SchemeGroupVersion.WithKind("Certificate"))
 	if err := c.Get(ctx, client.ObjectKeyFromObject(certificate), live); err != nil {
@@ -62,12 +76,16 @@ func issue(ctx context.Context, c client.Client, certificate *certmanager.Certif
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(condition any) bool {
+	issuing := func(condition any) bool {
 		fields, _ := condition.(map[string]any)
 		return fields["type"] == "Issuing"
-	})
+	}
+	if slices.ContainsFunc(all, func(condition any) bool { return issuing(condition) && condition.(map[string]any)["status"] == "True" }) {
+		return nil
+	}
+	all = slices.DeleteFunc(all, issuing)
 	all = append(all, map[string]any{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
-		"message": "asked for by the annotation " + v1alpha1.RenewAnnotation, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"message": why, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
 		"observedGeneration": live.GetGeneration()})
 	if err := unstructured.SetNestedSlice(live.Object, all, "status", "conditions"); err != nil {
 		return err

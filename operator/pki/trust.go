@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcplane/kcp/operator/certmanager"
 )
 
 // Trusted returns, in PEM, whom to trust while an authority has one key after another: the authority of a certificate, without
 // those that vouch for it, and of those that were trusted before all that have other keys. A certificate that is renewed with its
 // key takes the place of the one before. The number is that of the others.
-func Trusted(authority, before []byte) (all []byte, former int) {
+func Trusted(authority []byte, before ...[]byte) (all []byte, former int) {
 	var trusted bytes.Buffer
 	seen := map[string]bool{}
 	add := func(block *pem.Block) {
@@ -22,7 +27,7 @@ func Trusted(authority, before []byte) (all []byte, former int) {
 		add(blocks[0])
 	}
 	current := len(seen)
-	for _, block := range certificates(before) {
+	for _, block := range certificates(slices.Concat(before...)) {
 		add(block)
 	}
 	return trusted.Bytes(), len(seen) - current
@@ -49,6 +54,50 @@ func AuthorityKey(certificate []byte) []byte {
 func SignedBy(certificate, authority []byte) bool {
 	c, by := first(certificate), first(authority)
 	return c == nil || by == nil || c.CheckSignatureFrom(by) == nil
+}
+
+// Signer returns, in PEM, the former authority of an Issuer that has signed the certificate in a Secret. cert-manager writes it beside the
+// certificate, so that it is known even when nothing else is left of it. Nil: the Secret does not have it, or is not of that Issuer.
+func Signer(secret *corev1.Secret, issuer string) []byte {
+	by := secret.Annotations
+	c := first(secret.Data[corev1.TLSCertKey])
+	if c == nil || by["cert-manager.io/issuer-name"] != issuer || by["cert-manager.io/issuer-kind"] != certmanager.IssuerKind {
+		return nil
+	}
+	for _, block := range slices.Concat(certificates(secret.Data[corev1.TLSCertKey])[1:], certificates(secret.Data["ca.crt"])) {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && c.CheckSignatureFrom(authority) == nil {
+			return pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
+		}
+	}
+	return nil
+}
+
+// TrustedBy reports whether authorities vouch for a certificate, by themselves or through the chain behind it. Whether it has ended does not
+// matter. What cannot be read is taken to be trusted.
+func TrustedBy(chain, authorities []byte) bool {
+	var roots []*x509.Certificate
+	for _, block := range certificates(authorities) {
+		root, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return true
+		}
+		roots = append(roots, root)
+	}
+	var before *x509.Certificate
+	for _, block := range certificates(chain) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return true
+		}
+		if before != nil && before.CheckSignatureFrom(c) != nil {
+			return false
+		}
+		if slices.ContainsFunc(roots, func(root *x509.Certificate) bool { return c.Equal(root) || c.CheckSignatureFrom(root) == nil }) {
+			return true
+		}
+		before = c
+	}
+	return before == nil
 }
 
 func first(chain []byte) *x509.Certificate {

@@ -68,6 +68,7 @@ type scope struct {
 	// after is when a certificate should have been renewed.
 	after    time.Duration
 	rotation rotation
+	found    map[string]*corev1.Secret
 }
 
 // Reconcile does what can be done now, and tells in the status what is waited for.
@@ -86,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.deleting(rs)
 		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
 	}
-	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...)}
+	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...), found: map[string]*corev1.Secret{}}
 	s.reconcile(ctx)
 	s.summarize()
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {

@@ -27,21 +27,22 @@ func (w *world) etcd(t *testing.T, available metav1.ConditionStatus) {
 	w.MustUpdateStatus(t, etcd)
 }
 
-// owned lists what a RootShard controls, or has made to outlive it.
-func (w *world) owned(t *testing.T) []client.Object {
+// list lists what a RootShard may have made, or further kinds.
+func list(t *testing.T, c *operatortest.Cluster, kinds ...client.ObjectList) []client.Object {
 	t.Helper()
+	if len(kinds) == 0 {
+		kinds = []client.ObjectList{
+			&certmanager.IssuerList{}, &certmanager.CertificateList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &appsv1.StatefulSetList{},
+			&policyv1.PodDisruptionBudgetList{}, &v1alpha1.EtcdClusterList{},
+		}
+	}
 	var all []client.Object
-	for _, list := range []client.ObjectList{
-		&certmanager.IssuerList{}, &certmanager.CertificateList{}, &corev1.SecretList{}, &corev1.ServiceList{}, &appsv1.StatefulSetList{},
-		&policyv1.PodDisruptionBudgetList{}, &v1alpha1.EtcdClusterList{},
-	} {
-		if err := w.List(t.Context(), list, client.InNamespace(operatortest.Namespace)); err != nil {
+	for _, kind := range kinds {
+		if err := c.List(t.Context(), kind, client.InNamespace(operatortest.Namespace)); err != nil {
 			t.Fatal(err)
 		}
-		if err := meta.EachListItem(list, func(item runtime.Object) error {
-			if object := item.(client.Object); object.GetAnnotations()["operator.kcp.io/applied"] != "" {
-				all = append(all, object)
-			}
+		if err := meta.EachListItem(kind, func(item runtime.Object) error {
+			all = append(all, item.(client.Object))
 			return nil
 		}); err != nil {
 			t.Fatal(err)
@@ -94,9 +95,10 @@ func TestWhatIsDeletedIsMadeAgainWhicheverConditionIsFalse(t *testing.T) {
 			if n := *operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Replicas; n != 5 {
 				t.Errorf("there are %d pods, and 5 are asked for", n)
 			}
-			for _, object := range w.owned(t) {
-				if _, etcd := object.(*v1alpha1.EtcdCluster); etcd && test.condition == "EtcdReady" {
-					continue // that is its status
+			for _, object := range list(t, w.Cluster) {
+				_, etcd := object.(*v1alpha1.EtcdCluster)
+				if made := object.GetAnnotations()["operator.kcp.io/applied"] != ""; !made || etcd && test.condition == "EtcdReady" { // its status is gone with it
+					continue
 				}
 				if err := w.Delete(t.Context(), object); err != nil {
 					t.Fatal(err)

@@ -2,8 +2,10 @@ package rootshard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -35,7 +37,8 @@ type rotation struct {
 	waiting bool     // for pods to accept a key that nothing is signed with yet
 }
 
-// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names.
+// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names. A former authority is
+// trusted until its bundle is deleted, and in any case as long as it has signed what is in use.
 func (s *scope) trusted(ctx context.Context, own, bundle, field string, further *v1alpha1.LocalReference) (*corev1.Secret, error) {
 	authority, err := s.issued(ctx, own)
 	if err != nil {
@@ -45,16 +48,19 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	if err != nil {
 		return nil, err
 	}
-	all, former := pki.Trusted(authority[corev1.TLSCertKey], held.Data[ownAuthorities])
+	before := held.Data[ownAuthorities]
+	_, former := pki.Trusted(authority[corev1.TLSCertKey], before)
+	signers, renew, err := s.signed(ctx, own, authority[corev1.TLSCertKey], former > 0 || len(before) == 0)
+	if err != nil {
+		return nil, err
+	}
+	all, former := pki.Trusted(authority[corev1.TLSCertKey], before, signers)
 	named, err := s.named(ctx, field, further)
 	if err != nil {
 		return nil, err
 	}
 	if former > 0 {
-		s.rotation.kept = append(s.rotation.kept, bundle)
-		if err := s.findRenewable(ctx, own, authority[corev1.TLSCertKey]); err != nil {
-			return nil, err
-		}
+		s.rotation.kept, s.rotation.renew = append(s.rotation.kept, bundle), append(s.rotation.renew, renew...)
 	}
 	secret := access.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
 	secret.Data[ownAuthorities] = all
@@ -62,25 +68,57 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	return secret, nil
 }
 
-// findRenewable finds the certificates of an issuer that its authority of now has not signed.
-func (s *scope) findRenewable(ctx context.Context, issuer string, authority []byte) error {
-	list := &certmanager.CertificateList{}
-	if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace)); err != nil {
-		return err
-	}
-	for _, certificate := range list.Items {
-		if ref := certificate.Spec.IssuerRef; ref.Name != issuer || ref.Kind != certmanager.IssuerKind {
-			continue
+// signed returns the former authorities of an issuer that have signed certificates in use, and these certificates. It reads those of other
+// objects, such as Kubeconfigs, only while former authorities are trusted, or none are known because there is no bundle.
+func (s *scope) signed(ctx context.Context, issuer string, authority []byte, others bool) (signers []byte, renew []string, err error) {
+	certificates := map[string]string{} // and their Secrets
+	add := func(c *certmanager.Certificate) {
+		if c.Spec.IssuerRef == pki.IssuerNamed(issuer) {
+			certificates[c.Name] = c.Spec.SecretName
 		}
-		secret, err := s.kept(ctx, certificate.Spec.SecretName)
+	}
+	for _, leaf := range shard.Leaves(s.shard) {
+		add(leaf.(*certmanager.Certificate))
+	}
+	if others {
+		list := &certmanager.CertificateList{}
+		if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace)); err != nil {
+			return nil, nil, err
+		}
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(certificates)) {
+		secret, err := s.secret(ctx, certificates[name])
+		if err != nil {
+			return nil, nil, err
+		}
+		if !pki.SignedBy(secret.Data[corev1.TLSCertKey], authority) {
+			signers, renew = append(signers, pki.Signer(secret, issuer)...), append(renew, name)
+		}
+	}
+	return signers, renew, nil
+}
+
+// compare has leaves issued again that a bundle does not vouch for, and returns why the first one cannot be used.
+func (s *scope) compare(ctx context.Context, own string, bundle []byte, field string, leaves ...string) error {
+	var first error
+	for _, leaf := range leaves {
+		pair, err := s.secret(ctx, s.shard.Leaf(leaf))
 		if err != nil {
 			return err
 		}
-		if !pki.SignedBy(secret[corev1.TLSCertKey], authority) {
-			s.rotation.renew = append(s.rotation.renew, certificate.Name)
+		if pki.TrustedBy(pair.Data[corev1.TLSCertKey], bundle) {
+			continue
 		}
+		live := &certmanager.Certificate{}
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.Leaf(leaf)}, live); err != nil {
+			return client.IgnoreNotFound(err) // it is made again, and then issued
+		}
+		first = cmp.Or(first, pki.Distrusted(ctx, s.Client, live, own, "name a Secret with its authority in spec."+field))
 	}
-	return nil
+	return first
 }
 
 // serviceAccountKeys makes the Secret of the key that signs tokens of service accounts, and of all that are accepted. When
@@ -114,7 +152,7 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 		}
 	}
 	s.shard.Inputs[shard.ServiceAccountInput] = input(keys[corev1.TLSPrivateKeyKey])
-	return apply.All(ctx, s.Client, s.rs, &corev1.Secret{
+	return apply.Keep(ctx, s.Client, s.rs, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, UID: held.UID, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
 	})
 }
@@ -154,14 +192,23 @@ func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) er
 // kept returns what a Secret holds, or nothing if there is none.
 func (s *scope) kept(ctx context.Context, name string) (map[string][]byte, error) {
 	secret, err := s.secret(ctx, name)
-	return secret.Data, err
+	if err != nil {
+		return nil, err
+	}
+	return secret.Data, nil
 }
 
-// secret returns a Secret, or an empty one if there is none.
+// secret returns a Secret, or an empty one if there is none. It is read once.
 func (s *scope) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	if secret := s.found[name]; secret != nil {
+		return secret, nil
+	}
 	secret := &corev1.Secret{}
-	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret)
-	return secret, client.IgnoreNotFound(err)
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	s.found[name] = secret
+	return secret, nil
 }
 
 // reportRotation tells how far it is, and what somebody has to do next.

@@ -5,8 +5,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/access"
@@ -40,7 +38,10 @@ func (s *scope) serverTrust(ctx context.Context) error {
 		all := access.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
 		trusted.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]
 	}
-	return cmp.Or(apply.All(ctx, s.Client, s.rs, trusted),
+	distrusted := s.compare(ctx, s.shard.ServerCA(), trusted.Data[corev1.TLSCertKey], "caBundleSecretRef", shard.Server)
+	s.report.Set(v1alpha1.ConditionCertificatesReady, distrusted)
+	s.report.Set(v1alpha1.ConditionAvailable, distrusted) // clients refuse the server
+	return cmp.Or(apply.Keep(ctx, s.Client, s.rs, trusted),
 		s.kubeconfig(ctx, shard.LogicalClusterAdmin, s.shard.BaseURL(), trusted), s.kubeconfig(ctx, shard.ExternalAdmin, s.shard.PrivateURL(), trusted))
 }
 
@@ -66,7 +67,9 @@ func (s *scope) clientTrust(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return cmp.Or(apply.All(ctx, s.Client, s.rs, clients), s.authoritiesInput(ctx, clients))
+	users := []string{shard.LogicalClusterAdmin, shard.ExternalAdmin, shard.Operator}
+	s.report.Set(v1alpha1.ConditionCertificatesReady, s.compare(ctx, s.shard.ClientCA(), clients.Data[corev1.TLSCertKey], "clientCABundleRef", users...))
+	return cmp.Or(apply.Keep(ctx, s.Client, s.rs, clients), s.authoritiesInput(ctx, clients))
 }
 
 // foreignServer tells whether the certificate of the server is not of the RootShard's own authority.
@@ -92,10 +95,9 @@ func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalRefe
 
 // issued returns the Secret of a certificate that is ready.
 func (s *scope) issued(ctx context.Context, name string) (map[string][]byte, error) {
-	secret := &corev1.Secret{}
-	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret)
-	if apierrors.IsNotFound(err) || err == nil && len(secret.Data[corev1.TLSCertKey]) == 0 {
+	data, err := s.kept(ctx, name)
+	if err == nil && len(data[corev1.TLSCertKey]) == 0 {
 		return nil, conditions.Wait("SecretNotReady", "waiting for cert-manager to write Secret %s", name)
 	}
-	return secret.Data, err
+	return data, err
 }
