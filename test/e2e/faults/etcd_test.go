@@ -2,6 +2,7 @@ package faults
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -26,6 +27,8 @@ import (
 // member is a process of an etcd.
 type member struct {
 	name, directory, client, peer string
+	flags                         []string
+	tls                           *tls.Config // of who asks the member
 	process                       *exec.Cmd
 }
 
@@ -59,7 +62,7 @@ func run(t *testing.T, members ...*member) {
 		cluster = append(cluster, m.name+"="+m.peer)
 	}
 	for _, m := range members {
-		m.process = exec.Command(binary, append(etcdcluster.ElectionArguments(),
+		m.process = exec.Command(binary, append(append(etcdcluster.ElectionArguments(), m.flags...),
 			"--name="+m.name, "--data-dir="+m.directory, "--listen-client-urls="+m.client, "--advertise-client-urls="+m.client,
 			"--listen-peer-urls="+m.peer, "--initial-advertise-peer-urls="+m.peer, "--initial-cluster="+strings.Join(cluster, ","), "--log-level=error")...)
 		m.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -90,7 +93,7 @@ func (m *member) signal(t *testing.T, s os.Signal) {
 
 // leads returns whether a member says that it is the leader.
 func (m *member) leads(ctx context.Context) (bool, error) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, DialTimeout: time.Second})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, TLS: m.tls, DialTimeout: time.Second})
 	if err != nil {
 		return false, err
 	}
