@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/pki"
 )
@@ -46,5 +48,51 @@ func TestWhoHasSignedACertificateIsKnown(t *testing.T) {
 	again, other := operatortest.Certificate(t, "leaf", operatortest.NewKey(t), one), operatortest.Certificate(t, "leaf", leaf, two)
 	if key := string(pki.AuthorityKey(signed)); key == "" || key != string(pki.AuthorityKey(again)) || key == string(pki.AuthorityKey(other)) {
 		t.Error("the key of another authority is taken for that of the one that has signed")
+	}
+}
+
+func TestAFormerAuthorityIsReadFromWhatItHasSignedForItsIssuerOnly(t *testing.T) {
+	one, two := operatortest.NewKey(t), operatortest.NewKey(t)
+	leaf, first, second := operatortest.Certificate(t, "leaf", operatortest.NewKey(t), one), operatortest.Certificate(t, "by", one, one), operatortest.Certificate(t, "by", two, two)
+	for _, test := range []struct {
+		name, issuer, kind string
+		chain, root        []byte
+		want               []byte
+	}{
+		{"in ca.crt", "ca", "Issuer", leaf, first, first},
+		{"in the chain", "ca", "Issuer", slices.Concat(leaf, first), second, first},
+		{"another authority", "ca", "Issuer", leaf, second, nil},
+		{"another issuer", "company", "Issuer", leaf, first, nil},
+		{"another kind of issuer", "ca", "ClusterIssuer", leaf, first, nil},
+		{"no certificate", "ca", "Issuer", nil, first, nil},
+	} {
+		secret := &corev1.Secret{Data: map[string][]byte{"tls.crt": test.chain, "ca.crt": test.root}}
+		secret.Annotations = map[string]string{"cert-manager.io/issuer-name": test.issuer, "cert-manager.io/issuer-kind": test.kind}
+		if got := pki.Signer(secret, "ca"); string(got) != string(test.want) {
+			t.Errorf("%s: got\n%s", test.name, got)
+		}
+	}
+}
+
+func TestACertificateIsTrustedThroughItsChain(t *testing.T) {
+	root, middle, other := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
+	leaf, between := operatortest.Certificate(t, "leaf", operatortest.NewKey(t), middle), operatortest.Certificate(t, "by", middle, root)
+	top, foreign := operatortest.Certificate(t, "by", root, root), operatortest.Certificate(t, "by", other, other)
+	for name, test := range map[string]struct {
+		chain, authorities []byte
+		want               bool
+	}{
+		"the authority":             {leaf, between, true},
+		"one of several":            {leaf, slices.Concat(foreign, between), true},
+		"who vouches for it":        {slices.Concat(leaf, between), top, true},
+		"no chain to who does":      {leaf, top, false},
+		"a chain of another":        {slices.Concat(leaf, foreign), foreign, false},
+		"another authority":         {slices.Concat(leaf, between), foreign, false},
+		"what cannot be read":       {operatortest.PEM("x"), foreign, true},
+		"no certificate to look at": {nil, foreign, true},
+	} {
+		if got := pki.TrustedBy(test.chain, test.authorities); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }
