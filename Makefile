@@ -140,6 +140,17 @@ host-packages: ## Install what the host cluster needs of Debian.
 host-up: host-programs ## Start a real Kubernetes of one node on this machine, with cert-manager.
 	$(AS_ROOT) $(BIN)/kcp-host up
 
+HOST_OPERATOR = $(HOST)/operator
+
+.PHONY: host-operator
+host-operator: host-up kcp ## Start the host cluster, install the operator of this clone on it, and make a small kcp with it.
+	$(GO) build -ldflags="-s -w" -o $(HOST_OPERATOR)/ ./server/cmd/kcp ./operator/cmd/...
+	$(BIN)/image -o $(HOST_OPERATOR)/kcp.tar -user 65532 -image localhost/kcp:host=/kcp $(HOST_OPERATOR)/kcp=/kcp
+	$(BIN)/image -o $(HOST_OPERATOR)/kcp-operator.tar -user 65532 -image localhost/kcp-operator:host=/kcp-operator $(HOST_OPERATOR)/kcp-operator=/kcp-operator
+	$(BIN)/image -o $(HOST_OPERATOR)/etcd.tar -user 65532 -image 'localhost/etcd:host=/etcd' -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
+		$(HOST_OPERATOR)/etcd-member=/etcd $(HOST_OPERATOR)/etcd-snapshot=/etcd-snapshot
+	$(AS_ROOT) $(BIN)/kcp-host operator
+
 .PHONY: host-down
 host-down: ## Remove the host cluster.
 	$(AS_ROOT) $(BIN)/kcp-host down

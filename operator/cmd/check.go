@@ -3,6 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"reflect"
@@ -13,7 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -23,6 +26,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/certmanager"
 	"github.com/kcplane/kcp/operator/kinds"
+	"github.com/kcplane/kcp/operator/workload"
 )
 
 // check looks whether an operator is ready to work.
@@ -73,10 +77,10 @@ func (c *check) await(ctx context.Context, out io.Writer) error {
 		var missing error
 		err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 			found, missing = look(ctx)
-			return missing == nil, nil
+			return missing == nil || errors.As(missing, &hopeless{}), nil
 		})
-		if err != nil {
-			return cmp.Or(missing, err)
+		if err := cmp.Or(missing, err); err != nil {
+			return err
 		}
 		if found != "" {
 			fmt.Fprintln(out, found)
@@ -127,11 +131,39 @@ func (c *check) available(ctx context.Context) (string, error) {
 	}
 	status := deployment.Status
 	if status.ObservedGeneration < deployment.Generation || status.AvailableReplicas == 0 || status.UpdatedReplicas < status.Replicas {
-		return "", fmt.Errorf("of %d pods of Deployment %s %d are available and %d are up to date: kubectl describe deployment --namespace %s %s",
-			status.Replicas, c.deployment, status.AvailableReplicas, status.UpdatedReplicas, c.deployment.Namespace, c.deployment.Name)
+		trouble, err := c.trouble(ctx, deployment)
+		if err != nil {
+			return "", err
+		}
+		err = fmt.Errorf("of %d pods of Deployment %s %d are available and %d are up to date%s: kubectl describe deployment --namespace %s %s",
+			status.Replicas, c.deployment, status.AvailableReplicas, status.UpdatedReplicas, trouble, c.deployment.Namespace, c.deployment.Name)
+		if trouble.Stalled() {
+			return "", hopeless{err}
+		}
+		return "", err
 	}
 	return fmt.Sprintf("Deployment %s is available.", c.deployment), nil
 }
+
+// hopeless is an error that waiting does not help against.
+type hopeless struct{ error }
+
+// trouble returns what keeps pods of the operator from running: an image that cannot be pulled, for one.
+func (c *check) trouble(ctx context.Context, deployment *appsv1.Deployment) (workload.Trouble, error) {
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return workload.Trouble{}, err
+	}
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods, client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return workload.Trouble{}, fmt.Errorf("looking for the pods of the operator: %w", err)
+	}
+	return workload.FindTrouble(pods.Items, "correct image.repository and image.tag in the values of the chart, or give imagePullSecrets", "",
+		c.now().Add(ahead)), nil
+}
+
+// ahead of the time at which pods that do not start are given up for objects of the operator: somebody waits for the answer.
+const ahead = 150 * time.Second
 
 // working looks whether one of the pods has said lately that it works.
 func (c *check) working(ctx context.Context) (string, error) {

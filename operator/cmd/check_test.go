@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fakediscovery "k8s.io/client-go/discovery/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -22,6 +23,7 @@ type cluster struct {
 	resources  []*metav1.APIResourceList
 	deployment *appsv1.Deployment
 	lease      *coordinationv1.Lease
+	pods       []client.Object
 }
 
 func resources(version string, kinds ...string) *metav1.APIResourceList {
@@ -67,6 +69,15 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 		{"cert-manager", func(c *cluster) { c.resources = c.resources[:1] }, "install cert-manager"},
 		{"the operator", func(c *cluster) { c.deployment.Name = "another" }, "looking for the operator"},
 		{"a pod", func(c *cluster) { c.deployment.Status.AvailableReplicas = 0 }, "kubectl describe deployment --namespace operators release"},
+		{"its image", func(c *cluster) {
+			c.deployment.Status.AvailableReplicas = 0
+			c.deployment.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "operator"}}
+			c.pods = []client.Object{&corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "operators", Name: "release-0", Labels: map[string]string{"app": "operator"}},
+				Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
+					Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: `Back-off pulling image "localhost/nothing:v9"`}}}}},
+			}}
+		}, `pod release-0: ImagePullBackOff: Back-off pulling image "localhost/nothing:v9": correct image.repository`},
 		{"the new pod", func(c *cluster) { c.deployment.Status.Replicas = 2 }, "1 are up to date"},
 		{"what was just asked for", func(c *cluster) { c.deployment.Generation = 3 }, "Deployment operators/release"},
 		{"the lease", func(c *cluster) { c.lease.Name = "another" }, "no pod of the operator works yet"},
@@ -77,7 +88,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 			there := working(now)
 			test.change(there)
 			c := check{
-				Reader:     fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(there.deployment, there.lease).Build(),
+				Reader:     fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(append(there.pods, there.deployment, there.lease)...).Build(),
 				served:     &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: there.resources}},
 				deployment: client.ObjectKey{Namespace: "operators", Name: "release"},
 				leader:     true,

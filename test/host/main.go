@@ -17,6 +17,7 @@ const usage = `kcp-host runs a real Kubernetes cluster of one node on this machi
 
   kcp-host up                 start the cluster, or bring what was started to its end
   kcp-host down               remove the cluster, and all that it wrote
+  kcp-host operator           install the operator with the images of make host-operator, and make a small kcp
   kcp-host status             show nodes and pods, and what the cluster uses of the machine
   kcp-host load IMAGE.tar...  give images to the node; there is no registry to pull from
   kcp-host exec COMMAND...    run a command on the node, where the names of Services resolve
@@ -61,6 +62,8 @@ func run(ctx context.Context, args []string) error {
 		return c.up(ctx)
 	case "down":
 		return c.down()
+	case "operator":
+		return c.operator(ctx)
 	case "status":
 		return c.status(ctx)
 	case "load":

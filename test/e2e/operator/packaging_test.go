@@ -242,7 +242,7 @@ func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
 				case "wait", "get", "config", "describe":
 					run(command)
 				case "port-forward":
-					if !strings.Contains(command, "service/kcp-kcp 6443") {
+					if !strings.Contains(command, "service/kcp-kcp 16443:6443") {
 						t.Errorf("%s does not lead to kcp", command)
 					}
 				}
@@ -254,7 +254,7 @@ func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if server := access.Clusters[access.Contexts["external"].Cluster].Server; server != "https://localhost:6443/clusters/root" {
+			if server := access.Clusters[access.Contexts["external"].Cluster].Server; server != "https://localhost:16443/clusters/root" {
 				t.Errorf("the context external leads to %s", server)
 			}
 		})
