@@ -100,6 +100,19 @@ func one(ctx context.Context, c client.Client, owner, object client.Object, kept
 	return nil
 }
 
+// Share makes an object, which something else controls, the owner's too. The garbage collector then keeps the object when what controls it
+// is deleted, and it can be adopted.
+func Share(ctx context.Context, c client.Client, owner, object client.Object) error {
+	if slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
+		return nil
+	}
+	shared := object.DeepCopyObject().(client.Object)
+	if err := controllerutil.SetOwnerReference(owner, shared, c.Scheme()); err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(c.Patch(ctx, shared, client.StrategicMergeFrom(object), client.FieldOwner(FieldOwner)))
+}
+
 // Applied tells whether an object was applied last as it is wanted now. Caches show what was written a moment later.
 func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, error) {
 	want, err := desired(scheme, owner, object, false)

@@ -1,6 +1,10 @@
 package etcdcluster
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 // step is what a decision says to do. There is one in a reconciliation, and the next is decided from what came of it.
 type step string
@@ -85,9 +89,27 @@ func next(o observation) decision {
 		}
 	}
 	if !o.healthy() {
-		return wait(reasonDegraded, "a member does not answer; the others have quorum, and it is given time to come back")
+		return wait(reasonDegraded, "%s", o.silence())
 	}
 	return decision{reason: reasonAsAskedFor, why: fmt.Sprintf("%d of %d members are healthy", len(o.members), o.want)}
+}
+
+// silence says which members do not answer. Fewer than a majority may answer the operator while a majority answers one of them.
+func (o observation) silence() string {
+	var silent []string
+	for _, m := range o.voters() {
+		if !m.healthy || m.corrupt {
+			silent = append(silent, strconv.Itoa(m.ordinal))
+		}
+	}
+	who := "member " + strings.Join(silent, "") + " does not answer"
+	if len(silent) > 1 {
+		who = "members " + strings.Join(silent, " and ") + " do not answer"
+	}
+	if o.majority() {
+		return who + "; the others have quorum, and wait"
+	}
+	return who + " the operator, though a majority answers another member: if that lasts, look at the network between the operator and their pods"
 }
 
 func wait(reason, why string, args ...any) decision {

@@ -204,7 +204,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"the leader's volume was lost", cluster(3).with(lose(0)).with(lead(1)), stepRemove, 0, "volume was lost"},
 		{"two of five volumes are lost", cluster(5).with(lose(1, 3)), stepRemove, 1, ""},
 		{"a volume is lost, and another member is down", cluster(3).with(lose(1)).with(fail(2)), stepHelp, 0, "no majority without it"},
-		{"a member is down", cluster(3).with(fail(1)), stepWait, 0, "given time"},
+		{"a member is down", cluster(3).with(fail(1)), stepWait, 0, "others have quorum"},
 		{"a member ends again and again", cluster(3).with(fail(1)).with(func(o *observation) { o.pods[1].broken = true }), stepRemove, 1, "again and again"},
 		{"an outdated member ends again and again", cluster(3).with(fail(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
 			o.pods[1].broken = true
@@ -255,9 +255,9 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"members have free space, and it is not the time", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(func(o *observation) {
 			o.defrag.due = false
 		}), stepNothing, 0, ""},
-		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(fail(1)), stepWait, 0, "given time"},
+		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(fail(1)), stepWait, 0, "others have quorum"},
 		{"volumes are to grow", cluster(3).with(grows), stepGrowVolumes, 0, "spec.storage.size"},
-		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(fail(1)), stepWait, 0, "given time"},
+		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(fail(1)), stepWait, 0, "others have quorum"},
 		{"volumes are to grow, and nobody is to touch them", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepHelp, 0, "GrowVolumes"},
 		{"volumes are to grow, and there is a larger one", cluster(3).asked(5).with(grows), stepScalePods, 4, ""},
 		{"small members have free space", cluster(3).with(fragment(1<<20, 1, 0, 1, 2)), stepNothing, 0, ""},
@@ -289,5 +289,21 @@ func TestTheLeaderIsHandedToAMemberThatStays(t *testing.T) {
 	}
 	if d := decide(cluster(5).asked(3).with(lead(4)).with(outdated(0))); d.to != 101 {
 		t.Errorf("scaling down while pods are outdated: %+v", d)
+	}
+}
+
+// What is said of quorum agrees with the number of members that are ready.
+func TestSilentMembersAreNamed(t *testing.T) {
+	for _, test := range []struct {
+		o    observation
+		want string
+	}{
+		{cluster(3).with(fail(1)), "member 1 does not answer; the others have quorum, and wait"},
+		{cluster(5).with(fail(3, 4)), "members 3 and 4 do not answer; the others have quorum, and wait"},
+		{cluster(3).with(fail(1, 2)), "members 1 and 2 do not answer the operator, though a majority answers another member"},
+	} {
+		if d := decide(test.o); d.reason != reasonDegraded || !strings.Contains(d.why, test.want) {
+			t.Errorf("got %+v, want %q", d, test.want)
+		}
 	}
 }

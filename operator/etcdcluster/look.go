@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,6 +64,10 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 		seen.answers = askAll(ctx, seen.contacts)
 	}
 	s.hear(seen)
+	if seen.quorum && !seen.majority() { // a leader was elected while they were asked
+		maps.Copy(seen.answers, askAll(ctx, seen.silent()))
+		s.hear(seen)
+	}
 	seen.confirmLosses(ctx)
 	if err := seen.lookAtAlarms(ctx); err != nil {
 		return nil, err
@@ -235,8 +240,20 @@ func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {
 	return answers
 }
 
+// silent returns the contacts of voters that are not healthy.
+func (seen *sight) silent() map[int]contact {
+	contacts := map[int]contact{}
+	for _, m := range seen.voters() {
+		if c, ok := seen.contacts[m.ordinal]; ok && !m.healthy {
+			contacts[m.ordinal] = c
+		}
+	}
+	return contacts
+}
+
 // hear makes members of what was answered.
 func (s *scope) hear(seen *sight) {
+	seen.members, seen.leader = nil, -1
 	var list *clientv3.MemberListResponse
 	var index uint64
 	for ordinal, a := range seen.answers {

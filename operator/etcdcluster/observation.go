@@ -127,6 +127,9 @@ func (o observation) dispensable(without member) bool {
 	return voters > 0 && healthy > voters/2
 }
 
+// majority reports whether most voters are healthy.
+func (o observation) majority() bool { return o.dispensable(member{}) }
+
 // healthyBut reports whether every voter is healthy, a given one apart.
 func (o observation) healthyBut(id uint64) bool {
 	for _, m := range o.voters() {

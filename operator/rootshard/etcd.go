@@ -16,8 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/shard"
 )
 
-// etcd finds out where the data is, and makes an etcd if one is asked for. An external one is taken at its word: the pods tell
-// when it does not answer.
+// etcd finds out where the data is, and makes an etcd if one is asked for. Whether an external one answers is found out by answering.
 func (s *scope) etcd(ctx context.Context) error {
 	config := s.rs.Spec.Etcd
 	s.shard.Etcd.Prefix = config.Prefix

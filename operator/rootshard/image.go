@@ -91,26 +91,30 @@ func checkVersion(rs *v1alpha1.RootShard, image string) error {
 // imageAnnotation of a StatefulSet has the image that a pod was ready with, for when the status of the RootShard is lost.
 const imageAnnotation = "operator.kcp.io/image"
 
-// record keeps the image of a StatefulSet, and its version, as soon as a pod is ready that runs it, and may have stored something. An image
-// that no pod was ever ready with is forgotten when the spec names it no longer.
+// record keeps the image that the pods are to have, and its version, as soon as a pod is ready with it, and may have stored something. An
+// image that no pod was ever ready with is forgotten when the spec names it no longer.
 func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
-	s.rs.Status.Image = cmp.Or(s.rs.Status.Image, set.Annotations[imageAnnotation])
+	status := &s.rs.Status
+	status.Image = cmp.Or(status.Image, set.Annotations[imageAnnotation])
 	wanted := imageOf(set.Spec.Template.Spec, shard.Container)
-	_, tag := cutVersion(wanted)
-	if versionOf(wanted) == nil {
-		tag = ""
+	if status.Image != "" && wanted != image(s.rs.Spec.Image, status.Image, s.DefaultImage) {
+		return // somebody else has changed the StatefulSet, or the spec has changed since
 	}
-	tag = strings.TrimPrefix(tag, ":")
-	if wanted == "" || wanted == s.rs.Status.Image && tag == s.rs.Status.Version {
+	tag := ""
+	if versionOf(wanted) != nil {
+		_, tag = cutVersion(wanted)
+		tag = strings.TrimPrefix(tag, ":")
+	}
+	if wanted == "" || wanted == status.Image && tag == status.Version {
 		return
 	}
-	pods, err := s.podsOf(ctx, set)
+	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return // it is found out the next time
 	}
 	for _, pod := range pods {
 		if workload.Ready(&pod) && imageOf(pod.Spec, shard.Container) == wanted {
-			s.rs.Status.Image, s.rs.Status.Version = wanted, tag
+			status.Image, status.Version = wanted, tag
 		}
 	}
 }

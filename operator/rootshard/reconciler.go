@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,7 +27,7 @@ import (
 // +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
 // +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch
 // +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
@@ -55,6 +56,8 @@ type Reconciler struct {
 	Pods workload.Security
 	// Shards that may refer to RootShards. Nil: there are none.
 	Shards *Shards
+	// Etcds asks etcds that others keep. Nil: they are taken to answer.
+	Etcds *Etcds
 }
 
 // scope is one RootShard that is reconciled.
@@ -75,6 +78,9 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	rs := &v1alpha1.RootShard{}
 	if err := r.Get(ctx, request.NamespacedName, rs); err != nil {
+		if r.Etcds != nil && apierrors.IsNotFound(err) {
+			r.Etcds.Forget(request.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
@@ -101,9 +107,11 @@ func (s *scope) reconcile(ctx context.Context) {
 	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
 	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
 	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
+	s.report.Set(conditions.Rest, s.tend(ctx))
 	unmade := s.secrets(ctx)
 	s.report.Set(v1alpha1.ConditionCertificatesReady, unmade)
 	s.workload(ctx, unmade == nil)
+	s.report.Set(v1alpha1.ConditionEtcdReady, s.answering(ctx))
 	if unmade == nil {
 		s.reportRotation() // what keeps pods from being replaced comes before that they are to be
 	}

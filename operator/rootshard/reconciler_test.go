@@ -453,12 +453,13 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	w.Issue(t)
 	w.reconcile(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
-	pod := w.runs(t, set, "kcp-kcp-0", corev1.PodStatus{})
+	w.runs(t, set, "kcp-kcp-0", corev1.PodStatus{})
 	for reason, want := range map[string]string{
 		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or give spec.image.imagePullSecrets",
 		"InvalidImageName": "correct spec.image",
 		"CrashLoopBackOff": "pod kcp-kcp-0: CrashLoopBackOff: what happened",
 	} {
+		pod := operatortest.Read(t, w.Cluster, "kcp-kcp-0", &corev1.Pod{})
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "kcp",
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "what happened"}}}}
 		w.MustUpdateStatus(t, pod)

@@ -40,6 +40,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
+	r.Etcds = &Etcds{Ask: AskEtcd}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
 		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
@@ -52,6 +53,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
 		WatchesRawSource(r.Shards).
+		WatchesRawSource(r.Etcds).
 		Complete(r)
 }
 

@@ -35,7 +35,7 @@ func (s *scope) workload(ctx context.Context, secrets bool) {
 	if s.shard.Replicas == nil {
 		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
 		if apierrors.IsNotFound(err) {
-			s.shard.Replicas = new(int32(defaultReplicas))
+			s.shard.Replicas = new(cmp.Or(s.left(ctx), defaultReplicas))
 		}
 	}
 	s.record(ctx, live)
@@ -160,7 +160,7 @@ func (s *scope) available(ctx context.Context) {
 	wanted, trouble := workload.Wanted(set), workload.Trouble{}
 	s.rs.Status.Pods = fmt.Sprintf("%d/%d", set.Status.ReadyReplicas, wanted)
 	if set.Status.ReadyReplicas < wanted {
-		trouble = s.trouble(ctx, set)
+		trouble = s.trouble(ctx)
 	}
 	switch {
 	case wanted == 0:
@@ -183,8 +183,8 @@ func (s *scope) available(ctx context.Context) {
 }
 
 // trouble returns what keeps pods from running. While etcd does not answer, that is what they wait for.
-func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) workload.Trouble {
-	pods, err := s.podsOf(ctx, set)
+func (s *scope) trouble(ctx context.Context) workload.Trouble {
+	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return workload.Trouble{}
 	}
@@ -192,11 +192,4 @@ func (s *scope) trouble(ctx context.Context, set *appsv1.StatefulSet) workload.T
 		return workload.FindTrouble(pods, workload.CorrectImage, "it runs and is not ready, see its log", time.Now())
 	}
 	return workload.FindTrouble(pods, workload.CorrectImage, "it waits for etcd", time.Now()).Passing()
-}
-
-// podsOf returns the pods of a StatefulSet.
-func (s *scope) podsOf(ctx context.Context, set *appsv1.StatefulSet) ([]corev1.Pod, error) {
-	pods := &corev1.PodList{}
-	err := s.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels(shard.Component(s.shard).Labels()))
-	return pods.Items, err
 }

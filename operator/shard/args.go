@@ -52,8 +52,11 @@ func args(s *Shard) []string {
 		authenticationArgs(s.Spec.Auth), s.Spec.ExtraArgs)
 }
 
+// ServersFlag is the flag that names the endpoints.
+func (e Etcd) ServersFlag() string { return "--etcd-servers=" + strings.Join(e.Endpoints, ",") }
+
 func etcdArgs(e Etcd) []string {
-	a := []string{"--etcd-servers=" + strings.Join(e.Endpoints, ",")}
+	a := []string{e.ServersFlag()}
 	if e.Prefix != "" {
 		a = append(a, "--etcd-prefix="+e.Prefix)
 	}

@@ -112,6 +112,9 @@ func (s *Shard) Labels() map[string]string {
 	return labels
 }
 
+// Selector has the labels of the pods.
+func (s *Shard) Selector() map[string]string { return s.component().Labels() }
+
 func (s *Shard) component() *workload.Component {
 	return &workload.Component{Name: s.WorkloadName(), Namespace: s.Namespace, Instance: s.Name, Kind: s.Kind}
 }

@@ -20,11 +20,18 @@ import (
 // requests that are under way.
 const grace = 90
 
+// evicted is after how many seconds a pod is deleted whose node does not answer: a pod without state is soon made elsewhere.
+const evicted = 60
+
 // Pod builds the template of the pods. The error is about what the user wants to be different.
 func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 	pod := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: c.Labels()},
 		Spec:       Restricted(c.Labels(), c.PullSecrets, grace, container(c)),
+	}
+	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists,
+			Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64(evicted))})
 	}
 	for _, f := range c.Files {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, volume(f))

@@ -35,7 +35,7 @@ const (
 	ConditionCertificatesExpiring = "CertificatesExpiring"
 	// ConditionRolloutHeld is True when a new operator would make pods otherwise, and nobody has asked for them to be replaced.
 	ConditionRolloutHeld = "RolloutHeld"
-	// ConditionEtcdReady is True when the managed etcd has quorum; True for an external one.
+	// ConditionEtcdReady is True when the managed etcd has quorum, or the external one answers.
 	ConditionEtcdReady = "EtcdReady"
 	// ConditionReferenceValid is True when everything that the spec names exists.
 	ConditionReferenceValid = "ReferenceValid"

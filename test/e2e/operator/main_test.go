@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator"
 	"github.com/kcplane/kcp/operator/kinds"
 	"github.com/kcplane/kcp/operator/operatortest"
@@ -34,6 +35,9 @@ const root = "../../.."
 
 // host is the API server, with the definitions of the operator's kinds and of cert-manager's.
 var host *rest.Config
+
+// etcdEndpoint is an etcd that answers: that of the API server.
+var etcdEndpoint v1alpha1.EtcdEndpoint
 
 func TestMain(m *testing.M) {
 	code, err := run(m)
@@ -59,6 +63,7 @@ func run(m *testing.M) (code int, err error) {
 		}
 	}()
 	host.QPS, host.Burst = 1000, 1000
+	etcdEndpoint = v1alpha1.EtcdEndpoint(environment.ControlPlane.Etcd.URL.String())
 	if err := prepare(context.Background()); err != nil {
 		return 1, err
 	}

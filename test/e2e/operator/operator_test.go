@@ -27,7 +27,7 @@ const image = "registry.example.com/kcp:v1"
 func shard(name string) *v1alpha1.RootShard {
 	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
 	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 6443}
-	rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{"https://etcd:2379"}
+	rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{etcdEndpoint}
 	rs.Spec.NetworkPolicy = &v1alpha1.NetworkPolicySpec{Enabled: true}
 	return rs
 }
