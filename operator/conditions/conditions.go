@@ -195,25 +195,42 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken)
 }
 
-// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns.
+// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns. A copy of the
+// object that is out of date would make the same change, and the same event, a second time: then nothing is written, and the error is a
+// conflict.
 func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was, is []metav1.Condition) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil
 	}
-	if err := c.Status().Patch(ctx, after, client.MergeFrom(before)); err != nil {
+	warning, ready := warned(was, is), changed(was, is)
+	patch := client.MergeFrom(before)
+	if warning != nil || ready != nil {
+		from := before.DeepCopyObject().(client.Object)
+		from.SetResourceVersion(after.GetResourceVersion()) // which another write of the reconciler may have changed
+		patch = client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	}
+	if err := c.Status().Patch(ctx, after, patch); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if warning := warned(was, is); warning != nil {
+	if warning != nil {
 		recorder.Eventf(after, nil, "Warning", warning.Reason, "Reconcile", "%.1000s", warning.Message)
 	}
-	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
-	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {
+	if ready == nil {
 		return nil
 	}
 	kind := "Normal"
 	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(is, v1alpha1.ConditionQuorumLost) {
 		kind = "Warning"
 	}
-	recorder.Eventf(after, nil, kind, now.Reason, "Reconcile", "%.1000s", now.Message) // an API server takes no more than 1024
+	recorder.Eventf(after, nil, kind, ready.Reason, "Reconcile", "%.1000s", ready.Message) // an API server takes no more than 1024
 	return nil
+}
+
+// changed returns the condition Ready, if it has another status or reason than before.
+func changed(was, is []metav1.Condition) *metav1.Condition {
+	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
+	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {
+		return nil
+	}
+	return now
 }

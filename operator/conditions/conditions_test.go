@@ -7,10 +7,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/apply"
 	"github.com/kcplane/kcp/operator/conditions"
+	"github.com/kcplane/kcp/operator/operatortest"
 )
 
 func TestWhatIsFoundBecomesConditions(t *testing.T) {
@@ -67,5 +70,29 @@ func TestWhatIsFoundBecomesConditions(t *testing.T) {
 				t.Errorf("Ready() is %v", report.Ready())
 			}
 		})
+	}
+}
+
+// Caches show what was written a moment later.
+func TestATransitionThatIsWrittenIsToldOfOnce(t *testing.T) {
+	c := operatortest.New(&v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}})
+	stale := operatortest.Read(t, c, "kcp", &v1alpha1.RootShard{})
+	save := func(before *v1alpha1.RootShard, reason string) error {
+		after := before.DeepCopy()
+		report := conditions.NewReport(conditions.Rest)
+		report.Set(conditions.Rest, conditions.Wait(reason, "waiting"))
+		report.Write(&after.Status.Conditions, 1)
+		return conditions.Save(t.Context(), c, c.Events, before, after, before.Status.Conditions, after.Status.Conditions)
+	}
+	if err := save(stale, "Slow"); err != nil || len(c.Events.Events) != 1 {
+		t.Errorf("%v, %d events", err, len(c.Events.Events))
+	}
+	if err := save(stale, "Slow"); !apierrors.IsConflict(err) || len(c.Events.Events) != 1 {
+		t.Errorf("with a copy that is out of date: %v, %d events", err, len(c.Events.Events))
+	}
+	for want, reason := range []string{"Slow", "Slower"} {
+		if err := save(operatortest.Read(t, c, "kcp", &v1alpha1.RootShard{}), reason); err != nil || len(c.Events.Events) != 1+want {
+			t.Errorf("%s: %v, %d events", reason, err, len(c.Events.Events))
+		}
 	}
 }

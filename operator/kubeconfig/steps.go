@@ -164,7 +164,10 @@ func (s *scope) provision(ctx context.Context, workspace string) error {
 			return err
 		}
 	}
-	return conditions.Save(ctx, s.Client, s.Recorder, before, s.kubeconfig.DeepCopy(), nil, nil) // the rest of the status comes later
+	saved := s.kubeconfig.DeepCopy() // the rest of the status comes later
+	err := conditions.Save(ctx, s.Client, s.Recorder, before, saved, nil, nil)
+	s.kubeconfig.ResourceVersion = saved.ResourceVersion
+	return err
 }
 
 // bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.

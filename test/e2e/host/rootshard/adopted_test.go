@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -22,8 +24,9 @@ metadata: {name: lost, namespace: kube-node-lease}
 spec: {holderIdentity: lost, leaseDurationSeconds: 40, renewTime: NOW}
 `
 
-func TestPodsOutliveTheirStatefulSetAndAreReplacedOnLostNodes(t *testing.T) {
-	const pod = "kcp-kcp-2"
+// stateless returns a namespace with a kcp of two pods and an etcd that exists, and a client of it.
+func stateless(t *testing.T) (*installed, kubernetes.Interface) {
+	t.Helper()
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.manifest(t, "etcd.yaml")
@@ -32,9 +35,16 @@ func TestPodsOutliveTheirStatefulSetAndAreReplacedOnLostNodes(t *testing.T) {
 		"terminationGracePeriodSeconds":30,
 		"tolerations":[{"key":"node.kubernetes.io/unreachable","operator":"Exists","effect":"NoExecute","tolerationSeconds":5}]}}}}}}`)
 	client, _ := n.used(t)
-	scale := func(pods int) {
-		n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"replicas":%d}}`, pods))
-	}
+	return n, client
+}
+
+func (n *installed) scale(t *testing.T, pods int) {
+	t.Helper()
+	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"replicas":%d}}`, pods))
+}
+
+func TestPodsOutliveTheirStatefulSet(t *testing.T) {
+	n, client := stateless(t)
 	deleted := func(cascade string) disturbance {
 		return disturbance{"the StatefulSet of kcp is deleted with --cascade=" + cascade, func() {
 			n.untouched(t, "a StatefulSet that is deleted", func() {
@@ -45,38 +55,41 @@ func TestPodsOutliveTheirStatefulSetAndAreReplacedOnLostNodes(t *testing.T) {
 	}
 	n.undisturbed(t, client, deleted("background"), deleted("foreground"), deleted("orphan"),
 		disturbance{"kcp is scaled from 2 pods to 3, and to 1", func() {
-			scale(3)
+			n.scale(t, 3)
 			n.observed(t)
-			scale(1)
+			n.scale(t, 1)
 			n.observed(t)
-			n.Kubectl(t, "wait", "--for=delete", "pod/kcp-kcp-1", "pod/"+pod, "--timeout=2m")
-		}},
-		disturbance{"the node of a pod is lost", func() {
-			scale(2)
-			n.observed(t)
-			node := n.Kubectl(t, "get", "nodes", "--output=jsonpath={.items[0].metadata.name}")
-			now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
-			kcptest.CommandAt(t, "kubectl", host.Kubeconfig).Input(strings.ReplaceAll(lost, "NOW", now)).Run(t, "apply", "--filename=-")
-			t.Cleanup(func() {
-				n.Kubectl(t, "delete", "--ignore-not-found", "node/lost")
-				n.Kubectl(t, "--namespace=kube-node-lease", "delete", "--ignore-not-found", "lease/lost")
-			})
-			n.Kubectl(t, "patch", "node", "lost", "--subresource=status", "--type=merge", `--patch={"status":{
-				"capacity":{"cpu":"4","memory":"8Gi","pods":"10"},"allocatable":{"cpu":"4","memory":"8Gi","pods":"10"},
-				"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":"`+now[:19]+`Z"}]}}`)
-			n.Kubectl(t, "cordon", node)
-			defer n.Kubectl(t, "uncordon", node)
-			scale(3)
-			n.Kubectl(t, "wait", "--for=jsonpath={.spec.nodeName}=lost", "pod/"+pod, "--timeout=40s")
-			begun := time.Now()
-			n.Kubectl(t, "uncordon", node)
-			n.Kubectl(t, "wait", "--for=delete", "pod/"+pod, "--timeout=6m")
-			t.Logf("the pod is deleted %.0f s after its node was heard of last", time.Since(begun).Seconds())
-			n.observed(t)
-			if at := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"); at != node {
-				t.Errorf("the pod is on node %s", at)
-			}
+			n.Kubectl(t, "wait", "--for=delete", "pod/kcp-kcp-1", "pod/kcp-kcp-2", "--timeout=2m")
 		}})
+}
+
+func TestPodsOfALostNodeAreReplaced(t *testing.T) {
+	const pod = "kcp-kcp-2"
+	n, client := stateless(t)
+	node := n.Kubectl(t, "get", "nodes", "--output=jsonpath={.items[0].metadata.name}")
+	now := time.Now().UTC().Format("2006-01-02T15:04:05.000000Z")
+	kcptest.CommandAt(t, "kubectl", host.Kubeconfig).Input(strings.ReplaceAll(lost, "NOW", now)).Run(t, "apply", "--filename=-")
+	defer func() {
+		n.Kubectl(t, "uncordon", node)
+		n.Kubectl(t, "delete", "--ignore-not-found", "node/lost")
+		n.Kubectl(t, "--namespace=kube-node-lease", "delete", "--ignore-not-found", "lease/lost")
+	}()
+	n.Kubectl(t, "patch", "node", "lost", "--subresource=status", "--type=merge", `--patch={"status":{
+		"capacity":{"cpu":"4","memory":"8Gi","pods":"10"},"allocatable":{"cpu":"4","memory":"8Gi","pods":"10"},
+		"conditions":[{"type":"Ready","status":"True","reason":"KubeletReady","lastHeartbeatTime":"`+now[:19]+`Z"}]}}`)
+	n.Kubectl(t, "cordon", node)
+	n.undisturbed(t, client, disturbance{"the node of a pod is lost", func() {
+		n.scale(t, 3)
+		n.Kubectl(t, "wait", "--for=jsonpath={.spec.nodeName}=lost", "pod/"+pod, "--timeout=40s")
+		begun := time.Now()
+		n.Kubectl(t, "uncordon", node)
+		n.Kubectl(t, "wait", "--for=delete", "pod/"+pod, "--timeout=6m")
+		t.Logf("the pod is deleted %.0f s after its node was heard of last", time.Since(begun).Seconds())
+		n.observed(t)
+		if at := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"); at != node {
+			t.Errorf("the pod is on node %s", at)
+		}
+	}})
 	if events := n.Kubectl(t, "events", "--for=rootshard/kcp"); !strings.Contains(events, "NodeLost") {
 		t.Errorf("no event tells of the node:\n%s", events)
 	}
