@@ -13,6 +13,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/claimlabels"
 	"github.com/kcplane/kcp/server/controllers/clustercachedresource"
 	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
+	"github.com/kcplane/kcp/server/controllers/controller"
 	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
 	"github.com/kcplane/kcp/server/controllers/endpointslice"
 	"github.com/kcplane/kcp/server/controllers/garbagecollector"
@@ -27,6 +28,7 @@ import (
 	"github.com/kcplane/kcp/server/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/controllers/workspace"
 	"github.com/kcplane/kcp/server/controllers/workspacetype"
+	"github.com/kcplane/kcp/server/inflight"
 )
 
 // runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical
@@ -45,6 +47,7 @@ func (c *config) runControllers(ctx context.Context) {
 	collector := garbagecollector.New(c.metadata, c.kube, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
+	ctx = controller.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, ctl := range []interface{ Run(context.Context) }{

@@ -5,7 +5,6 @@ package claimlabels
 import (
 	"context"
 	"maps"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -46,8 +45,7 @@ type Served func(ctx context.Context, resource schema.GroupVersionResource) (sch
 func New(all *exports.Exports, client metadata.Interface, served Served) *Controller {
 	return &Controller{
 		exports: all, metadata: client, served: served,
-		queue: controller.NewQueue("claimlabels", workqueue.DefaultTypedControllerRateLimiter[object](),
-			func(o object) logicalcluster.Name { return o.key.Cluster }),
+		queue: controller.NewQueue("claimlabels", workqueue.DefaultTypedControllerRateLimiter[object](), clusterOf),
 	}
 }
 
@@ -68,26 +66,14 @@ func (c *Controller) Deleted(schema.GroupVersionResource, metav1.Object) {}
 // Relisted implements garbagecollector.Observer.
 func (c *Controller) Relisted(schema.GroupVersionResource) {}
 
-// Run works until ctx ends.
+// Run works until ctx ends, and returns when the last worker is done.
 func (c *Controller) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	running.Wait()
+	controller.Work(ctx, c.queue, workers, clusterOf, c.label)
 }
 
-func (c *Controller) next(ctx context.Context) bool {
-	o, end := c.queue.Get()
-	if end {
-		return false
-	}
-	defer c.queue.Done(o)
+func clusterOf(o object) logicalcluster.Name { return o.key.Cluster }
+
+func (c *Controller) label(ctx context.Context, o object) {
 	// Admission writes the labels: it is enough to ask for a change of nothing.
 	in := logicalcluster.WithName(ctx, o.key.Cluster)
 	resource, err := c.served(in, o.resource)
@@ -96,9 +82,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
 		c.queue.Forget(o)
-		return true
+		return
 	}
 	klog.FromContext(ctx).Error(err, "labelling an object with the claims on it", "resource", o.resource, "object", o.key)
 	c.queue.AddRateLimited(o)
-	return true
 }

@@ -1,10 +1,9 @@
 // Package controller is the one loop that every controller of the server runs: keys of all logical clusters in one
-// queue, in which the clusters take turns, a fixed number of workers, and exponential retry. A controller adds its inputs and a reconcile function.
+// queue, in which the clusters take turns, workers that slow items do not hold, and exponential retry. A controller adds its inputs and a reconcile function.
 package controller
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,8 +31,7 @@ type Controller struct {
 func New(name string, workers int, reconcile Reconcile) *Controller {
 	return &Controller{
 		name: name, workers: workers, reconcile: reconcile,
-		queue: NewQueue(name, workqueue.NewTypedItemExponentialFailureRateLimiter[informers.Key](5*time.Millisecond, time.Minute),
-			func(key informers.Key) logicalcluster.Name { return key.Cluster }),
+		queue: NewQueue(name, workqueue.NewTypedItemExponentialFailureRateLimiter[informers.Key](5*time.Millisecond, time.Minute), clusterOf),
 	}
 }
 
@@ -71,37 +69,22 @@ func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Ob
 // Run works until ctx ends, and returns when the last worker is done.
 func (c *Controller) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("controller", c.name)
-	ctx = klog.NewContext(ctx, logger)
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
-	defer stop()
-	var workers sync.WaitGroup
-	for range c.workers {
-		workers.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	workers.Wait()
+	Work(klog.NewContext(ctx, logger), c.queue, c.workers, clusterOf, c.do)
 }
 
-func (c *Controller) next(ctx context.Context) bool {
-	key, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(key)
+func clusterOf(key informers.Key) logicalcluster.Name { return key.Cluster }
+
+func (c *Controller) do(ctx context.Context, key informers.Key) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	err := c.reconcile(logicalcluster.WithName(ctx, key.Cluster), key)
 	switch {
 	case err == nil:
 		c.queue.Forget(key)
 	case ctx.Err() != nil:
-		return false
 	default:
 		if !apierrors.IsConflict(err) {
 			klog.FromContext(ctx).Error(err, "reconciliation failed, will retry", "key", key.String())
 		}
 		c.queue.AddRateLimited(key)
 	}
-	return true
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"sync"
 	"time"
 
 	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
@@ -48,17 +49,32 @@ type Inputs struct {
 
 type reconciler struct {
 	Inputs
-	controller *controller.Controller
+	// names accepts the names of definitions, deletion deletes the instances of those that are being deleted.
+	names, deletion *controller.Controller
 	// written are definitions as this controller wrote them, until the informer has them: the next one must know which
 	// names are taken.
 	written map[informers.Key]*apiextensionsv1.CustomResourceDefinition
 }
 
-// New returns the controller. Its keys are definitions.
-func New(in Inputs) *controller.Controller {
+// Controllers run together.
+type Controllers []*controller.Controller
+
+// Run works until ctx ends, and returns when the last worker is done.
+func (c Controllers) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, one := range c {
+		running.Go(func() { one.Run(ctx) })
+	}
+	running.Wait()
+}
+
+// New returns the controllers. Their keys are definitions.
+func New(in Inputs) Controllers {
 	r := &reconciler{Inputs: in, written: map[informers.Key]*apiextensionsv1.CustomResourceDefinition{}}
 	// One worker: two definitions of a cluster must not get the same name.
-	r.controller = controller.New("customresourcedefinition", 1, r.reconcile)
+	r.names = controller.New("customresourcedefinition", 1, r.reconcile)
+	// Webhooks and conversions of tenants take part in it.
+	r.deletion = controller.New("customresourcedefinition-deletion", 8, r.finalize)
 	in.Set.CustomResourceDefinitions.AddHandler(func(old, obj runtime.Object) {
 		if obj != nil {
 			r.enqueue(obj)
@@ -66,7 +82,7 @@ func New(in Inputs) *controller.Controller {
 		}
 		gone := old.(*apiextensionsv1.CustomResourceDefinition)
 		if key, err := informers.KeyOf(gone); err == nil {
-			r.controller.Enqueue(key) // nothing is known of it any more
+			r.names.Enqueue(key) // nothing is known of it any more
 			r.freed(key.Cluster, gone.Spec.Group)
 		}
 	})
@@ -80,7 +96,7 @@ func New(in Inputs) *controller.Controller {
 			r.freed(logicalcluster.Of(before), resource.Group)
 		}
 	})
-	return r.controller
+	return Controllers{r.names, r.deletion}
 }
 
 // freed looks again after the definitions that wait for names in a group.
@@ -97,8 +113,13 @@ func (r *reconciler) freed(cluster logicalcluster.Name, group string) {
 }
 
 func (r *reconciler) enqueue(obj runtime.Object) {
-	if key, err := informers.KeyOf(obj); err == nil {
-		r.controller.Enqueue(key)
+	key, err := informers.KeyOf(obj)
+	switch {
+	case err != nil:
+	case obj.(metav1.Object).GetDeletionTimestamp() != nil:
+		r.deletion.Enqueue(key)
+	default:
+		r.names.Enqueue(key)
 	}
 }
 
@@ -113,7 +134,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	crd = r.latest(key, crd)
 	if crd.DeletionTimestamp != nil {
-		return r.finalize(ctx, key, crd)
+		return nil
 	}
 	inUse, err := r.inUse(key.Cluster, crd)
 	if err != nil {
@@ -123,7 +144,10 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if sameStatus(crd, wanted) {
 		return nil
 	}
-	_, err = r.write(ctx, key, wanted)
+	written, err := r.write(ctx, wanted)
+	if err == nil {
+		r.written[key] = written
+	}
 	return controller.IgnoreNotFound(err)
 }
 
@@ -142,17 +166,12 @@ func (r *reconciler) latest(key informers.Key, crd *apiextensionsv1.CustomResour
 
 // write stores the status and the finalizers of a definition that nobody changed meanwhile. It sends nothing else: the informer drops
 // annotations, and an update of the status replaces them.
-func (r *reconciler) write(ctx context.Context, key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (r *reconciler) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	patch, err := statusPatch(crd)
 	if err != nil {
 		return nil, err
 	}
-	written, err := r.Definitions.Patch(ctx, crd.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return nil, err
-	}
-	r.written[key] = written
-	return written, nil
+	return r.Definitions.Patch(ctx, crd.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 // statusPatch returns the JSON patch that replaces status and finalizers, if the version of the definition is still that of crd.
@@ -234,16 +253,19 @@ func sameStatus(a, b *apiextensionsv1.CustomResourceDefinition) bool {
 		}()
 }
 
-// finalize deletes the instances of a definition, and gives the definition free when there are none.
-func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiextensionsv1.CustomResourceDefinition) error {
-	if !apiextensionshelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
+// finalize deletes the instances of a definition that is being deleted, and lets the definition go when there are none.
+func (r *reconciler) finalize(ctx context.Context, key informers.Key) error {
+	crd, err := r.Set.CustomResourceDefinitions.Get(key.Cluster, "", key.Name)
+	if err != nil {
+		return controller.IgnoreNotFound(err)
+	}
+	if crd.DeletionTimestamp == nil || !apiextensionshelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return nil
 	}
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
 		crd = crd.DeepCopy()
 		apiextensionshelpers.SetCRDCondition(crd, condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
-		var err error
-		if crd, err = r.write(ctx, key, crd); err != nil {
+		if crd, err = r.write(ctx, crd); err != nil {
 			return controller.IgnoreNotFound(err)
 		}
 	}
@@ -252,12 +274,12 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, crd *apiex
 		return err
 	}
 	if remaining {
-		r.controller.EnqueueAfter(key, remainingInterval)
+		r.deletion.EnqueueAfter(key, remainingInterval)
 		return nil
 	}
 	crd = crd.DeepCopy()
 	apiextensionshelpers.CRDRemoveFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer)
-	_, err = r.write(ctx, key, crd)
+	_, err = r.write(ctx, crd)
 	return controller.IgnoreNotFound(err)
 }
 

@@ -73,8 +73,7 @@ type Observer interface {
 func New(client metadata.Interface, kube kubernetes.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
 	return &Collector{
 		metadata: client, kube: kube, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
-		queue: controller.NewQueue("garbagecollector", workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute),
-			func(o object) logicalcluster.Name { return o.cluster }),
+		queue:    controller.NewQueue("garbagecollector", workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute), clusterOf),
 		changed:  make(chan struct{}, 1),
 		lookups:  flowcontrol.NewTokenBucketPassiveRateLimiter(lookupRate, lookupBurst),
 		deleted:  lru.New(rememberedOwners),
@@ -92,14 +91,7 @@ func (c *Collector) ResourcesChanged() {
 
 // Run works until ctx ends.
 func (c *Collector) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
-	defer stop()
-	for range workers {
-		c.running.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
+	c.running.Go(func() { controller.Work(ctx, c.queue, workers, clusterOf, c.try) })
 	for {
 		c.syncMonitors(ctx)
 		select {
@@ -272,17 +264,13 @@ func (c *Collector) recheckAll() {
 	}
 }
 
-func (c *Collector) next(ctx context.Context) bool {
-	o, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(o)
+func clusterOf(o object) logicalcluster.Name { return o.cluster }
+
+func (c *Collector) try(ctx context.Context, o object) {
 	if err := c.process(logicalcluster.WithName(ctx, o.cluster), o); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).V(2).Info("garbage collection failed, will retry", "cluster", o.cluster, "resource", o.resource.GroupResource(), "namespace", o.namespace, "name", o.name, "err", err)
 		c.queue.AddRateLimited(o)
-		return true
+		return
 	}
 	c.queue.Forget(o)
-	return true
 }
