@@ -52,9 +52,13 @@ func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[st
 	return all
 }
 
-// controlled returns everything that an owner controls.
+// controlled returns everything that an owner controls, and what is kept for the next one of its name.
 func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []client.Object {
 	t.Helper()
+	kind, err := c.GroupVersionKindFor(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all []client.Object
 	for _, list := range []client.ObjectList{
 		&appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &policyv1.PodDisruptionBudgetList{},
@@ -65,7 +69,7 @@ func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []cl
 		}
 		if err := meta.EachListItem(list, func(o runtime.Object) error {
 			object := o.(client.Object)
-			if metav1.IsControlledBy(object, owner) {
+			if metav1.IsControlledBy(object, owner) || object.GetAnnotations()["operator.kcp.io/kept-for"] == kind.Kind+" "+owner.GetName() {
 				all = append(all, object)
 			}
 			return nil
