@@ -103,6 +103,9 @@ func (p *policies[P, B, E]) ask(
 		}
 	}
 	err := ask(ctx, found.dispatcher, hooks)
+	if ctx.Err() != nil {
+		return apierrors.NewTimeoutError("the request ended while admission policies were evaluated", 0)
+	}
 	if spent := expressions.Err(ctx); spent != nil { // whatever a policy says that it is for errors
 		return forbidden(a, "%w", spent)
 	}

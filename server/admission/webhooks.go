@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/generic"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	webhookrules "k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
 	"k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/lru"
@@ -38,8 +40,8 @@ type webhooks[P any] struct {
 	config       Config
 	fingerprints func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error)
 	build        func() (P, *generic.Webhook, error)
-	// count returns how many webhooks a cluster has.
-	count func(logicalcluster.Name) (int, error)
+	// rules returns the rules of each webhook of a cluster.
+	rules func(logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error)
 
 	mu        sync.Mutex // serialises the making of instances
 	instances *lru.Cache // of instance[P], by source
@@ -48,7 +50,21 @@ type webhooks[P any] struct {
 type instance[P any] struct {
 	fingerprint [sha256.Size]byte
 	plugin      P
-	webhooks    int
+	rules       [][]admissionregistrationv1.RuleWithOperations // of each webhook
+}
+
+// matching returns how many webhooks have a rule for a request.
+func (i instance[P]) matching(a admission.Attributes) int {
+	n := 0
+	for _, all := range i.rules {
+		if slices.ContainsFunc(all, func(r admissionregistrationv1.RuleWithOperations) bool {
+			matcher := webhookrules.Matcher{Rule: r, Attr: a}
+			return matcher.Matches()
+		}) {
+			n++
+		}
+	}
+	return n
 }
 
 // instance returns the plugin for a source of rules; ok is false if it has no webhooks.
@@ -63,7 +79,7 @@ func (w *webhooks[P]) instance(ctx context.Context, from source) (made instance[
 		return found.(instance[P]), true, nil
 	}
 	made.fingerprint = fingerprint
-	if made.webhooks, err = w.count(from.rules); err != nil {
+	if made.rules, err = w.rules(from.rules); err != nil {
 		return made, false, err
 	}
 	var hook *generic.Webhook
@@ -93,18 +109,51 @@ func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func
 	if err != nil {
 		return err
 	}
-	rules := from[len(from)-1].rules
+	cluster := from[len(from)-1].rules
 	found, ok, err := w.instance(ctx, from[len(from)-1])
 	if err != nil || !ok || configures(a) {
 		return err
 	}
-	if found.webhooks > maxWebhooks {
-		return forbidden(a, "the logical cluster %s has %d webhooks, and may have %d: delete some of its webhook configurations", rules, found.webhooks, maxWebhooks)
+	webhooks := found.matching(a)
+	if webhooks == 0 {
+		return ask(found.plugin) // another version of the resource may match
 	}
-	if err := fairqueue.From(ctx).Take(int64(perWebhook * found.webhooks * (encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())))); err != nil {
+	if webhooks > maxWebhooks {
+		return forbidden(a, "the logical cluster %s has %d webhooks for this, and may have %d: delete some of its webhook configurations", cluster, webhooks, maxWebhooks)
+	}
+	if err := fairqueue.From(ctx).Take(int64(perWebhook * webhooks * (encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())))); err != nil {
 		return err
 	}
 	return ask(found.plugin)
+}
+
+// hookRules returns a function that returns the rules of each webhook of a cluster, for all versions of what they name: upstream looks for
+// a webhook of another version of the same resource.
+func hookRules[T object](lister informers.Lister[T]) func(logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error) {
+	return func(cluster logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error) {
+		list, err := lister.List(cluster)
+		var all [][]admissionregistrationv1.RuleWithOperations
+		add := func(hook []admissionregistrationv1.RuleWithOperations) {
+			hook = slices.Clone(hook)
+			for i := range hook {
+				hook[i].APIVersions = []string{"*"}
+			}
+			all = append(all, hook)
+		}
+		for _, configuration := range list {
+			switch c := any(configuration).(type) {
+			case *admissionregistrationv1.MutatingWebhookConfiguration:
+				for i := range c.Webhooks {
+					add(c.Webhooks[i].Rules)
+				}
+			case *admissionregistrationv1.ValidatingWebhookConfiguration:
+				for i := range c.Webhooks {
+					add(c.Webhooks[i].Rules)
+				}
+			}
+		}
+		return all, err
+	}
 }
 
 // encodedSize returns about how many bytes an object has.
@@ -161,7 +210,7 @@ func newMutatingWebhooks(config Config) *mutatingWebhooks {
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*mutating.Plugin]{
 			config: config, fingerprints: fingerprintOf(config.Set.MutatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
-			count: counted(config.Set.MutatingWebhookConfigurations),
+			rules: hookRules(config.Set.MutatingWebhookConfigurations),
 		},
 	}
 }
@@ -195,7 +244,7 @@ func newValidatingWebhooks(config Config) *validatingWebhooks {
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*validating.Plugin]{
 			config: config, fingerprints: fingerprintOf(config.Set.ValidatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
-			count: counted(config.Set.ValidatingWebhookConfigurations),
+			rules: hookRules(config.Set.ValidatingWebhookConfigurations),
 		},
 	}
 }

@@ -1,10 +1,14 @@
 package body
 
 import (
+	"bytes"
+	"fmt"
 	"io"
 	"mime"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -12,8 +16,6 @@ const (
 	maxProtobuf = 3 << 20
 	// maxNesting is how deep messages may be nested. Definitions need three messages for each level of a schema.
 	maxNesting = 300
-	// maxVisits bounds the work: what looks like a message may be a text, and is found to be none at its end.
-	maxVisits = 16 << 20
 )
 
 func isProtobuf(contentType string) bool {
@@ -66,62 +68,111 @@ func (w *whole) Read(p []byte) (int, error) {
 // prefix of the protobuf of Kubernetes.
 var prefix = []byte("k8s\x00")
 
-// measureProtobuf returns what is too much in protobuf. Nothing in it tells messages from texts: everything that can be read as a message is one.
+// measureProtobuf returns what is wrong with a body in protobuf: it has too much, or it is not what it says. Decoders allocate what is
+// before an error, too.
 func measureProtobuf(content []byte) error {
-	if len(content) < len(prefix) {
-		return nil
+	wrapped, ok := bytes.CutPrefix(content, prefix)
+	if !ok {
+		return nil // nothing decodes it
+	}
+	kind, raw, ok := unwrap(wrapped)
+	known := shapeOfKind(kind)
+	if !ok || known == nil {
+		return apierrors.NewBadRequest("the body of the request does not name a kind that can be sent in protobuf: use JSON")
 	}
 	m := protobufMeasure{}
-	values, _ := m.message(content[len(prefix):], 0)
+	m.message(raw, known, 0)
 	switch {
-	case m.visits > maxVisits || m.depth > maxNesting:
+	case m.depth > maxNesting:
 		return tooMuch("has messages that are nested more than %d deep", maxNesting)
-	case values > maxValues:
+	case m.values > maxValues:
 		return tooMuch("has more than %d values", maxValues)
 	case m.squares > maxSquares:
 		return tooMuch("has a list with more than %d items, or several long ones", 20_000)
+	case m.unread:
+		return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is not an object of kind %s in protobuf", kind.Kind))
 	}
 	return nil
 }
 
-type protobufMeasure struct{ visits, squares, depth int }
-
-// message returns how many values there are in content, if that is a message.
-func (m *protobufMeasure) message(content []byte, depth int) (values int, ok bool) {
-	if m.depth = max(m.depth, depth); depth > maxNesting {
-		return 0, false
-	}
-	squares, fields := m.squares, 0
-	for len(content) > 0 {
-		if m.visits++; m.visits > maxVisits {
-			return 0, false
+// unwrap returns what a runtime.Unknown, which wraps every object, says that it contains; ok is false if it cannot be read. Of fields that
+// are repeated, the last one counts.
+func unwrap(content []byte) (kind schema.GroupVersionKind, raw []byte, ok bool) {
+	apiVersion, name := "", ""
+	typed := true
+	ok = eachField(content, func(number protowire.Number, within []byte) {
+		switch number {
+		case 1:
+			typed = eachField(within, func(number protowire.Number, value []byte) {
+				switch number {
+				case 1:
+					apiVersion = string(value)
+				case 2:
+					name = string(value)
+				}
+			})
+		case 2:
+			raw = within
 		}
-		_, kind, n := protowire.ConsumeTag(content)
+	})
+	return schema.FromAPIVersionAndKind(apiVersion, name), raw, ok && typed
+}
+
+// eachField calls f for each field of a message that has a length, and returns false if one cannot be read.
+func eachField(content []byte, f func(protowire.Number, []byte)) bool {
+	for len(content) > 0 {
+		number, kind, within, n := field(content)
 		if n < 0 {
-			m.squares = squares
-			return 0, false
+			return false
+		}
+		if kind == protowire.BytesType {
+			f(number, within)
+		}
+		content = content[n:]
+	}
+	return true
+}
+
+// field returns the first field of a message, its content if it has a length, and how many bytes it takes; less than zero if it cannot be read.
+func field(content []byte) (number protowire.Number, kind protowire.Type, within []byte, n int) {
+	number, kind, tag := protowire.ConsumeTag(content)
+	if tag < 0 {
+		return number, kind, nil, tag
+	}
+	if kind == protowire.BytesType {
+		within, n = protowire.ConsumeBytes(content[tag:])
+	} else {
+		n = protowire.ConsumeFieldValue(number, kind, content[tag:])
+	}
+	if n < 0 {
+		return number, kind, nil, n
+	}
+	return number, kind, within, tag + n
+}
+
+type protobufMeasure struct {
+	values, squares, depth int
+	unread                 bool // a message cannot be read to its end
+}
+
+// message counts the values in a message.
+func (m *protobufMeasure) message(content []byte, s *shape, depth int) {
+	if m.depth = max(m.depth, depth); depth > maxNesting {
+		return
+	}
+	fields := 0
+	for len(content) > 0 {
+		number, kind, within, n := field(content)
+		if n < 0 {
+			m.unread = true
+			break
 		}
 		content = content[n:]
 		fields++
-		values++
-		if kind == protowire.BytesType {
-			within, n := protowire.ConsumeBytes(content)
-			if n < 0 {
-				m.squares = squares
-				return 0, false
-			}
-			if more, ok := m.message(within, depth+1); ok {
-				values += more
-			}
-			content = content[n:]
-			continue
+		m.values++
+		if inner := s.field(number); inner != nil && kind == protowire.BytesType {
+			m.message(within, inner, depth+1)
 		}
-		if n = protowire.ConsumeFieldValue(1, kind, content); n < 0 {
-			m.squares = squares
-			return 0, false
-		}
-		content = content[n:]
 	}
 	m.squares += fields * fields
-	return values, true
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -14,13 +15,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
+// encode encodes an object with its kind, as clients do.
 func encode(t *testing.T, object runtime.Object) []byte {
 	t.Helper()
-	scheme := runtime.NewScheme()
+	all := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kinds, _, err := all.ObjectKinds(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.GetObjectKind().SetGroupVersionKind(kinds[0])
 	var out bytes.Buffer
-	if err := protobuf.NewSerializer(scheme, scheme).Encode(object, &out); err != nil {
+	if err := protobuf.NewSerializer(all, all).Encode(object, &out); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -38,6 +51,12 @@ func TestABodyInProtobufHasABoundedNumberOfValues(t *testing.T) {
 		schema = apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": schema}}
 	}
 	deep := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schema.DeepCopy()}}},
+	}}
+	for range 200 {
+		schema = apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"a": schema}}
+	}
+	deeper := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &schema}}},
 	}}
 	some := &rbacv1.ClusterRole{Rules: make([]rbacv1.PolicyRule, 10_000)}
@@ -50,34 +69,48 @@ func TestABodyInProtobufHasABoundedNumberOfValues(t *testing.T) {
 		body []byte
 		want string
 	}{
-		"nothing":          {nil, ""},
-		"no message":       {[]byte("k8s\x00\xff\xff"), ""},
-		"a large text":     {encode(t, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("hello, world. ", 70_000)}}), ""},
-		"zeros":            {encode(t, &corev1.Secret{Data: map[string][]byte{"a": make([]byte, 1<<20)}}), ""},
-		"random bytes":     {encode(t, &corev1.Secret{Data: map[string][]byte{"a": random}}), ""},
-		"many labels":      {encode(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: labels}}), ""},
-		"a deep schema":    {encode(t, deep), ""},
-		"some rules":       {encode(t, some), ""},
-		"a million rules":  {encode(t, many), "more than 200000 values"},
-		"many in all":      {encode(t, spread), "more than 200000 values"},
-		"a long list":      {encode(t, &rbacv1.ClusterRole{Rules: make([]rbacv1.PolicyRule, 100_000)}), "a list with more than 20000 items"},
-		"nested very deep": {append([]byte("k8s\x00"), nested(1000)...), "nested more than 300 deep"},
+		"nothing":                        {nil, ""},
+		"no message":                     {[]byte("k8s\x00\xff\xff"), "does not name a kind"},
+		"a large text":                   {encode(t, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("hello, world. ", 70_000)}}), ""},
+		"a text that could be a message": {encode(t, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", 1<<20)}}), ""},
+		"bytes that could be a message":  {encode(t, &corev1.Secret{Data: map[string][]byte{"a": bytes.Repeat([]byte{0x0a, 0}, 1<<19)}}), ""},
+		"reviews with many groups": {encode(t, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			Extra: map[string]authorizationv1.ExtraValue{"a": make([]string, 100_000)},
+		}}), "a list with more than 20000 items"},
+		"no kind":                   {unnamed(encode(t, many)), "does not name a kind"},
+		"rules and an unknown tag":  {within(encode(t, many), 0x07), "more than 200000 values"},
+		"rules and a group":         {within(encode(t, many), 0x13, 0x14), "more than 200000 values"},
+		"a rule and an unknown tag": {within(encode(t, &rbacv1.ClusterRole{Rules: make([]rbacv1.PolicyRule, 1)}), 0x07), "not an object of kind ClusterRole"},
+		"zeros":                     {encode(t, &corev1.Secret{Data: map[string][]byte{"a": make([]byte, 1<<20)}}), ""},
+		"random bytes":              {encode(t, &corev1.Secret{Data: map[string][]byte{"a": random}}), ""},
+		"many labels":               {encode(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Labels: labels}}), ""},
+		"a deep schema":             {encode(t, deep), ""},
+		"some rules":                {encode(t, some), ""},
+		"a million rules":           {encode(t, many), "more than 200000 values"},
+		"many in all":               {encode(t, spread), "more than 200000 values"},
+		"a long list":               {encode(t, &rbacv1.ClusterRole{Rules: make([]rbacv1.PolicyRule, 100_000)}), "a list with more than 20000 items"},
+		"nested very deep":          {encode(t, deeper), "nested more than 300 deep"},
 	} {
 		got, err := read(test.body, "application/vnd.kubernetes.protobuf", false)
 		switch {
 		case test.want == "" && (err != nil || !bytes.Equal(got, test.body)):
 			t.Errorf("%s: read %d of %d bytes, %v", name, len(got), len(test.body), err)
-		case test.want != "" && (!apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), test.want)):
+		case test.want != "" && (!(apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsBadRequest(err)) || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// nested returns so many messages, each in the one before.
-func nested(depth int) []byte {
-	var content []byte
-	for range depth {
-		content = append([]byte{0x0a, byte(len(content)&0x7f | 0x80), byte(len(content) >> 7)}, content...)
-	}
-	return content
+// unnamed returns what encode returns, without the kind.
+func unnamed(encoded []byte) []byte {
+	_, _, _, n := field(encoded[4:])
+	return append([]byte("k8s\x00"), encoded[4+n:]...)
+}
+
+// within returns an encoded object with more bytes at its end.
+func within(encoded []byte, more ...byte) []byte {
+	kind, raw, _ := unwrap(encoded[4:])
+	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}, Raw: append(raw, more...)}
+	content, _ := unknown.Marshal()
+	return append([]byte("k8s\x00"), content...)
 }

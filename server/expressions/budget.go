@@ -78,9 +78,12 @@ func Spend(ctx context.Context, cost uint64) error {
 	return Err(ctx)
 }
 
-// spend takes a cost from the budget, and returns whether it is the turn of others.
-func (b *Budget) spend(cost uint64) bool {
-	spent := b.cost.Add(int64(min(cost, 2*maxCost)))
+// spend takes a cost from the budget.
+func (b *Budget) spend(cost uint64) { b.cost.Add(int64(min(cost, 2*maxCost))) }
+
+// turnIsOver returns whether enough was spent since the last time for it to be the turn of others.
+func (b *Budget) turnIsOver() bool {
+	spent := b.cost.Load()
 	if spent-b.yielded.Load() < turn {
 		return false
 	}
@@ -88,16 +91,19 @@ func (b *Budget) spend(cost uint64) bool {
 	return true
 }
 
-// start returns until when an expression has to end, and what tells that it has ended. Expressions evaluate others, such as variables.
-func (b *Budget) start() (until time.Time, stop func()) {
+// start returns until when an expression has to end, and whether it is the outermost one, after which stop is to be called: expressions
+// evaluate others, such as variables.
+func (b *Budget) start() (until time.Time, outermost bool) {
 	if outer := b.until.Load(); outer != nil {
-		return *outer, func() {}
+		return *outer, false
 	}
-	began := time.Now()
-	until = began.Add(maxTime - time.Duration(b.took.Load()))
+	until = time.Now().Add(maxTime - time.Duration(b.took.Load()))
 	b.until.Store(&until)
-	return until, func() {
-		b.took.Add(int64(time.Since(began)))
-		b.until.Store(nil)
-	}
+	return until, true
+}
+
+// stop notes how long the outermost expression took.
+func (b *Budget) stop() {
+	left := time.Until(*b.until.Swap(nil))
+	b.took.Store(int64(maxTime - left))
 }

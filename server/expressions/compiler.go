@@ -80,26 +80,32 @@ func (p program) ContextEval(ctx context.Context, variables any) (ref.Val, *cel.
 	if b == nil {
 		return p.Program.ContextEval(ctx, variables)
 	}
-	until, stop := b.start()
-	defer stop()
+	until, outermost := b.start()
 	if time.Now().After(until) {
 		return nil, nil, errTooLong
 	}
-	evaluated := ctx
-	if p.loops { // upstream looks whether the context has ended in loops only
-		var cancel context.CancelFunc
-		evaluated, cancel = context.WithDeadlineCause(ctx, until, errTooLong)
-		defer cancel()
-	}
-	value, details, err := p.Program.ContextEval(evaluated, variables)
+	value, details, err := p.evaluate(ctx, until, variables)
 	cost := uint64(baseCost)
 	if details != nil && details.ActualCost() != nil {
 		cost += min(*details.ActualCost(), 2*maxCost)
 	}
-	if b.spend(cost) {
-		fairqueue.From(ctx).Yield()
+	b.spend(cost)
+	if outermost {
+		b.stop()
+		if b.turnIsOver() { // waiting takes none of the time
+			fairqueue.From(ctx).Yield()
+		}
 	}
 	return value, details, err
+}
+
+func (p program) evaluate(ctx context.Context, until time.Time, variables any) (ref.Val, *cel.EvalDetails, error) {
+	if p.loops { // upstream looks whether the context has ended in loops only
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, until, errTooLong)
+		defer cancel()
+	}
+	return p.Program.ContextEval(ctx, variables)
 }
 
 // hasLoops returns whether an expression contains one of the macros that visit each item of a list or map.

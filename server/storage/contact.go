@@ -35,7 +35,7 @@ const (
 	closedMemory = time.Minute
 	// avoided is how long others are preferred to a member whose connection was closed.
 	avoided = 2 * time.Second
-	// rangeFactor raises stuckLimit for calls that read more than one key.
+	// rangeFactor raises the limits for calls that read more than one key.
 	rangeFactor = 4
 )
 
@@ -252,7 +252,7 @@ func (c *contact) check(waiting *sent) {
 	now, at := c.now(), waiting.at.Load()
 	silent, waits := time.Duration(now-max(found.heard.Load(), at)), time.Duration(now-at)
 	stuck := !waiting.answered.Load() && waits >= c.limit(stuckLimit*waiting.factor)
-	if silent < c.limit(silentLimit) && !stuck {
+	if silent < c.limit(silentLimit*waiting.factor) && !stuck { // a probe may have gone over another connection
 		c.mu.Unlock()
 		return
 	}

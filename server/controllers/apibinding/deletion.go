@@ -130,10 +130,10 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(u *unstructured.Unstructured) bool {
 		return (!ok || version != "" && installed.Reaches(u.GetNamespace())) && waits(u)
 	})
-	if err != nil {
-		return 0, err
+	if err != nil || left > 0 {
+		return left, err
 	}
-	return left, r.deleteFormer(ctx, key, of, resource.Schema.IdentityHash)
+	return 0, r.deleteFormer(ctx, key, of, resource.Schema.IdentityHash)
 }
 
 // serves returns what the cluster serves of a resource, and whether that is the server's own, or what a binding says.
@@ -146,7 +146,7 @@ func (r *reconciler) serves(key informers.Key, resource apisv1alpha2.BoundAPIRes
 	return customresources.Installed{}, false
 }
 
-// deleteFormer deletes the objects of a resource under other identities, which nobody reaches: a former server followed exports that were
+// deleteFormer deletes the objects of a resource under other identities, which are out of reach: a former server followed exports that were
 // made again.
 func (r *reconciler) deleteFormer(ctx context.Context, key informers.Key, of schema.GroupResource, identity string) error {
 	identities, err := r.Remains.Identities(ctx, of)

@@ -2,6 +2,7 @@ package apibinding
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -45,6 +46,9 @@ func (h *held) waits(binding informers.Key, resource schema.GroupResource, remov
 func (h *held) overdue(binding informers.Key, resource schema.GroupResource, problem error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if problem != nil && ended(problem) {
+		return false
+	}
 	if problem == nil || apierrors.IsNotFound(problem) {
 		delete(h.since[binding], resource)
 		return false
@@ -58,6 +62,11 @@ func (h *held) overdue(binding informers.Key, resource schema.GroupResource, pro
 		h.since[binding][resource] = since
 	}
 	return h.clock.Since(since) >= heldPatience
+}
+
+// ended returns whether an error says nothing of an object: the server had no time for it.
+func ended(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err)
 }
 
 // until returns when the finalizers of a resource will not count any more; zero if they can be removed.

@@ -15,8 +15,8 @@ const (
 	// after that, another worker takes the place.
 	patience = 200 * time.Millisecond
 	// slowOfPayer is how many such items of one payer there are at a time, slowOfAll of all payers. The next items of the payer wait for
-	// slowPause. Beyond slowOfAll workers are not replaced.
-	slowOfPayer, slowOfAll = 8, 256
+	// slowPause. Beyond slowOfAll workers are replaced later: an etcd that is slow makes all items slow.
+	slowOfPayer, slowOfAll = 8, 64
 	slowPause              = time.Second
 )
 
@@ -89,18 +89,26 @@ func (p *pool[T]) one(ctx context.Context, item T) (replaced bool) {
 		return false
 	}
 	ended, payer := false, ""
-	timer := time.AfterFunc(patience, func() {
+	var timer *time.Timer
+	replace := func() {
 		paidBy := p.payer(p.clusterOf(item))
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if ended || p.all == slowOfAll {
+		if ended {
+			return
+		}
+		if p.all == slowOfAll {
+			timer.Reset(patience)
 			return
 		}
 		p.all++
 		p.slow[paidBy]++
 		replaced, payer = true, paidBy
 		p.running.Go(func() { p.work(ctx) })
-	})
+	}
+	p.mu.Lock()
+	timer = time.AfterFunc(patience, replace)
+	p.mu.Unlock()
 	defer func() {
 		timer.Stop()
 		p.mu.Lock()

@@ -75,12 +75,12 @@ func shadowed(r schema.GroupResource) bool {
 
 func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
 	left := make([]int, len(resources))
-	asking, cancel := context.WithTimeout(ctx, instances.Asking)
-	defer cancel()
 	group := errgroup.Group{} // one resource does not keep others
 	group.SetLimit(parallelDeletions)
 	for i, d := range resources {
 		group.Go(func() error {
+			asking, cancel := context.WithTimeout(ctx, instances.Asking)
+			defer cancel()
 			n, err := r.deleteResource(ctx, asking, d)
 			left[i] = n
 			return err
