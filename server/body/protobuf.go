@@ -76,9 +76,12 @@ func measureProtobuf(content []byte) error {
 		return nil // nothing decodes it
 	}
 	kind, raw, ok := unwrap(wrapped)
+	if !ok || kind.Kind == "" || kind.Version == "" { // what is left out, decoders take from what they expect
+		return apierrors.NewBadRequest("the body of the request does not name its kind in protobuf")
+	}
 	known := shapeOfKind(kind)
-	if !ok || known == nil {
-		return apierrors.NewBadRequest("the body of the request does not name a kind that can be sent in protobuf: use JSON")
+	if known == nil {
+		return nil // nothing decodes it
 	}
 	m := protobufMeasure{}
 	m.message(raw, known, 0)

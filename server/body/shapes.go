@@ -47,8 +47,8 @@ func shapeOfKind(kind schema.GroupVersionKind) *shape {
 
 var shapes sync.Map // by reflect.Type
 
-// shapeOf returns the shape of a type of the API: a struct whose tags have the numbers of fields, a map whose entries are messages of a key
-// and a value, or a list that is a message of its items.
+// shapeOf returns the shape of a type of the API: a struct whose tags have the numbers of fields, or a map, whose entries are messages of a key
+// and a value.
 func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
@@ -58,37 +58,26 @@ func shapeOf(t reflect.Type) *shape {
 	case reflect.Struct:
 		for i := range t.NumField() {
 			tag := strings.Split(t.Field(i).Tag.Get("protobuf"), ",")
-			if len(tag) < 3 {
+			if len(tag) < 2 {
 				continue
 			}
 			if number, err := strconv.Atoi(tag[1]); err == nil {
-				s.add(protowire.Number(number), t.Field(i).Type, tag[2] == "rep")
+				s.add(protowire.Number(number), t.Field(i).Type)
 			}
 		}
 	case reflect.Map:
-		s.add(2, t.Elem(), false)
-	case reflect.Slice:
-		s.add(1, t.Elem(), false)
+		s.add(2, t.Elem())
 	}
 	known, _ := shapes.LoadOrStore(t, s)
 	return known.(*shape)
 }
 
-// add notes a field, if it contains messages. Each item of a list that is repeated is a field of its own.
-func (s *shape) add(number protowire.Number, t reflect.Type, repeated bool) {
-	if t.Kind() == reflect.Pointer {
+// add notes a field, if it contains messages. Each item of a list is a field of its own; lists of texts may be messages, but contain none.
+func (s *shape) add(number protowire.Number, t reflect.Type) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
-	if repeated && t.Kind() == reflect.Slice {
-		s.add(number, t.Elem(), false)
-		return
-	}
-	switch t.Kind() {
-	case reflect.Struct, reflect.Map:
+	if t.Kind() == reflect.Struct || t.Kind() == reflect.Map {
 		s.fields[number] = t
-	case reflect.Slice:
-		if t.Elem().Kind() != reflect.Uint8 {
-			s.fields[number] = t
-		}
 	}
 }

@@ -582,7 +582,7 @@ func (t *Ticket) Yield() {
 }
 
 // Compute waits until less of the account computes than there are processors, and returns what ends the computing. Without a limit, all
-// that an account sends while it is alone would compete for the processors with the first request of somebody else.
+// that an account sends while it is alone would compete for the processors with the first request of another account.
 func (t *Ticket) Compute() (done func()) {
 	if t == nil || t.q.config.Seats == 0 {
 		return func() {}

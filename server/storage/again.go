@@ -96,7 +96,7 @@ func denied(err error) bool {
 
 // forbidden returns what clients are told when etcd refuses the server: as soon as etcd lets it in, requests work again.
 func forbidden(err error) error {
-	told := apierrors.NewServiceUnavailable("the storage of the server refuses the server: its operator has to grant it access to etcd")
+	told := apierrors.NewServiceUnavailable("etcd denies this server access: an administrator of the installation has to grant it")
 	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return &outage{cause: err, StatusError: told}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -81,9 +82,13 @@ func TestPodsOfALostNodeAreReplaced(t *testing.T) {
 	n.undisturbed(t, client, disturbance{"the node of a pod is lost", func() {
 		n.scale(t, 3)
 		n.Kubectl(t, "wait", "--for=jsonpath={.spec.nodeName}=lost", "pod/"+pod, "--timeout=40s")
-		begun := time.Now()
+		begun, uid := time.Now(), n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.metadata.uid}")
 		n.Kubectl(t, "uncordon", node)
-		n.Kubectl(t, "wait", "--for=delete", "pod/"+pod, "--timeout=6m")
+		if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 6*time.Minute, true, func(context.Context) (bool, error) {
+			return n.Kubectl(t, "get", "pod", pod, "--ignore-not-found", "--output=jsonpath={.metadata.uid}") != uid, nil
+		}); err != nil {
+			t.Fatalf("the pod on the lost node is not deleted: %v", err)
+		}
 		t.Logf("the pod is deleted %.0f s after its node was heard of last", time.Since(begun).Seconds())
 		n.observed(t)
 		if at := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"); at != node {
