@@ -176,12 +176,16 @@ func identify(o observation) (decision, bool) {
 }
 
 // renewTrust restarts the pods that do not trust the current authorities, one at a time, when all processes have run for a while and members
-// still do not answer: they may refuse each other, or the operator, and waiting does not help. It touches no data, so it needs no quorum.
+// still do not answer: they may refuse each other, or the operator, and waiting does not help. It touches no data, so it needs no quorum. While
+// there is one, it leaves the members alone that keep it.
 func renewTrust(o observation) (decision, bool) {
 	if !o.known || !o.ailing || !o.steady || o.changing {
 		return undecided, false
 	}
 	for ordinal := len(o.pods) - 1; ordinal >= 0; ordinal-- {
+		if m, ok := o.at(ordinal); o.quorum && ok && m.healthy {
+			continue
+		}
 		if p := o.pods[ordinal]; p.exists && p.distrusts && !p.told {
 			return onPod(stepRestart, ordinal, reasonRoll, "members do not answer, and it does not trust the current authorities")
 		}

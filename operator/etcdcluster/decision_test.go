@@ -55,6 +55,14 @@ func fail(ordinals ...int) func(*observation) {
 	}
 }
 
+// distrusting says that no pod trusts the current authorities, and that members have not answered for a while.
+func distrusting(o *observation) {
+	o.ailing, o.steady = true, true
+	for i := range o.pods {
+		o.pods[i].distrusts = true
+	}
+}
+
 // lately says that a member was replaced, so that it is not again before three o'clock.
 func lately(ordinal int) func(*observation) {
 	return func(o *observation) { o.pods[ordinal].notBefore = time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC) }
@@ -105,6 +113,8 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		says    string
 	}{
 		{"all is well", cluster(3), stepNothing, 0, "3 of 3"},
+		{"members refuse each other", cluster(3).with(fail(0, 1, 2)).with(distrusting).with(func(o *observation) { o.quorum = false }), stepRestart, 2, "does not trust"},
+		{"one is refused by the others", cluster(3).with(fail(0)).with(distrusting), stepRestart, 0, "does not trust"},
 		{"somebody wants no hands on it", cluster(1).asked(3).with(func(o *observation) { o.paused = true }), stepHelp, 0, "paused"},
 
 		{"all is well, and somebody wants no hands on it", cluster(3).with(func(o *observation) { o.paused = true }), stepNothing, 0, ""},

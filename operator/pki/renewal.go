@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -57,11 +58,29 @@ func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.C
 	if certificate.Spec.IssuerRef != IssuerNamed(own) {
 		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name, certificate.Spec.IssuerRef.Name, hint)
 	}
+	signed, err := hasSigned(ctx, c, certificate, own)
+	if err != nil {
+		return err
+	}
+	if signed { // a new one would be no better, until the bundle is
+		return conditions.Wait("CertificateNotTrusted", "waiting for %s to be trusted, which has signed Certificate %s", own, certificate.Name)
+	}
 	const why = "no trusted authority has signed it"
 	if err := Reissue(ctx, c, certificate, why); err != nil {
 		return err
 	}
 	return conditions.Wait("CertificateNotTrusted", "waiting for Certificate %s to be issued again: %s", certificate.Name, why)
+}
+
+// hasSigned returns whether an authority, as it is now, has signed a certificate.
+func hasSigned(ctx context.Context, c client.Client, certificate *certmanager.Certificate, authority string) (bool, error) {
+	var pair, own corev1.Secret
+	for name, secret := range map[string]*corev1.Secret{certificate.Spec.SecretName: &pair, authority: &own} {
+		if err := c.Get(ctx, client.ObjectKey{Namespace: certificate.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+	}
+	return SignedBy(pair.Data[corev1.TLSCertKey], own.Data[corev1.TLSCertKey]), nil
 }
 
 // Reissue does what cmctl does to renew a certificate, unless that is under way.

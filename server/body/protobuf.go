@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 const (
@@ -75,8 +75,12 @@ func measureProtobuf(content []byte) error {
 	if !ok {
 		return nil // nothing decodes it
 	}
-	kind, raw, ok := unwrap(wrapped)
-	if !ok || kind.Kind == "" || kind.Version == "" { // what is left out, decoders take from what they expect
+	var object runtime.Unknown // wraps every object
+	if err := object.Unmarshal(wrapped); err != nil {
+		return nil // nothing decodes it
+	}
+	kind := object.GroupVersionKind()
+	if kind.Kind == "" || kind.Version == "" { // what is left out, decoders take from what they expect
 		return apierrors.NewBadRequest("the body of the request does not name its kind in protobuf")
 	}
 	known := shapeOfKind(kind)
@@ -84,7 +88,7 @@ func measureProtobuf(content []byte) error {
 		return nil // nothing decodes it
 	}
 	m := protobufMeasure{}
-	m.message(raw, known, 0)
+	m.message(object.Raw, known, 0)
 	switch {
 	case m.depth > maxNesting:
 		return tooMuch("has messages that are nested more than %d deep", maxNesting)
@@ -96,44 +100,6 @@ func measureProtobuf(content []byte) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is not an object of kind %s in protobuf", kind.Kind))
 	}
 	return nil
-}
-
-// unwrap returns what a runtime.Unknown, which wraps every object, says that it contains; ok is false if it cannot be read. Of fields that
-// are repeated, the last one counts.
-func unwrap(content []byte) (kind schema.GroupVersionKind, raw []byte, ok bool) {
-	apiVersion, name := "", ""
-	typed := true
-	ok = eachField(content, func(number protowire.Number, within []byte) {
-		switch number {
-		case 1:
-			typed = eachField(within, func(number protowire.Number, value []byte) {
-				switch number {
-				case 1:
-					apiVersion = string(value)
-				case 2:
-					name = string(value)
-				}
-			})
-		case 2:
-			raw = within
-		}
-	})
-	return schema.FromAPIVersionAndKind(apiVersion, name), raw, ok && typed
-}
-
-// eachField calls f for each field of a message that has a length, and returns false if one cannot be read.
-func eachField(content []byte, f func(protowire.Number, []byte)) bool {
-	for len(content) > 0 {
-		number, kind, within, n := field(content)
-		if n < 0 {
-			return false
-		}
-		if kind == protowire.BytesType {
-			f(number, within)
-		}
-		content = content[n:]
-	}
-	return true
 }
 
 // field returns the first field of a message, its content if it has a length, and how many bytes it takes; less than zero if it cannot be read.

@@ -74,7 +74,7 @@ func TestABodyInProtobufHasABoundedNumberOfValues(t *testing.T) {
 		want string
 	}{
 		"nothing":                        {nil, ""},
-		"no message":                     {[]byte("k8s\x00\xff\xff"), "does not name its kind"},
+		"no message":                     {[]byte("k8s\x00\xff\xff"), ""},
 		"a large text":                   {encode(t, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("hello, world. ", 70_000)}}), ""},
 		"a text that could be a message": {encode(t, &corev1.ConfigMap{Data: map[string]string{"a": strings.Repeat("x", 1<<20)}}), ""},
 		"bytes that could be a message":  {encode(t, &corev1.Secret{Data: map[string][]byte{"a": bytes.Repeat([]byte{0x0a, 0}, 1<<19)}}), ""},
@@ -110,8 +110,9 @@ func unnamed(encoded []byte) []byte {
 
 // within returns an encoded object with more bytes at its end.
 func within(encoded []byte, more ...byte) []byte {
-	kind, raw, _ := unwrap(encoded[4:])
-	unknown := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind}, Raw: append(raw, more...)}
+	var unknown runtime.Unknown
+	_ = unknown.Unmarshal(encoded[4:])
+	unknown.Raw = append(unknown.Raw, more...)
 	content, _ := unknown.Marshal()
 	return append([]byte("k8s\x00"), content...)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,6 +140,8 @@ func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
 			p.Apply(t, change)
 			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
 				kcptest.Eventually(t, "clients do not delete what is bound", func(ctx context.Context) error {
+					ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a conversion that fails is tried for longer than the test waits
+					defer cancel()
 					err := consumer.Objects(t, widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 					if err == nil {
 						return fmt.Errorf("they can")
