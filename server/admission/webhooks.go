@@ -32,6 +32,8 @@ const (
 	maxWebhookClusters = 1024
 	// perWebhook is how many bytes a call takes for each byte of an object: upstream encodes it for all validating webhooks at the same time.
 	perWebhook = 4
+	// maxSent is how many bytes one write may send to webhooks of a kind. Encoding that takes about a tenth of a second of both processors.
+	maxSent = 16 << 20
 )
 
 // webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations has an instance of
@@ -121,7 +123,12 @@ func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func
 	if webhooks > maxWebhooks {
 		return forbidden(a, "the logical cluster %s has %d webhooks for this, and may have %d: delete some of its webhook configurations", cluster, webhooks, maxWebhooks)
 	}
-	if err := fairqueue.From(ctx).Take(int64(perWebhook * webhooks * (encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())))); err != nil {
+	size := encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())
+	if webhooks > 1 && webhooks*size > maxSent {
+		return forbidden(a, "%d webhooks of the logical cluster %s would be sent %d MiB in all, and one write may send %d MiB: narrow the rules of the "+
+			"webhooks, or use a smaller object", webhooks, cluster, webhooks*size>>20, maxSent>>20)
+	}
+	if err := fairqueue.From(ctx).Take(int64(perWebhook * webhooks * size)); err != nil {
 		return err
 	}
 	return ask(found.plugin)

@@ -123,7 +123,7 @@ func TestEveryKindInProtobufIsRead(t *testing.T) {
 		func(q *resource.Quantity, c randfill.Continue) {
 			*q = *resource.NewQuantity(c.Int63(), resource.DecimalSI)
 		},
-		func(f *metav1.FieldsV1, c randfill.Continue) { f.Raw = []byte(`{}`) },
+		func(f *metav1.FieldsV1, c randfill.Continue) { f.SetRawBytes([]byte(`{}`)) },
 		func(s *apiextensionsv1.JSONSchemaProps, c randfill.Continue) { // refers to itself
 			s.Type, s.Required, s.Enum = c.String(0), []string{c.String(0)}, []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}}
 			s.Properties = map[string]apiextensionsv1.JSONSchemaProps{c.String(0): {Type: c.String(0)}}

@@ -81,13 +81,13 @@ var definitionAttacks = []attack{{
 	},
 	run: func(ctx context.Context, a *attacker) error {
 		a.posts(4, unbounded, configMapPath, func(i int) string {
-			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"grown-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000))
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"grown-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 150_000))
 		})(ctx)
 		return nil
 	},
 	codes: []int{http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "A hundred webhooks are called for each write of a megabyte, and cannot be reached",
+	name: "A hundred webhooks are called for each write of 150 kB, and cannot be reached",
 	prepare: func(ctx context.Context, a *attacker) error {
 		var webhooks []string
 		for i := range 100 {
@@ -99,7 +99,7 @@ var definitionAttacks = []attack{{
 	},
 	run: func(ctx context.Context, a *attacker) error {
 		a.posts(16, unbounded, configMapPath, func(i int) string {
-			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sent-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 1_000_000))
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"sent-%d"},"data":{"a":%q}}`, i, strings.Repeat("x", 150_000))
 		})(ctx)
 		return nil
 	},
