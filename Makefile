@@ -180,7 +180,7 @@ e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which
 
 .PHONY: e2e-nodes
 e2e-nodes: build host-programs ## Lose a node of the host cluster, and look whether its pods are replaced; as root.
-	KCP_BIN=$(BIN) KCP_NODES=all $(GO) test -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
+	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
 
 .PHONY: conformance
 conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.

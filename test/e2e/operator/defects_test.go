@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -87,9 +88,14 @@ func (i *installation) set(t *testing.T) *appsv1.StatefulSet {
 // change changes an object as an administrator.
 func change[T client.Object](t *testing.T, c *operatortest.Cluster, name string, object T, change func(T)) T {
 	t.Helper()
-	operatortest.Read(t, c, name, object)
-	change(object)
-	c.MustUpdate(t, object)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // an operator may run
+		operatortest.Read(t, c, name, object)
+		change(object)
+		return c.Update(t.Context(), object)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return object
 }
 
