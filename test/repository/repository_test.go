@@ -192,33 +192,36 @@ func TestWaitingIsMeasuredWithoutTheClockOfTheMachine(t *testing.T) {
 
 // Every row of the threat model names the tests that prove it, as `package` `Test`, `Test`; `package` …
 func TestTheThreatModelNamesTestsThatExist(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join(root, "docs", "isolation.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	quoted := regexp.MustCompile("`([^`]+)`")
-	rows := 0
-	for _, line := range strings.Split(string(content), "\n") {
-		cells := strings.Split(line, "|")
-		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || cells[1] == " boundary " || cells[1] == " attack " {
-			continue
+	headings := []string{" boundary ", " attack "}
+	for _, file := range []string{"docs/isolation.md", "SECURITY.md"} {
+		content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(file)))
+		if err != nil {
+			t.Fatal(err)
 		}
-		rows++
-		if !strings.Contains(cells[3], "`Test") && !strings.Contains(cells[3], "`Fuzz") {
-			t.Errorf("%s: no test proves it", strings.TrimSpace(cells[1]))
-		}
-		pkg, source := "", ""
-		for _, found := range quoted.FindAllStringSubmatch(cells[3], -1) {
-			name := found[1]
-			if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") {
-				pkg, source = name, testSource(t, name)
-			} else if !strings.Contains(source, "func "+name+"(") {
-				t.Errorf("%s: %s is not in %s", strings.TrimSpace(cells[1]), name, pkg)
+		rows := 0
+		for _, line := range strings.Split(string(content), "\n") {
+			cells := strings.Split(line, "|")
+			if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || slices.Contains(headings, cells[1]) {
+				continue
+			}
+			rows++
+			if !strings.Contains(cells[3], "`Test") && !strings.Contains(cells[3], "`Fuzz") {
+				t.Errorf("%s: %s: no test proves it", file, strings.TrimSpace(cells[1]))
+			}
+			pkg, source := "", ""
+			for _, found := range quoted.FindAllStringSubmatch(cells[3], -1) {
+				name := found[1]
+				if !strings.HasPrefix(name, "Test") && !strings.HasPrefix(name, "Fuzz") {
+					pkg, source = name, testSource(t, name)
+				} else if !strings.Contains(source, "func "+name+"(") {
+					t.Errorf("%s: %s: %s is not in %s", file, strings.TrimSpace(cells[1]), name, pkg)
+				}
 			}
 		}
-	}
-	if rows == 0 {
-		t.Error("the threat model has no rows")
+		if rows == 0 {
+			t.Errorf("%s: the threat model has no rows", file)
+		}
 	}
 }
 
