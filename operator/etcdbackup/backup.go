@@ -153,7 +153,7 @@ func source(cluster *v1alpha1.EtcdCluster) string {
 func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, job *batchv1.Job) error {
 	done, failed := etcdcluster.JobState(job)
 	if !done && !failed {
-		trouble, err := etcdcluster.JobTrouble(ctx, r.Client, job)
+		trouble, err := etcdcluster.JobTrouble(ctx, r.Client, job, r.Now())
 		return cmp.Or(err, trouble.Because("TakingSnapshot", "Job %s takes a snapshot", job.Name))
 	}
 	message, err := etcdcluster.JobMessage(ctx, r.Client, job)

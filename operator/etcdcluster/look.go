@@ -134,7 +134,7 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 			p.toldID, _ = strconv.ParseUint(start.MemberID, 16, 64)
 		}
 	}
-	p.broken, p.stuck = condition(live)
+	p.broken, p.stuck = condition(live, s.Now())
 	p.outdated = seen.outdated(live)
 	p.distrusts = p.outdated && live.Annotations[inputAnnotation] != s.authorities
 	seen.steady = seen.steady && s.runs(live)
@@ -182,15 +182,15 @@ func (seen *sight) outdated(live *corev1.Pod) bool {
 // crashes is after how many restarts a process that does not run counts as one that never will.
 const crashes = 4
 
-// condition tells whether the process of a pod ends again and again, and whether it cannot be started.
-func condition(p *corev1.Pod) (broken, stuck bool) {
+// condition returns whether the process of a pod ends again and again, and whether it cannot be started.
+func condition(p *corev1.Pod, now time.Time) (broken, stuck bool) {
 	for _, c := range p.Status.ContainerStatuses {
 		if c.Name != containerName || c.Ready {
 			continue
 		}
 		if waiting := c.State.Waiting; waiting != nil {
 			crashed := waiting.Reason == "CrashLoopBackOff"
-			broken = crashed && c.RestartCount >= crashes
+			broken = crashed && workload.Crashes(c, crashes, now)
 			stuck = !crashed && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing"
 		}
 	}

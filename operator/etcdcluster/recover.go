@@ -28,6 +28,7 @@ const (
 	recoverStopped  recovery = "Stopped"  // the last of them that matters ends
 	recoverNeeded   recovery = jobNeeded
 	recoverRunning  recovery = jobRunning
+	recoverStuck    recovery = jobStuck
 	recoverFailed   recovery = jobFailed
 	recoverCopied   recovery = jobDone
 	recoverStarting recovery = "Starting" // the members run on them
@@ -60,6 +61,8 @@ func recoverLost(o observation) (decision, bool) {
 		return onSurvivor(stepCopy, "spec.restore.survivor names it")
 	case recoverRunning:
 		return wait(reasonRecover, "the data of member %d are copied%s", from, o.recoveryMessage), true
+	case recoverStuck:
+		return help(reasonRecover, "the pod that copies the data of member %d cannot start%s", from, o.recoveryMessage), true
 	case recoverFailed:
 		return help(reasonRecover, "there is no beginning anew with the data of member %d: %s. Delete the Job to try again, name another member, "+
 			"or take spec.restore.survivor out to go back to how it was", from, o.recoveryMessage), true

@@ -23,6 +23,7 @@ const (
 	restoreUnready restoration = "Unready" // its store cannot be read
 	restoreNeeded  restoration = jobNeeded
 	restoreRunning restoration = jobRunning
+	restoreStuck   restoration = jobStuck
 	restoreFailed  restoration = jobFailed
 	restoreDone    restoration = jobDone
 )
@@ -41,7 +42,9 @@ func restoreFirst(o observation) (decision, bool) {
 	case restoreNeeded:
 		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore asks for a snapshot"}, true
 	case restoreRunning:
-		return wait(reasonRestore, "the snapshot is restored%s", o.restoreMessage), true
+		return wait(reasonRestore, "restoring the snapshot%s", o.restoreMessage), true
+	case restoreStuck:
+		return help(reasonRestore, "the pod that restores the snapshot cannot start%s", o.restoreMessage), true
 	case restoreFailed:
 		return help(reasonRestore, "the snapshot could not be restored: %s. Delete the Job to try again", o.restoreMessage), true
 	case restoreDone:
@@ -76,6 +79,7 @@ func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []cor
 const (
 	jobNeeded  = "Needed" // nothing was done yet
 	jobRunning = "Running"
+	jobStuck   = "Stuck" // its pod has failed to start for minutes
 	jobFailed  = "Failed"
 	jobDone    = "Done" // the data is there, and nobody runs on it yet
 )
@@ -94,7 +98,10 @@ func (s *scope) lookAtJob(ctx context.Context, name string) (how, message string
 		message, err = JobMessage(ctx, s.Client, job)
 		return jobFailed, message, err
 	default:
-		trouble, err := JobTrouble(ctx, s.Client, job)
+		trouble, err := JobTrouble(ctx, s.Client, job, s.Now())
+		if trouble.Stalled() {
+			return jobStuck, trouble.String(), err
+		}
 		return jobRunning, trouble.String(), err
 	}
 }
@@ -113,11 +120,11 @@ func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.Po
 	return pods, c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
 }
 
-// JobTrouble returns what keeps the pod of a Job from running. A Job has the image that its EtcdCluster asked for then.
-func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job) (workload.Trouble, error) {
+// JobTrouble returns what keeps the pod of a Job from running. A Job keeps the image that its EtcdCluster named when the Job was created.
+func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job, now time.Time) (workload.Trouble, error) {
 	pods, err := jobPods(ctx, c, job)
 	return workload.FindTrouble(pods.Items, fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
-		job.Labels["app.kubernetes.io/instance"], job.Name), "", time.Now()), err
+		job.Labels["app.kubernetes.io/instance"], job.Name), "", now), err
 }
 
 // JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.

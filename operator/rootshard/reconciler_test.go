@@ -412,7 +412,8 @@ func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
 	waiting := func(reason string) corev1.ContainerState {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "what the kubelet says"}}
 	}
-	crashed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "starting\nError: unknown flag: --x\n"}}
+	crashed := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "starting\nError: unknown flag: --x\n",
+		StartedAt: metav1.NewTime(time.Now().Add(-time.Minute)), FinishedAt: metav1.Now()}}
 	for _, test := range []struct {
 		name            string
 		container       corev1.ContainerStatus

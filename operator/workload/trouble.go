@@ -20,6 +20,8 @@ const (
 	patience = 3 * time.Minute
 	// crashes is how often a process ends before its pod counts as one that crashes, also while it runs again for a moment.
 	crashes = 3
+	// crashReset is how long a process runs until the kubelet forgets its earlier restarts.
+	crashReset = 10 * time.Minute
 )
 
 // Reasons of conditions for pods that do not start.
@@ -72,7 +74,7 @@ func FindTrouble(pods []corev1.Pod, correct, unready string, now time.Time) Trou
 	found := map[int]symptom{}
 	var t Trouble
 	for _, pod := range pods {
-		s, ok := symptomOf(pod, correct, unready)
+		s, ok := symptomOf(pod, correct, unready, now)
 		if !ok {
 			continue
 		}
@@ -100,7 +102,7 @@ const (
 	rankUnscheduled
 )
 
-func symptomOf(pod corev1.Pod, correct, unready string) (symptom, bool) {
+func symptomOf(pod corev1.Pod, correct, unready string, now time.Time) (symptom, bool) {
 	told := func(rank int, reason, format string, args ...any) (symptom, bool) {
 		return symptom{rank, reason, "; pod " + pod.Name + ": " + fmt.Sprintf(format, args...)}, true
 	}
@@ -113,7 +115,7 @@ func symptomOf(pod corev1.Pod, correct, unready string) (symptom, bool) {
 		case container.Ready:
 		case imageReason(w.Reason):
 			return told(rankImage, reasonImage, "%s: %s: %s", w.Reason, w.Message, correct)
-		case w.Reason == "CrashLoopBackOff" || container.RestartCount >= crashes && container.State.Terminated == nil:
+		case w.Reason == "CrashLoopBackOff" || container.State.Terminated == nil && Crashes(container, crashes, now):
 			return told(rankCrash, reasonCrash, "CrashLoopBackOff: %s", cmp.Or(ended(container.LastTerminationState.Terminated), w.Message))
 		case w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
 			return told(rankOther, reasonPending, "%s: %s", w.Reason, w.Message)
@@ -127,6 +129,14 @@ func symptomOf(pod corev1.Pod, correct, unready string) (symptom, bool) {
 		}
 	}
 	return symptom{}, false
+}
+
+// Crashes reports whether a container was restarted at least times, and its last process ran only briefly and ended recently. Restarts of long
+// ago, after which the process ran well, do not count.
+func Crashes(container corev1.ContainerStatus, times int32, now time.Time) bool {
+	last := container.LastTerminationState.Terminated
+	return container.RestartCount >= times && last != nil &&
+		now.Sub(last.FinishedAt.Time) < crashReset && last.FinishedAt.Sub(last.StartedAt.Time) < crashReset
 }
 
 // ended says how a process ended, with the last line that it left.
