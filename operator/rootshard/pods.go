@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,9 +46,16 @@ func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 		s.after = conditions.Earliest(s.after, left)
 		return nil
 	}
-	err := s.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
+		return nil // deleted by force already: finalizers of others keep it
+	}
+	// The resource version keeps an old copy from repeating the deletion and its event.
+	err := s.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the watch shows what it is now
+	}
 	if err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
 	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete", "pod %s was to end by %s, and node %s does not confirm it: it is deleted by force, "+
 		"so that another one takes its place", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
