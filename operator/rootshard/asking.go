@@ -31,7 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kcplane/kcp/operator/conditions"
-	"github.com/kcplane/kcp/operator/shard"
 	"github.com/kcplane/kcp/operator/workload"
 )
 
@@ -259,20 +258,15 @@ func (s *scope) answering(ctx context.Context) error {
 	return nil
 }
 
-// usesEtcd reports whether a pod is ready that uses the etcd which the spec names.
+// usesEtcd reports whether a pod is ready that uses the etcd, the prefix and the credentials which the spec names.
 func (s *scope) usesEtcd(ctx context.Context) bool {
-	uses := func(spec corev1.PodSpec) bool {
-		return slices.ContainsFunc(spec.Containers, func(c corev1.Container) bool {
-			return c.Name == shard.Container && slices.Contains(c.Args, s.shard.Etcd.ServersFlag())
-		})
-	}
 	set := &appsv1.StatefulSet{}
 	if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set); err != nil {
 		return false
 	}
-	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) && uses(set.Spec.Template.Spec) {
+	if set.Status.ReadyReplicas > 0 && workload.RolledOut(set) && s.shard.UsesEtcd(set.Spec.Template.Annotations, set.Spec.Template.Spec) {
 		return true
 	}
 	pods, err := s.podsOf(ctx)
-	return err == nil && slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return workload.Ready(&pod) && uses(pod.Spec) })
+	return err == nil && slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return workload.Ready(&pod) && s.shard.UsesEtcd(pod.Annotations, pod.Spec) })
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/operatortest"
 	"github.com/kcplane/kcp/operator/rootshard"
 )
@@ -185,4 +186,40 @@ func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
 	rs = w.reconcile(t)
 	expect(t, rs, "EtcdReady", metav1.ConditionTrue, "", "")
 	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs and is not ready, see its log")
+}
+
+// A pod that is ready proves the etcd that it uses, and no other one.
+func TestOnlyPodsWithTheEtcdOfTheSpecProveIt(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *world, *v1alpha1.RootShard){
+		"endpoints": func(_ *testing.T, _ *world, rs *v1alpha1.RootShard) {
+			rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{"https://another:2379"}
+		},
+		"prefix": func(_ *testing.T, _ *world, rs *v1alpha1.RootShard) { rs.Spec.Etcd.Prefix = "/another" },
+		"Secret": func(_ *testing.T, _ *world, rs *v1alpha1.RootShard) {
+			rs.Spec.Etcd.TLSConfig.SecretRef.Name = "another"
+		},
+		"authority": func(t *testing.T, w *world, _ *v1alpha1.RootShard) {
+			s := operatortest.Read(t, w.Cluster, "etcd", &corev1.Secret{})
+			s.Data["ca.crt"] = []byte("another")
+			w.MustUpdate(t, s)
+		},
+		"no certificate": func(_ *testing.T, _ *world, rs *v1alpha1.RootShard) { rs.Spec.Etcd.TLSConfig = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			credentials := func() map[string][]byte {
+				return map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}
+			}
+			rs := external()
+			rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
+			w := newWorld(rs, secret("etcd", credentials()), secret("another", credentials()))
+			w.reconciler.Etcds = &rootshard.Etcds{}
+			expect(t, w.settle(t), "EtcdReady", metav1.ConditionTrue, "", "")
+			rs = operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
+			change(t, w, rs)
+			w.MustUpdate(t, rs)
+			w.reconcile(t)
+			w.counted(t)
+			expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "AskingEtcd", "")
+		})
+	}
 }

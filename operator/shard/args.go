@@ -52,11 +52,11 @@ func args(s *Shard) []string {
 		authenticationArgs(s.Spec.Auth), s.Spec.ExtraArgs)
 }
 
-// ServersFlag is the flag that names the endpoints.
-func (e Etcd) ServersFlag() string { return "--etcd-servers=" + strings.Join(e.Endpoints, ",") }
+// etcdFlags name an etcd, the prefix of the keys in it, and the files to be accepted with.
+var etcdFlags = []string{"--etcd-servers=", "--etcd-prefix=", "--etcd-certfile=", "--etcd-keyfile=", "--etcd-cafile="}
 
 func etcdArgs(e Etcd) []string {
-	a := []string{e.ServersFlag()}
+	a := []string{"--etcd-servers=" + strings.Join(e.Endpoints, ",")}
 	if e.Prefix != "" {
 		a = append(a, "--etcd-prefix="+e.Prefix)
 	}

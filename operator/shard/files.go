@@ -21,6 +21,12 @@ const (
 	etcdTrust             = "/etc/etcd/trust"
 )
 
+// Volumes with what it takes to reach etcd.
+const (
+	etcdVolume      = "etcd"
+	etcdTrustVolume = "etcd-trust"
+)
+
 // Reference is a Secret or ConfigMap that the spec names, with keys that must be in it.
 type Reference struct {
 	// Field of the spec.
@@ -41,9 +47,9 @@ func References(s *Shard) []Reference {
 		field, keys := "etcd.tlsConfig.secretRef", []string{"tls.crt", "tls.key", "ca.crt"}
 		if s.Etcd.Trust != "" {
 			field, keys = "etcd.managed", keys[:2]
-			secret(field, s.Etcd.Trust, "etcd-trust", etcdTrust, s.Etcd.TrustKey)
+			secret(field, s.Etcd.Trust, etcdTrustVolume, etcdTrust, s.Etcd.TrustKey)
 		}
-		secret(field, s.Etcd.Secret, "etcd", etcdTLS, keys...)
+		secret(field, s.Etcd.Secret, etcdVolume, etcdTLS, keys...)
 	}
 	if s.Spec.CABundleSecretRef != nil {
 		secret("caBundleSecretRef", s.Spec.CABundleSecretRef.Name, "", "", "tls.crt")
@@ -100,7 +106,7 @@ func (r Reference) Hashed() []string {
 	switch {
 	case r.path == "":
 		return nil
-	case r.volume == "etcd":
+	case r.volume == etcdVolume:
 		return r.Keys[2:] // ca.crt, if it is used
 	default:
 		return r.Keys

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -117,6 +118,43 @@ func (s *Shard) Selector() map[string]string { return s.component().Labels() }
 
 func (s *Shard) component() *workload.Component {
 	return &workload.Component{Name: s.WorkloadName(), Namespace: s.Namespace, Instance: s.Name, Kind: s.Kind}
+}
+
+// UsesEtcd reports whether pods reach the etcd of the spec, its prefix included, with the credentials that the spec names. Annotations are those of
+// the pods.
+func (s *Shard) UsesEtcd(annotations map[string]string, pod corev1.PodSpec) bool {
+	var server *corev1.Container
+	for i := range pod.Containers {
+		if pod.Containers[i].Name == Container {
+			server = &pod.Containers[i]
+		}
+	}
+	if server == nil || !slices.Equal(etcdArgsOf(server.Args), etcdArgsOf(args(s))) {
+		return false
+	}
+	for _, r := range References(s) {
+		if r.volume != etcdVolume && r.volume != etcdTrustVolume {
+			continue
+		}
+		mounted := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == r.volume && v.Secret != nil && v.Secret.SecretName == r.Secret
+		})
+		if !mounted || len(r.Hashed()) > 0 && annotations[workload.InputAnnotation+r.Input()] != s.Inputs[r.Input()] {
+			return false
+		}
+	}
+	return true
+}
+
+// etcdArgsOf returns the flags of a command line that are about etcd.
+func etcdArgsOf(args []string) []string {
+	var found []string
+	for _, arg := range args {
+		if slices.ContainsFunc(etcdFlags, func(flag string) bool { return strings.HasPrefix(arg, flag) }) {
+			found = append(found, arg)
+		}
+	}
+	return found
 }
 
 // Scraped tells whether a Prometheus reads the metrics.

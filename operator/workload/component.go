@@ -19,8 +19,8 @@ const (
 	Port = 6443
 	// portName of it, in pods and Services.
 	portName = "https"
-	// inputAnnotation prefixes hashes of what a component reads once, when it starts.
-	inputAnnotation = "input.operator.kcp.io/"
+	// InputAnnotation prefixes hashes of what a component reads once, when it starts.
+	InputAnnotation = "input.operator.kcp.io/"
 )
 
 // Component is what runs.

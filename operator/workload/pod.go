@@ -51,7 +51,7 @@ func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 		}
 	}
 	for name, hash := range c.Inputs {
-		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, inputAnnotation+name, hash)
+		metav1.SetMetaDataAnnotation(&pod.ObjectMeta, InputAnnotation+name, hash)
 	}
 	return pod, nil
 }

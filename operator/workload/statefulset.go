@@ -32,7 +32,7 @@ func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
 
 // Input returns the hash of an input that the pods of a StatefulSet are made with.
 func Input(set *appsv1.StatefulSet, name string) string {
-	return set.Spec.Template.Annotations[inputAnnotation+name]
+	return set.Spec.Template.Annotations[InputAnnotation+name]
 }
 
 // Wanted returns how many pods a StatefulSet is to have.
