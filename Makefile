@@ -18,15 +18,17 @@ run: kcp ## Build and start the server; everything it stores is in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: build
-build: kcp ## Build bin/kcp, the plugins of kubectl and the operator.
+build: kcp ## Build bin/kcp, the kubectl plugin and the operator.
 	$(GO) build -o $(BIN)/ ./operator/cmd/...
 
+# The plugin's other names: it runs as the plugin whose name it is called by.
+PLUGIN_NAMES = kubectl-ws kubectl-workspace kubectl-create-workspace \
+	$(addprefix kubectl_complete-,kcp ws workspace create-workspace)
+
 .PHONY: kcp
-kcp: ## Build bin/kcp and the plugins of kubectl.
+kcp: ## Build bin/kcp and the kubectl plugin, with links for its other names.
 	$(GO) build -o $(BIN)/ ./server/cmd/kcp ./cli/cmd/...
-	for plugin in ws kcp create-workspace; do ln -sf kubectl-$$plugin $(BIN)/kubectl_complete-$$plugin; done
-	ln -sf kubectl-ws $(BIN)/kubectl-workspace
-	ln -sf kubectl-ws $(BIN)/kubectl_complete-workspace
+	for name in $(PLUGIN_NAMES); do ln -sf kubectl-kcp $(BIN)/$$name; done
 
 .PHONY: tools
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.

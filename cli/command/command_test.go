@@ -44,15 +44,7 @@ func (u user) run(line ...string) (stdout, stderr string, err error) {
 	u.t.Helper()
 	var out, errOut bytes.Buffer
 	streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}
-	var cmd *cobra.Command
-	switch line[0] {
-	case "ws", "workspace":
-		cmd = Workspace(line[0], streams)
-	case "kcp":
-		cmd = Kcp(streams)
-	case "create-workspace":
-		cmd = CreateWorkspace(streams)
-	}
+	cmd := Plugin(line[0], streams)
 	args := line[1:]
 	if len(args) > 0 && args[0] == cobra.ShellCompRequestCmd {
 		args = append([]string{args[0], "--kubeconfig", u.kubeconfig}, args[1:]...)

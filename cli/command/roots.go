@@ -8,24 +8,35 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// Workspace is the plugin that kubectl runs as kubectl <name>, which is ws or workspace.
-func Workspace(name string, streams genericiooptions.IOStreams) *cobra.Command {
+// Plugin returns the command of the plugin with the given name: ws, workspace, create-workspace, or kcp for any other name.
+func Plugin(name string, streams genericiooptions.IOStreams) *cobra.Command {
+	switch name {
+	case "ws", "workspace":
+		return workspacePlugin(name, streams)
+	case "create-workspace":
+		return createWorkspacePlugin(streams)
+	}
+	return kcpPlugin(streams)
+}
+
+// workspacePlugin returns the plugin that kubectl runs as kubectl <name>, which is ws or workspace.
+func workspacePlugin(name string, streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl " + name
 	root := &cobra.Command{Use: "kubectl-" + name + " [WORKSPACE]", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
 	newSession(root, streams).workspaces(root, invocation)
 	return root
 }
 
-// CreateWorkspace is the plugin that kubectl runs as kubectl create workspace.
-func CreateWorkspace(streams genericiooptions.IOStreams) *cobra.Command {
+// createWorkspacePlugin returns the plugin that kubectl runs as kubectl create workspace.
+func createWorkspacePlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl create workspace"
 	root := &cobra.Command{Use: "kubectl-create-workspace NAME", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
 	newSession(root, streams).creates(root, invocation)
 	return root
 }
 
-// Kcp is the plugin that kubectl runs as kubectl kcp.
-func Kcp(streams genericiooptions.IOStreams) *cobra.Command {
+// kcpPlugin returns the plugin that kubectl runs as kubectl kcp.
+func kcpPlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl kcp"
 	root := &cobra.Command{
 		Use:         "kubectl-kcp",

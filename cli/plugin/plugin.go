@@ -1,5 +1,4 @@
-// Package plugin runs a command as kubectl runs its plugins: as a program of its own, and for the completion of what is typed
-// under a second name of the same program.
+// Package plugin runs the kubectl plugins. They share one program, and the name it is called by selects the plugin.
 package plugin
 
 import (
@@ -15,21 +14,22 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// completion begins the name under which kubectl looks for what completes a plugin: kubectl_complete-ws for kubectl-ws.
+// completion is the prefix of the programs that kubectl runs to complete the arguments of a plugin: kubectl_complete-ws for kubectl-ws.
 const completion = "kubectl_complete-"
 
-// Name is what kubectl calls the plugin of the program that runs, for example ws.
+// Name returns the name of the plugin that a program is called as, for example ws for kubectl-ws and for kubectl_complete-ws.
+// kubectl and krew replace dashes inside a plugin's name by underscores, and Name reverts that.
 func Name(program string) string {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
 	for _, prefix := range []string{completion, "kubectl-"} {
 		if plugin, found := strings.CutPrefix(name, prefix); found {
-			return plugin
+			return strings.ReplaceAll(plugin, "_", "-")
 		}
 	}
 	return name
 }
 
-// Arguments are those of the command: in the completion program they are to be completed.
+// Arguments returns the arguments for the plugin's command. A completion program passes them to cobra's completion.
 func Arguments(program string, args []string) []string {
 	if strings.HasPrefix(filepath.Base(program), completion) {
 		return append([]string{cobra.ShellCompRequestCmd}, args...)
@@ -37,8 +37,8 @@ func Arguments(program string, args []string) []string {
 	return args
 }
 
-// Run runs the command that build makes for the name of the program, and exits.
-func Run(build func(name string, streams genericiooptions.IOStreams) *cobra.Command) {
+// Run runs the command that build returns for the plugin's name, then exits the process.
+func Run(build func(plugin string, streams genericiooptions.IOStreams) *cobra.Command) {
 	os.Exit(run(build))
 }
 

@@ -1,14 +1,12 @@
-// Command kubectl-kcp is the plugin kubectl kcp.
+// Command kubectl-kcp contains all kubectl plugins of kcp. The name it is called by selects the plugin: kubectl-kcp, kubectl-ws, kubectl-workspace or
+// kubectl-create-workspace. With the prefix kubectl_complete- instead of kubectl- it prints completions of that plugin.
 package main
 
 import (
-	"github.com/spf13/cobra"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
 	"github.com/kcplane/kcp/cli/command"
 	"github.com/kcplane/kcp/cli/plugin"
 )
 
 func main() {
-	plugin.Run(func(_ string, streams genericiooptions.IOStreams) *cobra.Command { return command.Kcp(streams) })
+	plugin.Run(command.Plugin)
 }

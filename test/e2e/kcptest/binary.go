@@ -10,23 +10,21 @@ import (
 
 // sources tells for every program which package it is, and in which directory of the repository its module is.
 var sources = map[string]struct{ module, pkg string }{
-	"kcp":                      {".", "github.com/kcplane/kcp/server/cmd/kcp"},
-	"kubectl-ws":               {".", "github.com/kcplane/kcp/cli/cmd/kubectl-ws"},
-	"kubectl-create-workspace": {".", "github.com/kcplane/kcp/cli/cmd/kubectl-create-workspace"},
-	"kubectl-kcp":              {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
-	"kcp-host":                 {".", "github.com/kcplane/kcp/test/host"},
-	"kcp-operator":             {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
-	"kube-apiserver":           {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
-	"etcd":                     {".", "github.com/kcplane/kcp/test/bench/etcd"},
-	"image":                    {"tools", "github.com/kcplane/kcp/tools/image"},
-	"kubectl":                  {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
-	"helm":                     {"test/tools", "helm.sh/helm/v4/cmd/helm"},
-	"helm3":                    {"test/compatibility", "helm.sh/helm/v3/cmd/helm"},
-	"kustomize-controller":     {"test/compatibility", "github.com/fluxcd/kustomize-controller"},
-	"helm-controller":          {"test/compatibility", "github.com/fluxcd/helm-controller"},
-	"gitops-agent":             {"test/argocd", "github.com/argoproj/argo-cd/gitops-engine/agent"},
-	"kube-controller-manager":  {"test/host/node", "k8s.io/kubernetes/cmd/kube-controller-manager"},
-	"certmanager":              {"test/host/pods", "github.com/cert-manager/cert-manager/kcphost/certmanager"},
+	"kcp":                     {".", "github.com/kcplane/kcp/server/cmd/kcp"},
+	"kubectl-kcp":             {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
+	"kcp-host":                {".", "github.com/kcplane/kcp/test/host"},
+	"kcp-operator":            {".", "github.com/kcplane/kcp/operator/cmd/kcp-operator"},
+	"kube-apiserver":          {".", "k8s.io/kubernetes/cmd/kube-apiserver"},
+	"etcd":                    {".", "github.com/kcplane/kcp/test/bench/etcd"},
+	"image":                   {"tools", "github.com/kcplane/kcp/tools/image"},
+	"kubectl":                 {"test/tools", "k8s.io/kubernetes/cmd/kubectl"},
+	"helm":                    {"test/tools", "helm.sh/helm/v4/cmd/helm"},
+	"helm3":                   {"test/compatibility", "helm.sh/helm/v3/cmd/helm"},
+	"kustomize-controller":    {"test/compatibility", "github.com/fluxcd/kustomize-controller"},
+	"helm-controller":         {"test/compatibility", "github.com/fluxcd/helm-controller"},
+	"gitops-agent":            {"test/argocd", "github.com/argoproj/argo-cd/gitops-engine/agent"},
+	"kube-controller-manager": {"test/host/node", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+	"certmanager":             {"test/host/pods", "github.com/cert-manager/cert-manager/kcphost/certmanager"},
 }
 
 var built sync.Map // name → func() (string, error)

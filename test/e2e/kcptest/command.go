@@ -74,18 +74,23 @@ func (c *Cluster) WriteKubeconfig(t testing.TB, file string, user User) {
 	}
 }
 
-// WithPlugins returns the command with the plugins of kubectl that this repository has in its PATH.
+// WithPlugins returns the command with the kubectl plugins of this repository in its PATH, under all of their names.
 func (c Command) WithPlugins(t testing.TB) Command {
 	t.Helper()
-	dir := ""
-	for _, name := range []string{"kubectl-ws", "kubectl-create-workspace", "kubectl-kcp"} {
-		path, err := Binary(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir = filepath.Dir(path)
+	program, err := Binary("kubectl-kcp")
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.env = append(slices.Clone(c.env), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	dir := t.TempDir()
+	for _, prefix := range []string{"kubectl-", "kubectl_complete-"} {
+		for _, plugin := range []string{"kcp", "ws", "workspace", "create-workspace"} {
+			if err := os.Symlink(program, filepath.Join(dir, prefix+plugin)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	path := strings.Join([]string{dir, filepath.Dir(program), os.Getenv("PATH")}, string(os.PathListSeparator))
+	c.env = append(slices.Clone(c.env), "PATH="+path)
 	return c
 }
 

@@ -35,6 +35,13 @@ func TestAWalkWithThePlugins(t *testing.T) {
 	contains(kubectl.Fail(t, "ws", ":"+org.Name+":missing"), "missing")
 	contains(kubectl.Fail(t, "create", "workspace", "Bad_Name"), "Bad_Name")
 
+	// The same program completes what is typed, under names that kubectl looks for.
+	contains(kubectl.Run(t, "__complete", "ws", ":"+org.Name+":team-a:s"), ":"+org.Name+":team-a:staging")
+	contains(kubectl.Run(t, "__complete", "workspace", "use", ":"+org.Name+":te"), ":"+org.Name+":team-a")
+	contains(kubectl.Run(t, "__complete", "kcp", "workspace", "tree", "-w", ":"+org.Name+":te"), ":"+org.Name+":team-a")
+	contains(kubectl.Run(t, "workspace", "current", "--short", "-w", ":"+org.Name), org.Name)
+	contains(kubectl.Run(t, "kcp", "workspace", "current", "--short", "-w", ":"+org.Name), org.Name)
+
 	// Somebody else is not let in, and is not told what is there.
 	stranger := org.Command(t, "kubectl", kcptest.Stranger).WithPlugins(t)
 	if text := stranger.Fail(t, "get", "workspaces"); strings.Contains(text, "team-a") {
