@@ -7,7 +7,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-func TestAnExportIsNamedByItsPathAndName(t *testing.T) {
+func TestParseExport(t *testing.T) {
 	for text, want := range map[string]string{
 		"root:org:widgets": "root:org widgets", ":root:org:widgets": "root:org widgets", "widgets": " widgets", "2bd3:widgets.example.org": "2bd3 widgets.example.org",
 		"": "", "root:": "", ":widgets": "", "..:widgets": "", "root::widgets": "", "Root:widgets": "", "root:org/widgets": "",
@@ -26,28 +26,28 @@ func on(resource string, verbs ...string) apisv1alpha2.PermissionClaim {
 	return apisv1alpha2.PermissionClaim{GroupResource: apisv1alpha2.GroupResource{Resource: resource}, Verbs: verbs}
 }
 
-func TestAnAnswerKeepsWhatItIsAbout(t *testing.T) {
+func TestAnswerKeepsSelector(t *testing.T) {
 	b := NewBinding("b", "root", "e")
 	if !Answer(b, on("pods", "get"), Accepted) || Answer(b, on("pods", "get"), Accepted) {
-		t.Error("the first answer changes the binding, and the second does not")
+		t.Error("want a change by the first call only")
 	}
 	selector := apisv1alpha2.PermissionClaimSelector{}
 	selector.MatchLabels = map[string]string{"a": "b"}
 	b.Spec.PermissionClaims[0].Selector = selector
 	if !Answer(b, on("pods", "get", "list"), Rejected) {
-		t.Error("another state and other verbs are a change")
+		t.Error("want a change by another state and by other verbs")
 	}
 	if got := b.Spec.PermissionClaims; len(got) != 1 || got[0].Selector.MatchLabels["a"] != "b" || fmt.Sprintf("%s %v", got[0].State, got[0].Verbs) != "Rejected [get list]" {
-		t.Errorf("the answers are %v", got)
+		t.Errorf("claims are %v", got)
 	}
 	identified := on("pods", "get")
 	identified.IdentityHash = "abc"
 	if !Answer(b, identified, Accepted) || len(b.Spec.PermissionClaims) != 2 {
-		t.Errorf("another identity is another claim: %v", b.Spec.PermissionClaims)
+		t.Errorf("want another claim for another identity, got %v", b.Spec.PermissionClaims)
 	}
 }
 
-func TestWarningsAreAboutWhatAnExportLacks(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	b := NewBinding("b", "root", "e")
 	b.Status.ExportPermissionClaims = []apisv1alpha2.PermissionClaim{on("pods", "get", "list"), on("secrets", "*"), on("events", "get")}
 	Answer(b, on("pods", "list", "get"), Accepted) // in another order
@@ -55,13 +55,13 @@ func TestWarningsAreAboutWhatAnExportLacks(t *testing.T) {
 	Answer(b, on("leases", "get"), Accepted)
 	got := Warnings(b)
 	want := []string{
-		`the APIBinding "b" to root:e neither accepts nor rejects the claim on secrets.core (*)`,
-		`the APIBinding "b" to root:e answers the claim on events.core for watch, and the export claims get`,
+		`APIBinding "b" to root:e neither accepts nor rejects the permission claim on secrets.core (*)`,
+		`APIBinding "b" to root:e accepts or rejects the permission claim on events.core for watch, but the APIExport now claims get`,
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("warned of %q, want %q", got, want)
+		t.Errorf("warnings are %q, want %q", got, want)
 	}
 	if changed := Renew(b); len(changed) != 2 || len(Renew(b)) != 0 || len(Warnings(b)) != 1 {
-		t.Errorf("changed %v, and then %v", changed, b.Spec.PermissionClaims)
+		t.Errorf("changed %v, claims are %v", changed, b.Spec.PermissionClaims)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// State is what became of a claim.
+// State is the state of a permission claim in a binding.
 type State string
 
-// Besides the answers of a binding there are the claims that it does not answer, and the answers to what is not claimed.
+// A claim is Open if the binding neither accepts nor rejects it. It is NotClaimed if only the binding has it, and not its export.
 const (
 	Accepted   = State(apisv1alpha2.ClaimAccepted)
 	Rejected   = State(apisv1alpha2.ClaimRejected)
@@ -22,34 +22,34 @@ const (
 	NotClaimed = State("NotClaimed")
 )
 
-// Claim is what an export claims in the workspaces that bind it, and the answer of one of them.
+// Claim is a permission claim of an export together with its state in a binding.
 type Claim struct {
 	Binding      string `json:"binding"`
 	Group        string `json:"group"`
 	Resource     string `json:"resource"`
 	IdentityHash string `json:"identityHash,omitempty"`
-	// Verbs that are claimed.
+	// Verbs that the export claims.
 	Verbs []string `json:"verbs,omitempty"`
 	State State    `json:"state"`
-	// AnsweredVerbs are those that the answer is about.
+	// AnsweredVerbs are the verbs that the binding accepts or rejects.
 	AnsweredVerbs []string                              `json:"answeredVerbs,omitempty"`
 	Selector      *apisv1alpha2.PermissionClaimSelector `json:"selector,omitempty"`
 }
 
-// Name is the resource with its group, as flags name claims.
+// Name returns <resource>.<group>, as flags refer to claims.
 func (c Claim) Name() string { return nameOf(c.Group, c.Resource) }
 
-// Differs tells that more or less is claimed than was answered.
+// Differs reports whether the export claims other verbs than the binding accepts or rejects.
 func (c Claim) Differs() bool {
 	return (c.State == Accepted || c.State == Rejected) && !sets.New(c.Verbs...).Equal(sets.New(c.AnsweredVerbs...))
 }
 
-// ClaimName is how people name what an export claims: the empty group is core.
+// ClaimName returns <resource>.<group> of a claim. The empty group is core.
 func ClaimName(claim apisv1alpha2.PermissionClaim) string { return nameOf(claim.Group, claim.Resource) }
 
 func nameOf(group, resource string) string { return resource + "." + cmp.Or(group, "core") }
 
-// isNamed tells whether a claim has a name; the group core need not be told.
+// isNamed reports whether a name refers to a claim. The group core is optional.
 func isNamed(claim apisv1alpha2.PermissionClaim, name string) bool {
 	return name == ClaimName(claim) || (claim.Group == "" && name == claim.Resource)
 }
@@ -58,7 +58,7 @@ func isSame(a, b apisv1alpha2.PermissionClaim) bool {
 	return a.Group == b.Group && a.Resource == b.Resource && a.IdentityHash == b.IdentityHash
 }
 
-// ClaimsOf returns what the export of a binding claims with its answers, and then the answers to what it does not claim.
+// ClaimsOf returns the claims of the export with their state in the binding, followed by claims that only the binding has.
 func ClaimsOf(binding *apisv1alpha2.APIBinding) []Claim {
 	var claims []Claim
 	for _, exported := range binding.Status.ExportPermissionClaims {
@@ -80,18 +80,18 @@ func ClaimsOf(binding *apisv1alpha2.APIBinding) []Claim {
 	return claims
 }
 
-// Answers are what somebody says to the claims of an export.
+// Answers are the claims to accept and reject.
 type Answers struct {
 	// Accepted and Rejected are names of claims.
 	Accepted, Rejected []string
-	// Others is the answer to all other claims. Without one they stay open.
+	// Others is the state of all other claims. They stay open if it is empty.
 	Others State
 }
 
-// Any tells whether anything is said.
+// Any reports whether there is anything to accept or reject.
 func (a Answers) Any() bool { return len(a.Accepted)+len(a.Rejected) > 0 || a.Others != "" }
 
-// Give writes the answers to claims into a binding, and refuses answers to what is not claimed.
+// Give accepts and rejects claims in a binding. It refuses names that are not claimed.
 func (a Answers) Give(binding *apisv1alpha2.APIBinding, claims []apisv1alpha2.PermissionClaim) error {
 	for _, name := range slices.Concat(a.Accepted, a.Rejected) {
 		if _, err := Select(claims, []string{name}, ""); err != nil {
@@ -103,7 +103,7 @@ func (a Answers) Give(binding *apisv1alpha2.APIBinding, claims []apisv1alpha2.Pe
 		accepted, rejected := slices.ContainsFunc(a.Accepted, named), slices.ContainsFunc(a.Rejected, named)
 		switch {
 		case accepted && rejected:
-			return fmt.Errorf("the claim on %s is both accepted and rejected", ClaimName(claim))
+			return fmt.Errorf("permission claim on %s is both accepted and rejected", ClaimName(claim))
 		case accepted:
 			Answer(binding, claim, Accepted)
 		case rejected:
@@ -115,7 +115,7 @@ func (a Answers) Give(binding *apisv1alpha2.APIBinding, claims []apisv1alpha2.Pe
 	return nil
 }
 
-// Select returns the claims with the given names and identity. No names, or no identity, select all.
+// Select returns the claims with the given names and identity hash. Empty names or an empty hash match all.
 func Select(claims []apisv1alpha2.PermissionClaim, names []string, identityHash string) ([]apisv1alpha2.PermissionClaim, error) {
 	if len(names) == 0 {
 		names = []string{""}
@@ -144,12 +144,12 @@ func notClaimed(claims []apisv1alpha2.PermissionClaim, name, identityHash string
 		what += " with the identity hash " + identityHash
 	}
 	if len(claims) == 0 {
-		return fmt.Errorf("the export does not claim %s: it has no claims", what)
+		return fmt.Errorf("the APIExport does not claim %s: it has no permission claims", what)
 	}
-	return fmt.Errorf("the export does not claim %s; it claims %s", what, strings.Join(ClaimNames(claims), ", "))
+	return fmt.Errorf("the APIExport does not claim %s; it claims %s", what, strings.Join(ClaimNames(claims), ", "))
 }
 
-// ClaimNames returns the names of claims, in their order.
+// ClaimNames returns the names of claims in the given order.
 func ClaimNames(claims []apisv1alpha2.PermissionClaim) []string {
 	names := make([]string, len(claims))
 	for i, claim := range claims {
@@ -158,8 +158,8 @@ func ClaimNames(claims []apisv1alpha2.PermissionClaim) []string {
 	return names
 }
 
-// Answer writes the answer to a claim into a binding, for the verbs that are claimed now, and tells whether that changes
-// anything. What objects the answer is about cannot be changed: by default all, unless the export says otherwise.
+// Answer accepts or rejects a claim in a binding with the verbs that are claimed now, and reports whether that changes the binding. The
+// selector of an existing entry is immutable; a new entry selects the default of the export, or all objects.
 func Answer(binding *apisv1alpha2.APIBinding, claim apisv1alpha2.PermissionClaim, state State) bool {
 	for i := range binding.Spec.PermissionClaims {
 		answer := &binding.Spec.PermissionClaims[i]
@@ -182,8 +182,8 @@ func Answer(binding *apisv1alpha2.APIBinding, claim apisv1alpha2.PermissionClaim
 	return true
 }
 
-// Renew makes the answers of a binding about what is claimed now: with the same verbs, and none to what is not claimed any more.
-// It returns what changed.
+// Renew updates the verbs of accepted and rejected claims to what is claimed now, and removes claims that the export no longer makes.
+// It returns the changed claims.
 func Renew(binding *apisv1alpha2.APIBinding) []Claim {
 	var changed []Claim
 	for _, claim := range ClaimsOf(binding) {
@@ -205,17 +205,17 @@ func Renew(binding *apisv1alpha2.APIBinding) []Claim {
 	return changed
 }
 
-// Warnings says in sentences where a binding lacks an answer to what its export claims.
+// Warnings returns a sentence for each claim that is open or outdated in a binding.
 func Warnings(binding *apisv1alpha2.APIBinding) []string {
-	about := fmt.Sprintf("the APIBinding %q to %s", binding.Name, Export(binding))
+	about := fmt.Sprintf("APIBinding %q to %s", binding.Name, Export(binding))
 	var warnings []string
 	for _, claim := range ClaimsOf(binding) {
 		verbs := strings.Join(claim.Verbs, ", ")
 		switch {
 		case claim.State == Open:
-			warnings = append(warnings, fmt.Sprintf("%s neither accepts nor rejects the claim on %s (%s)", about, claim.Name(), verbs))
+			warnings = append(warnings, fmt.Sprintf("%s neither accepts nor rejects the permission claim on %s (%s)", about, claim.Name(), verbs))
 		case claim.Differs():
-			warnings = append(warnings, fmt.Sprintf("%s answers the claim on %s for %s, and the export claims %s",
+			warnings = append(warnings, fmt.Sprintf("%s accepts or rejects the permission claim on %s for %s, but the APIExport now claims %s",
 				about, claim.Name(), strings.Join(claim.AnsweredVerbs, ", "), verbs))
 		}
 	}

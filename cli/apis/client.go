@@ -1,5 +1,4 @@
-// Package apis is about the APIs that a workspace has: who provides each of them, the bindings that bring some of them in, and
-// what their providers claim in return.
+// Package apis reads the APIs of a workspace and their providers, creates APIBindings, and accepts or rejects permission claims.
 package apis
 
 import (
@@ -27,7 +26,7 @@ const (
 // Client reaches the bindings and exports of every workspace of a server.
 type Client struct{ workspaces *workspaces.Client }
 
-// New returns a client with the credentials of another.
+// New returns a client with the credentials of a client for workspaces.
 func New(client *workspaces.Client) Client { return Client{client} }
 
 // Bindings returns all bindings of the workspace at l.
@@ -50,7 +49,7 @@ func (c Client) Export(ctx context.Context, l location.Location, name string) (*
 	return export, c.read(ctx, l, exports, name, export)
 }
 
-// Binding returns a binding of the workspace at l. If there is none of that name, the error says which there are.
+// Binding returns a binding of the workspace at l. If it does not exist, the error lists the existing bindings.
 func (c Client) Binding(ctx context.Context, l location.Location, name string) (*apisv1alpha2.APIBinding, error) {
 	binding := &apisv1alpha2.APIBinding{}
 	err := c.read(ctx, l, bindings, name, binding)
@@ -62,12 +61,12 @@ func (c Client) Binding(ctx context.Context, l location.Location, name string) (
 		return nil, fmt.Errorf("%s has no APIBinding %q: %w", l, name, err)
 	}
 	if len(others) == 0 {
-		return nil, fmt.Errorf("%s has no APIBinding %q, nor any other", l, name)
+		return nil, fmt.Errorf("%s has no APIBinding %q; it has no APIBindings", l, name)
 	}
 	return nil, fmt.Errorf("%s has no APIBinding %q; it has %s", l, name, strings.Join(Names(others), ", "))
 }
 
-// read gets an object, or lists all of a resource if there is no name.
+// read gets an object, or lists all objects of a resource if the name is empty.
 func (c Client) read(ctx context.Context, l location.Location, resource, name string, into runtime.Object) error {
 	r, err := c.workspaces.At(l, apisv1alpha2.SchemeGroupVersion)
 	if err != nil {
@@ -80,8 +79,7 @@ func (c Client) read(ctx context.Context, l location.Location, resource, name st
 	return c.explain(ctx, l, resource, request.Do(ctx).Into(into))
 }
 
-// explain says what the error of a request to the workspace at l means. That an object is missing there is for the caller to
-// explain.
+// explain returns an error that explains the failure of a request to the workspace at l. It returns NotFound errors for objects unchanged.
 func (c Client) explain(ctx context.Context, l location.Location, resource string, err error) error {
 	if isMissing(err, resource) {
 		return err
@@ -89,7 +87,7 @@ func (c Client) explain(ctx context.Context, l location.Location, resource strin
 	return c.workspaces.Explain(ctx, l, err)
 }
 
-// isMissing tells that the workspace was found and the object in it was not.
+// isMissing reports whether the workspace exists but the object in it does not.
 func isMissing(err error, resource string) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -99,7 +97,7 @@ func isMissing(err error, resource string) bool {
 	return details != nil && details.Group == apisv1alpha2.SchemeGroupVersion.Group && details.Kind == resource && details.Name != ""
 }
 
-// Create makes a binding in the workspace at l, or asks whether it could be made if dryRun is set.
+// Create creates a binding in the workspace at l. With dryRun, the server validates it without storing it.
 func (c Client) Create(ctx context.Context, l location.Location, binding *apisv1alpha2.APIBinding, dryRun bool) (*apisv1alpha2.APIBinding, error) {
 	r, err := c.workspaces.At(l, apisv1alpha2.SchemeGroupVersion)
 	if err != nil {
@@ -113,16 +111,15 @@ func (c Client) Create(ctx context.Context, l location.Location, binding *apisv1
 	err = request.Do(ctx).Into(made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, fmt.Errorf("%s has an APIBinding %q already; choose another name with --name, or see kubectl kcp claims --help to answer claims",
+		return nil, fmt.Errorf("%s already has an APIBinding %q; choose another name with --name, or accept and reject its claims with kubectl kcp claims",
 			l, binding.Name)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return nil, fmt.Errorf("APIBinding %q cannot be created in %s: %w", binding.Name, l, err)
+		return nil, fmt.Errorf("creating APIBinding %q in %s: %w", binding.Name, l, err)
 	}
 	return made, c.explain(ctx, l, bindings, err)
 }
 
-// Change changes a binding of the workspace at l, again if somebody else does so at the same time. It writes nothing if change
-// tells that there is nothing to write.
+// Change changes a binding of the workspace at l, and retries on conflicts. It writes nothing if change returns false.
 func (c Client) Change(ctx context.Context, l location.Location, name string, change func(*apisv1alpha2.APIBinding) (bool, error)) error {
 	r, err := c.workspaces.At(l, apisv1alpha2.SchemeGroupVersion)
 	if err != nil {
@@ -141,11 +138,11 @@ func (c Client) Change(ctx context.Context, l location.Location, name string, ch
 		if err == nil || apierrors.IsConflict(err) {
 			return err
 		}
-		return fmt.Errorf("APIBinding %q of %s cannot be changed: %w", name, l, err)
+		return fmt.Errorf("updating APIBinding %q in %s: %w", name, l, err)
 	})
 }
 
-// NewBinding returns a binding to an export of the workspace with a path; without one, of the workspace of the binding.
+// NewBinding returns a binding to an export. An empty path refers to the workspace of the binding.
 func NewBinding(name, path, export string) *apisv1alpha2.APIBinding {
 	binding := &apisv1alpha2.APIBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	binding.SetGroupVersionKind(apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"))
@@ -153,22 +150,22 @@ func NewBinding(name, path, export string) *apisv1alpha2.APIBinding {
 	return binding
 }
 
-// ParseExport takes <path>:<name> apart. A name alone is an export of the current workspace.
+// ParseExport parses <path>:<name>. A name without a path is an export of the current workspace.
 func ParseExport(text string) (path, name string, err error) {
 	name = text
 	if i := strings.LastIndex(text, ":"); i >= 0 {
 		path, name = strings.TrimPrefix(text[:i], ":"), text[i+1:]
 		if !location.ValidPath(path) {
-			return "", "", fmt.Errorf("%q is no export: want the path of a workspace from the root and a name, for example root:org:widgets", text)
+			return "", "", fmt.Errorf("invalid APIExport %q: must be the absolute path of a workspace and a name, for example root:org:widgets", text)
 		}
 	}
 	if name == "" || strings.ContainsAny(name, "/ ") {
-		return "", "", fmt.Errorf("%q is no export: want <path>:<name>, for example root:org:widgets", text)
+		return "", "", fmt.Errorf("invalid APIExport %q: must be <path>:<name>, for example root:org:widgets", text)
 	}
 	return path, name, nil
 }
 
-// Export names what a binding binds, as <path>:<name>.
+// Export returns the export of a binding as <path>:<name>.
 func Export(binding *apisv1alpha2.APIBinding) string {
 	switch export := binding.Spec.Reference.Export; {
 	case export == nil:
@@ -180,7 +177,7 @@ func Export(binding *apisv1alpha2.APIBinding) string {
 	}
 }
 
-// Names returns the names of bindings, in order.
+// Names returns the sorted names of bindings.
 func Names(bindings []apisv1alpha2.APIBinding) []string {
 	names := make([]string, len(bindings))
 	for i := range bindings {

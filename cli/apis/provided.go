@@ -20,16 +20,16 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// The ways in which a workspace has a resource.
+// Kinds of providers.
 const (
 	BuiltIn    = "BuiltIn"
 	Definition = "CustomResourceDefinition"
 	Binding    = "APIBinding"
-	// Unknown is what the user may not find out.
+	// Unknown is a provider that the user may not read.
 	Unknown = "Unknown"
 )
 
-// Provider is where a workspace has a resource from.
+// Provider is the source of a resource in a workspace.
 type Provider struct {
 	Kind string `json:"kind"`
 	// Name of the CustomResourceDefinition or APIBinding.
@@ -40,7 +40,7 @@ type Provider struct {
 	Schema string `json:"schema,omitempty"`
 }
 
-// String is what people read.
+// String returns a description for people.
 func (p Provider) String() string {
 	switch p.Kind {
 	case BuiltIn:
@@ -57,7 +57,7 @@ func (p Provider) String() string {
 type Provided struct {
 	Resource string `json:"resource"`
 	Group    string `json:"group"`
-	// Versions that are served, the best one first.
+	// Versions that are served, in order of preference.
 	Versions   []string `json:"versions"`
 	Kind       string   `json:"kind"`
 	ShortNames []string `json:"shortNames,omitempty"`
@@ -65,17 +65,17 @@ type Provided struct {
 	ProvidedBy Provider `json:"providedBy"`
 }
 
-// Name is the resource with its group, if it has one, as kubectl takes it.
+// Name returns the resource with its group, as kubectl accepts it.
 func (p Provided) Name() string {
 	return schema.GroupResource{Group: p.Group, Resource: p.Resource}.String()
 }
 
-// Known is what a user may know about where resources come from.
+// Known holds the possible providers that the user may read.
 type Known struct {
 	Bindings []apisv1alpha2.APIBinding
 	// Definitions are the names of CustomResourceDefinitions.
 	Definitions []string
-	// Hidden says what the user may not list.
+	// Hidden are the resources that the user may not list.
 	Hidden []string
 }
 
@@ -96,7 +96,7 @@ func (k Known) provider(resource schema.GroupResource) Provider {
 	return Provider{Kind: BuiltIn}
 }
 
-// Resources returns what a workspace serves according to discovery, and where it has that from, by group and resource.
+// Resources returns the resources that a workspace serves and their providers, sorted by group and resource.
 func Resources(lists []*metav1.APIResourceList, known Known) ([]Provided, error) {
 	var all []Provided
 	for _, list := range lists {
@@ -106,7 +106,7 @@ func Resources(lists []*metav1.APIResourceList, known Known) ([]Provided, error)
 		}
 		for _, r := range list.APIResources {
 			if strings.Contains(r.Name, "/") {
-				continue // a subresource comes with its resource
+				continue // a subresource
 			}
 			i := slices.IndexFunc(all, func(p Provided) bool { return p.Group == gv.Group && p.Resource == r.Name })
 			if i >= 0 {
@@ -126,7 +126,8 @@ func Resources(lists []*metav1.APIResourceList, known Known) ([]Provided, error)
 	return all, nil
 }
 
-// Provided returns what the workspace at l serves, which config leads to, and from whom it has that. Notes say what is not known.
+// Provided returns the resources that the workspace at l serves, and their providers. config must refer to that workspace. Notes
+// explain what could not be read.
 func (c Client) Provided(ctx context.Context, l location.Location, config *rest.Config) (provided []Provided, notes []string, err error) {
 	d, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -136,20 +137,20 @@ func (c Client) Provided(ctx context.Context, l location.Location, config *rest.
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, nil, c.workspaces.Explain(ctx, l, err)
 	} else if err != nil {
-		notes = append(notes, err.Error()) // one group that is out of order must not keep us from the rest
+		notes = append(notes, err.Error()) // one unavailable group does not hide the others
 	}
 	known, err := c.known(ctx, l, config)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, hidden := range known.Hidden {
-		notes = append(notes, fmt.Sprintf("you may not list the %s of %s, so not every provider is known", hidden, l))
+		notes = append(notes, fmt.Sprintf("you may not list the %s of %s, so some providers are unknown", hidden, l))
 	}
 	provided, err = Resources(lists, known)
 	return provided, notes, err
 }
 
-// known asks for bindings and definitions; not being allowed to see them is no error.
+// known reads bindings and definitions. Missing permissions are not an error.
 func (c Client) known(ctx context.Context, l location.Location, config *rest.Config) (Known, error) {
 	var known Known
 	found, err := c.Bindings(ctx, l)

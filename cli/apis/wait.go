@@ -17,11 +17,11 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// interval is how often a binding that is not bound yet is looked at.
+// interval is the polling interval.
 const interval = 200 * time.Millisecond
 
-// WaitBound returns the binding of that name in l once it is bound, or why it is not after the time given. Every state on the
-// way is reported to progress.
+// WaitBound waits until a binding in l is bound. It returns an error that explains the state after the timeout. It calls progress with
+// every state in between.
 func (c Client) WaitBound(ctx context.Context, l location.Location, name string, timeout time.Duration, progress func(*apisv1alpha2.APIBinding),
 ) (*apisv1alpha2.APIBinding, error) {
 	binding, last := &apisv1alpha2.APIBinding{}, error(nil)
@@ -31,7 +31,7 @@ func (c Client) WaitBound(ctx context.Context, l location.Location, name string,
 			if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) {
 				return false, last
 			}
-			return false, nil // it may be mended until the time is over
+			return false, nil // may be temporary
 		}
 		binding = seen
 		if binding.Status.Phase == apisv1alpha2.APIBindingPhaseBound {
@@ -44,20 +44,20 @@ func (c Client) WaitBound(ctx context.Context, l location.Location, name string,
 	case err == nil:
 		return binding, nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("interrupted; APIBinding %q of %s goes on being bound", name, l)
+		return nil, fmt.Errorf("interrupted; the server continues to bind APIBinding %q in %s", name, l)
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("APIBinding %q of %s was deleted while waiting for it to be bound", name, l)
+		return nil, fmt.Errorf("APIBinding %q in %s was deleted while waiting for it to be bound", name, l)
 	case !wait.Interrupted(err):
-		return nil, fmt.Errorf("waiting for APIBinding %q of %s to be bound: %w", name, l, err)
+		return nil, fmt.Errorf("waiting for APIBinding %q in %s to be bound: %w", name, l, err)
 	case binding.Name == "":
-		return nil, fmt.Errorf("APIBinding %q of %s could not be read within %s: %w", name, l, timeout, last)
+		return nil, fmt.Errorf("reading APIBinding %q in %s failed for %s: %w", name, l, timeout, last)
 	}
-	return nil, fmt.Errorf("APIBinding %q of %s is not bound after %s: %s. It goes on trying; kubectl delete apibinding %s ends that",
+	return nil, fmt.Errorf("APIBinding %q in %s is not bound after %s: %s. The server keeps trying; to stop it, run kubectl delete apibinding %s",
 		name, l, timeout, Describe(binding), name)
 }
 
-// WaitServed waits until the workspace that config leads to serves everything that a binding has bound. The server learns of a
-// binding a moment after it is Bound, and whoever waited for that wants to use it.
+// WaitServed waits until a workspace serves all resources of a binding. config must refer to that workspace. The server serves them
+// shortly after the phase of the binding is Bound.
 func WaitServed(ctx context.Context, config *rest.Config, binding *apisv1alpha2.APIBinding, timeout time.Duration) error {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -65,7 +65,7 @@ func WaitServed(ctx context.Context, config *rest.Config, binding *apisv1alpha2.
 	}
 	var missing []string
 	err = wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
-		_, lists, _ := client.ServerGroupsAndResourcesWithContext(ctx) // what is missing because of an error may come the next time
+		_, lists, _ := client.ServerGroupsAndResourcesWithContext(ctx) // an error may be temporary
 		served, err := Resources(lists, Known{})
 		if err != nil {
 			return false, err
@@ -79,22 +79,22 @@ func WaitServed(ctx context.Context, config *rest.Config, binding *apisv1alpha2.
 		return len(missing) == 0, nil
 	})
 	if wait.Interrupted(err) {
-		return fmt.Errorf("APIBinding %q is bound, but its workspace does not serve %s yet", binding.Name, strings.Join(missing, ", "))
+		return fmt.Errorf("APIBinding %q is bound, but the workspace does not serve %s yet", binding.Name, strings.Join(missing, ", "))
 	}
 	return err
 }
 
-// Describe says in what state a binding is, and what keeps it there.
+// Describe describes the phase of a binding and what it waits for.
 func Describe(binding *apisv1alpha2.APIBinding) string {
 	phase := binding.Status.Phase
 	if phase == apisv1alpha2.APIBindingPhaseNew {
 		phase = apisv1alpha2.APIBindingPhaseBinding
 	}
-	texts := []string{"its phase is " + string(phase)}
-	var told []string // the same problem may be in several conditions
+	texts := []string{"phase is " + string(phase)}
+	var reported []string // several conditions can have the same message
 	for _, condition := range binding.Status.Conditions {
-		if condition.Status == metav1.ConditionFalse && condition.Message != "" && !slices.Contains(told, condition.Message) {
-			told = append(told, condition.Message)
+		if condition.Status == metav1.ConditionFalse && condition.Message != "" && !slices.Contains(reported, condition.Message) {
+			reported = append(reported, condition.Message)
 			texts = append(texts, fmt.Sprintf("%s: %s", condition.Reason, condition.Message))
 		}
 	}

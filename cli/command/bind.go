@@ -15,14 +15,14 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// How far a command that changes something goes: to the end, to the server, or not even there.
+// Values of --dry-run.
 const (
 	forReal   = "none"
 	askServer = "server"
 	onlyPrint = "client"
 )
 
-// binding is an export to be bound, and how.
+// binding describes an APIExport to bind.
 type binding struct {
 	path, export, name string
 	answers            apis.Answers
@@ -33,11 +33,11 @@ type binding struct {
 	output             format
 }
 
-// bind is the command with everything below it that can be bound.
+// bind returns the command that groups everything that can be bound.
 func (s *session) bind(invocation string) *cobra.Command {
-	return group("bind", "Bring APIs of other workspaces into a workspace", "Bring APIs of other workspaces into a workspace.",
+	return group("bind", "Bind APIs of other workspaces", "Bind APIs of other workspaces.",
 		examples(invocation, `
-			# Bind the export widgets of the workspace root:org
+			# Bind the APIExport widgets of the workspace root:org
 			%[1]s apiexport root:org:widgets`),
 		s.bindExport(invocation+" apiexport"))
 }
@@ -48,23 +48,24 @@ func (s *session) bindExport(invocation string) *cobra.Command {
 		Use:     "apiexport PATH:NAME",
 		Aliases: []string{"apiexports"},
 		Short:   "Bind an APIExport of another workspace",
-		Long: `Bind an APIExport, so that the current workspace has its APIs, and wait until it does. PATH is that of the workspace of the
-export, from the root; a name alone is an export of the current workspace. Binding takes the right to "bind" the export.
+		Long: `Bind an APIExport to make its APIs available in the current workspace, and wait until they are. PATH is the absolute path of the
+workspace of the APIExport; without PATH, the APIExport is in the current workspace. You need the permission to "bind" the APIExport.
 
-An export may claim access to other resources of the workspaces that bind it. Each claim is accepted or rejected by a flag here, or
-later with kubectl kcp claims; without an answer it has no effect. RESOURCE.GROUP is for example configmaps.core or roles.rbac.authorization.k8s.io.`,
+An APIExport can claim access to other resources in the workspaces that bind it. Accept or reject each permission claim with a flag, or
+later with kubectl kcp claims. The provider has no access until you accept a claim. RESOURCE.GROUP is for example configmaps.core or
+roles.rbac.authorization.k8s.io.`,
 		Example: examples(invocation, `
-			# Bind the export widgets of the workspace root:org, as it is called there
+			# Bind the APIExport widgets of the workspace root:org
 			%[1]s root:org:widgets
 
-			# Under another name, with one of its claims
+			# Choose the name of the APIBinding, and accept one permission claim
 			%[1]s root:org:widgets --name our-widgets --accept-permission-claim configmaps.core
 
-			# What would be created?
+			# Print the APIBinding without creating it
 			%[1]s root:org:widgets --accept-all-permission-claims --dry-run -o yaml`),
 		Args: func(cmd *cobra.Command, args []string) (err error) {
 			if len(args) != 1 {
-				return fmt.Errorf("%s takes one export, as PATH:NAME; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+				return fmt.Errorf("%s requires one APIExport as PATH:NAME; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 			}
 			b.path, b.export, err = apis.ParseExport(args[0])
 			return err
@@ -73,15 +74,15 @@ later with kubectl kcp claims; without an answer it has no effect. RESOURCE.GROU
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.bindTo(cmd.Context(), b) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&b.name, "name", "", "Name of the APIBinding; by default that of the export")
-	flags.StringArrayVar(&b.answers.Accepted, "accept-permission-claim", nil, "Accept the claim on RESOURCE.GROUP; can be repeated")
-	flags.StringArrayVar(&b.answers.Rejected, "reject-permission-claim", nil, "Reject the claim on RESOURCE.GROUP; can be repeated")
-	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false, "Accept all claims but those that are rejected by name")
-	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false, "Reject all claims but those that are accepted by name")
-	flags.DurationVar(&b.timeout, "timeout", 30*time.Second, "How long to wait until the export is bound")
+	flags.StringVar(&b.name, "name", "", "Name of the APIBinding (default: name of the APIExport)")
+	flags.StringArrayVar(&b.answers.Accepted, "accept-permission-claim", nil, "Accept the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.StringArrayVar(&b.answers.Rejected, "reject-permission-claim", nil, "Reject the permission claim on RESOURCE.GROUP; can be repeated")
+	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false, "Accept all permission claims except those in --reject-permission-claim")
+	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false, "Reject all permission claims except those in --accept-permission-claim")
+	flags.DurationVar(&b.timeout, "timeout", 30*time.Second, "Time to wait until the APIExport is bound")
 	b.output.addChoice(cmd, []string{string(asName), string(asJSON), string(asYAML)})
 	dryRuns := []string{forReal, onlyPrint, askServer}
-	flags.Var(choice{&b.dryRun, dryRuns}, "dry-run", "Create nothing: client only prints the APIBinding, server asks whether it could be created")
+	flags.Var(choice{&b.dryRun, dryRuns}, "dry-run", "client prints the APIBinding without sending it; server sends it without storing it")
 	flags.Lookup("dry-run").NoOptDefVal = onlyPrint
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(dryRuns, cobra.ShellCompDirectiveNoFileComp))
 	for _, flag := range []string{"accept-permission-claim", "reject-permission-claim"} {
@@ -91,7 +92,7 @@ later with kubectl kcp claims; without an answer it has no effect. RESOURCE.GROU
 	return cmd
 }
 
-// at is the workspace of the export, seen from where it is bound.
+// at returns the workspace of the export, relative to the workspace that binds it.
 func (b binding) at(l location.Location) location.Location {
 	if b.path == "" {
 		return l
@@ -99,12 +100,12 @@ func (b binding) at(l location.Location) location.Location {
 	return l.At(b.path)
 }
 
-// hint adds to a refusal that the path of an export is no path as kubectl ws has it, if that may be why.
+// hint extends a Forbidden error if the path of the export may be relative by mistake: unlike in kubectl ws, it is always absolute.
 func (b binding) hint(l location.Location, err error) error {
 	if b.at(l).IsCanonical() || !apierrors.IsForbidden(err) {
 		return err
 	}
-	return fmt.Errorf("%w; the path of an export begins at the root, wherever you are: perhaps it is %s:%s:%s",
+	return fmt.Errorf("%w; the path of an APIExport is always absolute, did you mean %s:%s:%s?",
 		err, location.Root, b.path, b.export)
 }
 
@@ -157,7 +158,7 @@ func (s *session) bindTo(ctx context.Context, b binding) error {
 	return err
 }
 
-// waitBound returns the binding when what it binds can be used.
+// waitBound returns the binding once its APIs are served.
 func (s *session) waitBound(ctx context.Context, p *place, client apis.Client, b binding) (*apisv1alpha2.APIBinding, error) {
 	config, err := s.restConfig(p)
 	if err != nil {
@@ -175,8 +176,8 @@ func (s *session) waitBound(ctx context.Context, p *place, client apis.Client, b
 	return made, apis.WaitServed(ctx, config, made, b.timeout-time.Since(begin))
 }
 
-// answer writes the answers into a binding that is still to be made, if the claims of the export can be read. Whoever may bind an
-// export need not have the right to read it.
+// answer accepts or rejects claims in a binding before it is created, if the export is readable. The permission to bind an export
+// does not include the permission to read it.
 func (b binding) answer(ctx context.Context, client apis.Client, l location.Location, wanted *apisv1alpha2.APIBinding) (bool, error) {
 	if !b.answers.Any() {
 		return true, nil
@@ -186,26 +187,26 @@ func (b binding) answer(ctx context.Context, client apis.Client, l location.Loca
 	case err == nil:
 		return true, b.answers.Give(wanted, export.Spec.PermissionClaims)
 	case b.dryRun != forReal:
-		return false, fmt.Errorf("a dry run needs to read the export for its claims: %w", err)
+		return false, fmt.Errorf("--dry-run with permission claims requires reading the APIExport: %w", err)
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		return false, nil // the server tells when it is bound, or why it cannot be
+		return false, nil // the status of the binding has the claims later
 	}
 	return false, err
 }
 
-// answerLater writes the answers into a binding that exists, and knows the claims of its export.
+// answerLater accepts or rejects claims in a bound binding, whose status has the claims.
 func answerLater(ctx context.Context, client apis.Client, l location.Location, b binding) (changed *apisv1alpha2.APIBinding, err error) {
 	err = client.Change(ctx, l, b.name, func(live *apisv1alpha2.APIBinding) (bool, error) {
 		changed = live
 		return true, b.answers.Give(live, live.Status.ExportPermissionClaims)
 	})
 	if err != nil {
-		err = errors.Join(fmt.Errorf("APIBinding %q is bound, but its claims are not answered", b.name), err)
+		err = errors.Join(fmt.Errorf("APIBinding %q is bound, but accepting or rejecting its permission claims failed", b.name), err)
 	}
 	return changed, err
 }
 
-// printBinding prints what was asked for, or says it.
+// printBinding prints the message, and the binding in the requested format.
 func (s *session) printBinding(b binding, made *apisv1alpha2.APIBinding, messages io.Writer, sentence string) error {
 	if _, err := io.WriteString(messages, sentence); err != nil {
 		return err
@@ -221,7 +222,7 @@ func (s *session) printBinding(b binding, made *apisv1alpha2.APIBinding, message
 	return encode(s.Out, b.output, made)
 }
 
-// warnOfClaims tells where claims and answers do not match.
+// warnOfClaims warns about open and outdated permission claims.
 func (s *session) warnOfClaims(binding *apisv1alpha2.APIBinding) {
 	if binding == nil {
 		return
@@ -231,6 +232,6 @@ func (s *session) warnOfClaims(binding *apisv1alpha2.APIBinding) {
 		_, _ = fmt.Fprintf(s.ErrOut, "Warning: %s.\n", warning)
 	}
 	if len(warnings) > 0 {
-		_, _ = fmt.Fprintf(s.ErrOut, "See kubectl kcp claims get apibinding %s; kubectl kcp claims accept, reject and update answer.\n", binding.Name)
+		_, _ = fmt.Fprintf(s.ErrOut, "Run kubectl kcp claims get apibinding %s to see them, and kubectl kcp claims accept, reject or update to change them.\n", binding.Name)
 	}
 }

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,22 +12,22 @@ import (
 	"github.com/kcplane/kcp/cli/apis"
 )
 
-// claims is the command with everything about permission claims below it.
+// claims returns the command that groups everything about permission claims.
 func (s *session) claims(invocation string) *cobra.Command {
-	get := group("get", "Show claims", "Show the claims of bindings, and the answers to them.", examples(invocation+" get", `
-			# All claims in the current workspace
+	get := group("get", "Show permission claims", "Show the permission claims of APIBindings and whether they are accepted.", examples(invocation+" get", `
+			# Show all claims in the current workspace
 			%[1]s apibinding`), s.claimsGet(invocation+" get"))
-	return group("claims", "Show and answer what the providers of bound APIs claim",
-		`Show and answer permission claims: what the providers of bound APIs want to access in the workspace, besides the objects of
-their own APIs. A claim has an effect where it is accepted.`,
+	return group("claims", "Show, accept and reject permission claims",
+		`Show, accept and reject permission claims. With a permission claim, the provider of a bound API requests access to other resources
+in the workspace. The provider gets access only to claims that are accepted.`,
 		examples(invocation, `
-			# All claims in the current workspace
+			# Show all claims in the current workspace
 			%[1]s get apibinding
 
-			# Accept all of one binding
+			# Accept all claims of an APIBinding
 			%[1]s accept apibinding widgets
 
-			# Reject one
+			# Reject one claim
 			%[1]s reject apibinding widgets --resource secrets.core`),
 		get, s.claimsAnswer(invocation, "accept", apis.Accepted), s.claimsAnswer(invocation, "reject", apis.Rejected), s.claimsUpdate(invocation))
 }
@@ -38,19 +37,19 @@ func (s *session) claimsGet(invocation string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "apibinding [NAME]",
 		Aliases: []string{"apibindings"},
-		Short:   "Show the claims of one binding, or of all",
-		Long: `Show the claims of the export of one binding, or of all bindings, and the answers to them. STATE is
-  Accepted     the provider has access, for the verbs that are both claimed and accepted
-  Rejected     it has not
-  Open         it has not either: there is no answer
-  NotClaimed   there is an answer, and the export does not make the claim, or not any more`,
+		Short:   "Show the permission claims of one or all APIBindings",
+		Long: `Show the permission claims of one or all APIBindings. STATE is
+  Accepted     the provider has access with the verbs that are both claimed and accepted
+  Rejected     the provider has no access
+  Open         the provider has no access, because the claim is neither accepted nor rejected
+  NotClaimed   the APIBinding accepts or rejects a claim that its APIExport does not make, or no longer makes`,
 		Example: examples(invocation, `
-			# Claims of all bindings of the current workspace
+			# Show the claims of all APIBindings in the current workspace
 			%[1]s apibinding
 
-			# Those of one, with the objects that they are about
+			# Show the claims of one APIBinding, with the objects they select
 			%[1]s apibinding widgets -o wide`),
-		Args:              noMoreThan(1, "one name"),
+		Args:              atMost(1, "at most one name"),
 		ValidArgsFunction: s.completeBindings,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.printClaims(cmd.Context(), strings.Join(args, ""), output)
@@ -107,7 +106,7 @@ func (s *session) printClaims(ctx context.Context, name string, output format) e
 	return table(s.Out, rows...)
 }
 
-// objectsOf says which objects the answer to a claim is about.
+// objectsOf describes the objects that an accepted or rejected claim selects.
 func objectsOf(claim apis.Claim) string {
 	switch {
 	case claim.Selector == nil:
@@ -118,35 +117,35 @@ func objectsOf(claim apis.Claim) string {
 	return metav1.FormatLabelSelector(&claim.Selector.LabelSelector)
 }
 
-// bindingArgument takes the name of a binding, with or without the word that says what it is.
+// bindingArgument parses "apibinding NAME" or "NAME".
 func bindingArgument(name *string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 2 && strings.HasPrefix("apibindings", args[0]) && strings.HasPrefix(args[0], "apibinding") {
 			args = args[1:]
 		}
 		if len(args) != 1 {
-			return fmt.Errorf("%s takes the name of one APIBinding; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			return fmt.Errorf("%s requires the name of one APIBinding; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 		}
 		*name = args[0]
 		return nil
 	}
 }
 
-// claimsAnswer is the command that gives one answer to some claims.
+// claimsAnswer returns the command that accepts or rejects claims.
 func (s *session) claimsAnswer(invocation, verb string, state apis.State) *cobra.Command {
 	var name, identityHash string
 	var resources []string
 	title := strings.ToUpper(verb[:1]) + verb[1:]
 	cmd := &cobra.Command{
 		Use:   verb + " apibinding NAME",
-		Short: title + " claims of a binding",
-		Long: title + ` all claims of the export of a binding, or some. What the binding answers to other claims stays. The answer is about
-the verbs that are claimed now.`,
+		Short: title + " permission claims of an APIBinding",
+		Long: title + ` all permission claims of an APIBinding, or only those that the flags select. Other claims stay unchanged. The command
+covers the verbs that are claimed at this moment.`,
 		Example: examples(invocation+" "+verb, `
-			# All claims
+			`+title+` all claims
 			%[1]s apibinding widgets
 
-			# Two of them
+			`+title+` two claims
 			%[1]s apibinding widgets --resource configmaps.core --resource roles.rbac.authorization.k8s.io`),
 		Args:              bindingArgument(&name),
 		ValidArgsFunction: s.completeBindingArgument,
@@ -163,22 +162,22 @@ the verbs that are claimed now.`,
 			})
 		},
 	}
-	cmd.Flags().StringArrayVar(&resources, "resource", nil, "Only the claim on RESOURCE.GROUP, such as configmaps.core; can be repeated")
-	cmd.Flags().StringVar(&identityHash, "identity-hash", "", "Only claims with this identity hash")
+	cmd.Flags().StringArrayVar(&resources, "resource", nil, "Select the claim on RESOURCE.GROUP, such as configmaps.core; can be repeated")
+	cmd.Flags().StringVar(&identityHash, "identity-hash", "", "Select claims with this identity hash")
 	_ = cmd.RegisterFlagCompletionFunc("resource", s.completeClaims)
 	return cmd
 }
 
-// claimsUpdate is the command that brings answers up to date.
+// claimsUpdate returns the command that updates accepted and rejected claims to what is claimed now.
 func (s *session) claimsUpdate(invocation string) *cobra.Command {
 	var name string
 	return &cobra.Command{
 		Use:   "update apibinding NAME",
-		Short: "Make the answers of a binding about what is claimed now",
-		Long: `Make the answers of a binding about what its export claims now: what is accepted or rejected stays so, for the verbs that are
-claimed now, and answers to what is not claimed any more go. Open claims stay open.`,
+		Short: "Update accepted and rejected permission claims after a change of the APIExport",
+		Long: `Update the permission claims of an APIBinding to what its APIExport claims now. Accepted claims stay accepted and rejected claims stay
+rejected, with the verbs that are claimed now. Claims that the APIExport no longer makes are removed. Open claims stay open.`,
 		Example: examples(invocation+" update", `
-			# After the export has claimed another verb
+			# Update the claims after the APIExport has claimed another verb
 			%[1]s apibinding widgets`),
 		Args:              bindingArgument(&name),
 		ValidArgsFunction: s.completeBindingArgument,
@@ -187,7 +186,7 @@ claimed now, and answers to what is not claimed any more go. Open claims stay op
 				var changed []string
 				for _, claim := range apis.Renew(binding) {
 					if claim.State == apis.NotClaimed {
-						changed = append(changed, fmt.Sprintf("Removed %s, which is not claimed any more", claim.Name()))
+						changed = append(changed, fmt.Sprintf("Removed %s, which is no longer claimed", claim.Name()))
 						continue
 					}
 					changed = append(changed, fmt.Sprintf("%s %s (%s)", claim.State, claim.Name(), strings.Join(claim.Verbs, ", ")))
@@ -198,7 +197,7 @@ claimed now, and answers to what is not claimed any more go. Open claims stay op
 	}
 }
 
-// changeClaims changes the answers of a binding, and prints what is different then.
+// changeClaims changes the accepted and rejected claims of an APIBinding, and prints the changes.
 func (s *session) changeClaims(ctx context.Context, name string, change func(*apisv1alpha2.APIBinding) ([]string, error)) error {
 	p, err := s.inWorkspace(ctx)
 	if err != nil {
@@ -207,7 +206,7 @@ func (s *session) changeClaims(ctx context.Context, name string, change func(*ap
 	var changed []string
 	err = apis.New(p.client).Change(ctx, p.Location, name, func(binding *apisv1alpha2.APIBinding) (bool, error) {
 		if binding.Status.APIExportClusterName == "" {
-			return false, errors.New("it is not known yet what the export claims: " + apis.Describe(binding))
+			return false, fmt.Errorf("the claims of the APIExport are not known yet: %s", apis.Describe(binding))
 		}
 		var err error
 		changed, err = change(binding)
@@ -217,7 +216,7 @@ func (s *session) changeClaims(ctx context.Context, name string, change func(*ap
 		return err
 	}
 	if len(changed) == 0 {
-		changed = []string{fmt.Sprintf("APIBinding %q is so already", name)}
+		changed = []string{fmt.Sprintf("APIBinding %q is up to date, nothing changed", name)}
 	}
 	_, err = fmt.Fprintln(s.Out, strings.Join(changed, "\n"))
 	return err

@@ -17,14 +17,14 @@ import (
 	"github.com/kcplane/kcp/cli/kubeconfig"
 )
 
-// user is a person with a kubeconfig at a server.
+// user runs commands with a kubeconfig for a fake server.
 type user struct {
 	t          *testing.T
 	server     *fake.Server
 	kubeconfig string
 }
 
-// at returns a user whose kubeconfig points to a place below the URL of the server.
+// at returns a user whose kubeconfig has the URL of the server with the given path.
 func at(t *testing.T, server *fake.Server, place string) user {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -39,7 +39,7 @@ func at(t *testing.T, server *fake.Server, place string) user {
 	return user{t, server, file}
 }
 
-// run types a command as kubectl runs it, and returns what it prints.
+// run runs a command like kubectl does, and returns its output.
 func (u user) run(line ...string) (stdout, stderr string, err error) {
 	u.t.Helper()
 	var out, errOut bytes.Buffer
@@ -65,7 +65,7 @@ func (u user) prints(want string, line ...string) {
 	}
 }
 
-// fails fails the test unless the command fails with a sentence that contains want and leaves the kubeconfig alone.
+// fails fails the test unless the command fails with an error that contains want and does not change the kubeconfig.
 func (u user) fails(want string, line ...string) {
 	u.t.Helper()
 	before := u.file()
@@ -87,7 +87,7 @@ func (u user) file() string {
 	return string(content)
 }
 
-// isAt fails the test unless kubectl would work at a place below the URL of the server.
+// isAt fails the test unless the current context has the URL of the server with the given path.
 func (u user) isAt(place string) {
 	u.t.Helper()
 	config, err := clientcmd.LoadFromFile(u.kubeconfig)
@@ -95,7 +95,7 @@ func (u user) isAt(place string) {
 		u.t.Fatal(err)
 	}
 	if got := config.Clusters[config.Contexts[config.CurrentContext].Cluster].Server; got != u.server.URL+place {
-		u.t.Errorf("kubectl works at %s, want %s", got, place)
+		u.t.Errorf("current server is %s, want %s", got, place)
 	}
 }
 
@@ -105,7 +105,7 @@ func forest(t *testing.T) *fake.Server {
 	return server
 }
 
-func TestGoingThroughTheTree(t *testing.T) {
+func TestSwitchWorkspaces(t *testing.T) {
 	server := forest(t)
 	server.Home = "root:homes:me"
 	u := at(t, server, "/clusters/root")
@@ -158,41 +158,41 @@ func TestGoingThroughTheTree(t *testing.T) {
 	}
 }
 
-func TestGoingNowhere(t *testing.T) {
+func TestSwitchErrors(t *testing.T) {
 	u := at(t, forest(t), "/clusters/root:org")
-	u.fails(`there is no previous workspace`, "ws", "-")
-	u.fails(`workspace "root:org:team-x" not found: root:org has the workspaces team-a, team-b`, "ws", "team-x")
+	u.fails(`no previous workspace`, "ws", "-")
+	u.fails(`workspace "root:org:team-x" not found: the workspaces in root:org are team-a, team-b`, "ws", "team-x")
 	u.fails(`access to workspace "root:closed" denied: `, "ws", ":root:closed")
-	u.fails(`"..:..:.." leads above root, which has no parent`, "ws", "..:..:..")
-	u.fails(`"Team" cannot be the path of a workspace`, "ws", "Team")
-	u.fails(`keeps no home workspace for you`, "ws")
-	u.fails(`--interactive needs a terminal`, "ws", "-i")
-	u.fails(`--interactive needs a terminal`, "ws", "tree", "-i")
-	u.fails(`kubectl ws takes one workspace, not ["a" "b"]; see kubectl ws --help`, "ws", "a", "b")
+	u.fails(`invalid path "..:..:..": root has no parent`, "ws", "..:..:..")
+	u.fails(`invalid path "Team"`, "ws", "Team")
+	u.fails(`has no home workspace for you`, "ws")
+	u.fails(`--interactive requires a terminal`, "ws", "-i")
+	u.fails(`--interactive requires a terminal`, "ws", "tree", "-i")
+	u.fails(`kubectl ws accepts at most one workspace, got ["a" "b"]; see kubectl ws --help`, "ws", "a", "b")
 	u.fails(`unknown flag: --bad; see kubectl kcp workspace tree --help`, "kcp", "workspace", "tree", "--bad")
 	u.fails(`unknown command "bad" for "kubectl kcp"`, "kcp", "bad")
-	u.fails(`workspace "root:org:x" not found: root:org has`, "ws", "current", "-w", "x")
-	u.fails(`does not go together with --workspace`, "ws", "-", "-w", ":root")
-	u.fails(`does not accept the credentials`, "ws", "team-a", "--token", "other")
-	u.fails(`the kubeconfig cannot be used: context "absent" does not exist`, "ws", "team-a", "--context", "absent")
+	u.fails(`workspace "root:org:x" not found: the workspaces in root:org are`, "ws", "current", "-w", "x")
+	u.fails(`cannot be combined with --workspace`, "ws", "-", "-w", ":root")
+	u.fails(`rejected the credentials`, "ws", "team-a", "--token", "other")
+	u.fails(`loading the kubeconfig: context "absent" does not exist`, "ws", "team-a", "--context", "absent")
 	_, stderr, err := u.run("ws", "root:org")
-	if err == nil || !strings.Contains(stderr, `the path from the root is ":root:org"`) {
+	if err == nil || !strings.Contains(stderr, `the absolute path is ":root:org"`) {
 		t.Errorf("%v, with the note %q", err, stderr)
 	}
 }
 
-func TestWhereOneIsWithoutAWorkspace(t *testing.T) {
+func TestSwitchFromOtherURLs(t *testing.T) {
 	u := at(t, forest(t), "/services/something")
 	u.prints(fmt.Sprintf("Current workspace is the URL %q.", u.server.URL+"/services/something"), "ws", ".")
-	u.fails(`is not a workspace (it is not below /clusters/), so "org" leads nowhere`, "ws", "org")
-	u.fails(`is not a workspace (it is not below /clusters/); go to one`, "ws", "tree")
-	u.fails(`is not a workspace (it is not below /clusters/); go to one`, "create-workspace", "new")
+	u.fails(`is not a workspace (the URL has no /clusters/ path), so the relative path "org" cannot be resolved`, "ws", "org")
+	u.fails(`is not a workspace (the URL has no /clusters/ path); switch to a workspace`, "ws", "tree")
+	u.fails(`is not a workspace (the URL has no /clusters/ path); switch to a workspace`, "create-workspace", "new")
 	u.prints(`Current workspace is "root:org" (type root:universal).`, "ws", ":root:org")
 	u.isAt("/clusters/root:org")
 	u.prints(fmt.Sprintf("Current workspace is the URL %q.", u.server.URL+"/services/something"), "ws", "-")
 }
 
-func TestTheNamespaceStaysWithItsWorkspace(t *testing.T) {
+func TestNamespaceIsResetInAnotherWorkspace(t *testing.T) {
 	u := at(t, forest(t), "/clusters/root")
 	u.prints(`Current workspace is "root:org" (type root:universal).`, "ws", "org")
 	namespace := func() string {
@@ -203,11 +203,11 @@ func TestTheNamespaceStaysWithItsWorkspace(t *testing.T) {
 		return config.Contexts[kubeconfig.Current].Namespace
 	}
 	if got := namespace(); got != "" {
-		t.Errorf("the namespace %q came along", got)
+		t.Errorf("namespace %q was kept", got)
 	}
 	u.prints(`Current workspace is "root" (type root:root).`, "ws", "-")
 	if got := namespace(); got != "apples" {
-		t.Errorf("the namespace is %q", got)
+		t.Errorf("namespace is %q", got)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestCurrent(t *testing.T) {
 	u.prints("root:org", "ws", "current", "--short")
 	u.prints("root:org", "ws", "current", "-o", "name")
 	if asked := server.Requests(); len(asked) > 0 {
-		t.Errorf("for the path alone the server was asked %q", asked)
+		t.Errorf("printing only the path sent requests: %q", asked)
 	}
 	u.prints(`Current workspace is "root:org" (type root:universal).`, "ws", "current")
 	u.prints("root:org:team-a", "ws", "current", "--short", "-w", "team-a")
@@ -229,9 +229,9 @@ func TestCurrent(t *testing.T) {
 	if err != nil || !strings.Contains(strings.Join(strings.Fields(stdout), " "), "PATH TYPE PHASE CLUSTER URL root:org root:universal Ready c0 http") {
 		t.Errorf("%q, %v", stdout, err)
 	}
-	u.fails("want one of name, json, yaml, wide", "ws", "current", "-o", "xml")
+	u.fails("must be one of name, json, yaml, wide", "ws", "current", "-o", "xml")
 	if u.file() != before {
-		t.Error("the kubeconfig is changed")
+		t.Error("the kubeconfig changed")
 	}
 	byName := at(t, server, "/clusters/"+server.Cluster("root:org:team-a"))
 	byName.prints("root:org:team-a", "ws", "current", "--short")
@@ -256,16 +256,16 @@ root
 	u.prints(fmt.Sprintf("URL: %s/clusters/root:homes\nchildren:\n- URL: https://kcp.example.com/clusters/root:homes:me\n  cluster: %s\n  name: me\n"+
 		"  path: root:homes:me\n  phase: Ready\n  type: root:universal\nname: root:homes\npath: root:homes", server.URL, server.Cluster("root:homes:me")),
 		"ws", "tree", "-o", "yaml", "-w", "homes")
-	u.fails(`you may not see the workspaces of root:closed: `, "ws", "tree", "-w", "closed")
-	u.fails(`takes no argument; use --workspace to start elsewhere`, "ws", "tree", "org")
+	u.fails(`you may not list the workspaces of root:closed: `, "ws", "tree", "-w", "closed")
+	u.fails(`accepts no arguments; set --workspace to start at another workspace`, "ws", "tree", "org")
 }
 
-func TestContexts(t *testing.T) {
+func TestCreateContext(t *testing.T) {
 	server := forest(t)
 	u := at(t, server, "/clusters/root:org")
 	u.prints(`Created context "root:org" and switched to it.`, "ws", "create-context")
 	u.isAt("/clusters/root:org")
-	u.fails(`the kubeconfig already has a context "root:org"; use --overwrite to replace it`, "ws", "create-context")
+	u.fails(`kubeconfig already has a context "root:org"; set --overwrite to replace it`, "ws", "create-context")
 	u.prints(`Created context "a" and switched to it.`, "ws", "create-context", "a", "-w", "team-a")
 	u.isAt("/clusters/root:org:team-a")
 	u.prints(`Replaced context "a" and switched to it.`, "kcp", "workspace", "create-context", "a", "--overwrite", "-w", ":root:homes")
@@ -275,7 +275,7 @@ func TestContexts(t *testing.T) {
 	byName.prints(`Created context "root:org:team-b" and switched to it.`, "ws", "create-context")
 }
 
-// completes fails the test unless pressing TAB at the end of the line offers want.
+// completes fails the test unless completing the line offers want.
 func (u user) completes(want []string, line ...string) {
 	u.t.Helper()
 	stdout, _, err := u.run(append([]string{line[0], cobra.ShellCompRequestCmd}, line[1:]...)...)
@@ -313,7 +313,7 @@ func TestCompletion(t *testing.T) {
 	u.completes([]string{"create", "create-context", "current", "closed"}, "ws", "c")
 }
 
-func TestHelpHasExamplesOfEveryCommand(t *testing.T) {
+func TestHelpHasExamplesForEveryCommand(t *testing.T) {
 	u := at(t, forest(t), "/clusters/root")
 	for _, line := range []string{"ws", "ws use", "ws current", "ws tree", "ws create", "ws create-context", "create-workspace",
 		"kcp workspace", "kcp workspace use", "kcp workspace tree", "kcp crd pull", "kcp crd compat", "kcp crd snapshot",
@@ -326,7 +326,7 @@ func TestHelpHasExamplesOfEveryCommand(t *testing.T) {
 			t.Errorf("%s: %v\n%s", line, err, stdout)
 		}
 		if strings.Contains(stdout, "--as-group") {
-			t.Errorf("the help of %s lists the flags of every kubectl command", line)
+			t.Errorf("the help of %s lists the global kubectl flags", line)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/cli/apis"
 )
 
-// complete offers what names returns, for the workspace that the flags name.
+// complete offers the names that a function returns for the workspace that the flags select.
 func (s *session) complete(cmd *cobra.Command, typed string, names func(context.Context, apis.Client, *place) ([]string, error),
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
@@ -25,7 +25,7 @@ func (s *session) complete(cmd *cobra.Command, typed string, names func(context.
 	return matching(found, typed), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeBindings completes the name of a binding, which is the only argument.
+// completeBindings completes the only argument of a command with names of bindings.
 func (s *session) completeBindings(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -36,7 +36,7 @@ func (s *session) completeBindings(cmd *cobra.Command, args []string, typed stri
 	})
 }
 
-// completeBindingArgument completes what bindingArgument takes.
+// completeBindingArgument completes the arguments that bindingArgument parses.
 func (s *session) completeBindingArgument(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return matching([]cobra.Completion{"apibinding"}, typed), cobra.ShellCompDirectiveNoFileComp
@@ -44,7 +44,7 @@ func (s *session) completeBindingArgument(cmd *cobra.Command, args []string, typ
 	return s.completeBindings(cmd, args[1:], typed)
 }
 
-// completeClaims completes claims of the binding that is the last argument.
+// completeClaims completes claims of the binding in the last argument.
 func (s *session) completeClaims(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return s.complete(cmd, typed, func(ctx context.Context, client apis.Client, p *place) ([]string, error) {
 		if len(args) == 0 {
@@ -58,7 +58,7 @@ func (s *session) completeClaims(cmd *cobra.Command, args []string, typed string
 	})
 }
 
-// completeExportedClaims completes claims of the export that is the argument.
+// completeExportedClaims completes claims of the export in the argument.
 func (s *session) completeExportedClaims(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return s.complete(cmd, typed, func(ctx context.Context, client apis.Client, p *place) ([]string, error) {
 		if len(args) == 0 {
@@ -76,7 +76,7 @@ func (s *session) completeExportedClaims(cmd *cobra.Command, args []string, type
 	})
 }
 
-// completeExports completes an export, one name of its path at a time.
+// completeExports completes an export, one segment of its path at a time.
 func (s *session) completeExports(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const directive = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	if len(args) > 0 {

@@ -12,13 +12,13 @@ import (
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
-// Whoever waits for a completion neither waits for long nor reads a long list.
+// Completions must be fast, and long lists are of no use.
 const (
 	completionTime  = 3 * time.Second
 	completionLimit = 10 * workspaces.Page
 )
 
-// completeWorkspaces completes the one argument of a command.
+// completeWorkspaces completes the only argument of a command with workspaces.
 func (s *session) completeWorkspaces(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -55,10 +55,10 @@ func (s *session) completePaths(cmd *cobra.Command, _ []string, typed string) ([
 	return found, directive
 }
 
-// child is a workspace in a list of completions.
+// child is a workspace in a list of completions, with its description.
 type child struct{ name, about string }
 
-// childrenOf returns what is directly below a place as it is typed.
+// childrenOf returns the child workspaces of a location as typed by the user.
 func (s *session) childrenOf(ctx context.Context, typed string) ([]child, error) {
 	p, err := s.open(ctx)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *session) childrenOf(ctx context.Context, typed string) ([]child, error)
 	return children, err
 }
 
-// completeTypes offers the types of the current workspace and of those above it, which is where the server looks for one.
+// completeTypes offers the workspace types of the current workspace and its ancestors, where the server looks them up.
 func (s *session) completeTypes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 	defer cancel()
@@ -102,7 +102,7 @@ func (s *session) completeTypes(cmd *cobra.Command, _ []string, typed string) ([
 	for ok := true; ok; at, ok = at.Parent() {
 		names, err := p.client.Types(ctx, at)
 		if err != nil {
-			continue // what cannot be read cannot be used either
+			continue // types that cannot be read cannot be used either
 		}
 		for _, name := range names {
 			found = append(found, at.Cluster()+":"+name)

@@ -11,21 +11,21 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// manifests are the formats of what is to be applied.
+// manifests are the output formats of commands that print manifests.
 var manifests = []string{string(asYAML), string(asJSON)}
 
-// crd is the command with everything about CustomResourceDefinitions below it.
+// crd returns the command that groups everything about CustomResourceDefinitions.
 func (s *session) crd(invocation string) *cobra.Command {
 	return group("crd", "Pull, compare and convert CustomResourceDefinitions",
-		"Pull CustomResourceDefinitions from clusters, compare them, and turn them into what an APIExport offers.",
+		"Pull CustomResourceDefinitions from clusters, compare them, and convert them to the APIResourceSchemas of an APIExport.",
 		examples(invocation, `
-			# The definitions of two resources of the current cluster
+			# Pull the definitions of two resources of the current cluster
 			%[1]s pull deployments.apps widgets.example.com
 
-			# What a new version of a definition breaks
+			# Find breaking changes in a new version of a definition
 			%[1]s compat old.yaml new.yaml
 
-			# A definition as an APIResourceSchema
+			# Convert a definition to an APIResourceSchema
 			%[1]s snapshot -f crd.yaml --prefix v1`),
 		s.crdPull(invocation), s.crdCompat(invocation), s.crdSnapshot(invocation))
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// definition writes a file with a definition whose spec has these properties.
+// definition writes a file with a definition whose spec has the given properties.
 func definition(t *testing.T, properties string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "crd.yaml")
@@ -35,8 +35,8 @@ func TestCrdCompat(t *testing.T) {
 	wide, narrow, other := definition(t, "{a: {type: number}, b: {type: string}}"), definition(t, "{a: {type: integer}}"), definition(t, "{a: {type: string}}")
 	u.prints("", "kcp", "crd", "compat", narrow, narrow)
 	stdout, _, err := u.run("kcp", "crd", "compat", wide, narrow)
-	if want := "  v1: spec.a: the type changes from number to integer\n  v1: spec.b: is removed\n"; stdout != want ||
-		err == nil || err.Error() != "widgets.example.com: the new definition is not compatible: differences: 2" {
+	if want := "  v1: spec.a: type changes from number to integer\n  v1: spec.b: is removed\n"; stdout != want ||
+		err == nil || err.Error() != "widgets.example.com: the new definition is not compatible: 2 differences" {
 		t.Errorf("%q, %v", stdout, err)
 	}
 	stdout, stderr, err := u.run("kcp", "crd", "compat", wide, narrow, "--lcd")
@@ -44,16 +44,16 @@ func TestCrdCompat(t *testing.T) {
 		t.Errorf("%q, %q, %v", stdout, stderr, err)
 	}
 	stdout, stderr, err = u.run("kcp", "crd", "compat", wide, other, "--lcd", "-o", "json")
-	if stdout != "" || !strings.Contains(stderr, "! v1: spec.a: the type changes from number to string") ||
-		err == nil || !strings.Contains(err.Error(), "there is no least common denominator: 1 of 2 differences are conflicts") {
+	if stdout != "" || !strings.Contains(stderr, "! v1: spec.a: type changes from number to string") ||
+		err == nil || !strings.Contains(err.Error(), "no least common denominator: 1 of 2 differences are conflicts") {
 		t.Errorf("%q, %q, %v", stdout, stderr, err)
 	}
 	u.fails(`has no version "v2"`, "kcp", "crd", "compat", wide, narrow, "--old-version", "v1", "--new-version", "v2")
-	u.fails("--new-version goes together with --old-version", "kcp", "crd", "compat", wide, narrow, "--new-version", "v1")
-	u.fails("takes two files", "kcp", "crd", "compat", wide)
+	u.fails("--new-version requires --old-version", "kcp", "crd", "compat", wide, narrow, "--new-version", "v1")
+	u.fails("requires two files", "kcp", "crd", "compat", wide)
 	u.fails("no such file", "kcp", "crd", "compat", wide, "absent")
-	u.fails("reading standard input: there is no CustomResourceDefinition", "kcp", "crd", "compat", wide, "-")
-	u.fails("want one of yaml, json", "kcp", "crd", "compat", wide, wide, "-o", "wide")
+	u.fails("reading standard input: no CustomResourceDefinition found", "kcp", "crd", "compat", wide, "-")
+	u.fails("must be one of yaml, json", "kcp", "crd", "compat", wide, wide, "-o", "wide")
 }
 
 func TestCrdSnapshot(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCrdSnapshot(t *testing.T) {
 	if stdout, _, err = u.run("kcp", "crd", "snapshot", "-f", file, "-f", file, "--prefix", "v1", "-o", "json"); err != nil || !strings.Contains(stdout, `"kind": "List"`) {
 		t.Errorf("%q, %v", stdout, err)
 	}
-	u.fails("name a file with --filename", "kcp", "crd", "snapshot", "--prefix", "v1")
-	u.fails("set --prefix", "kcp", "crd", "snapshot", "-f", file)
-	u.fails("--prefix: a prefix has lower case letters", "kcp", "crd", "snapshot", "-f", file, "--prefix", "1")
+	u.fails("--filename is required", "kcp", "crd", "snapshot", "--prefix", "v1")
+	u.fails("--prefix is required", "kcp", "crd", "snapshot", "-f", file)
+	u.fails("--prefix: must be lower case letters", "kcp", "crd", "snapshot", "-f", file, "--prefix", "1")
 }

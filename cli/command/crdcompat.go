@@ -10,34 +10,34 @@ import (
 	"github.com/kcplane/kcp/cli/crd/compat"
 )
 
-// crdCompat is the command that compares definitions.
+// crdCompat returns the command that compares definitions.
 func (s *session) crdCompat(invocation string) *cobra.Command {
 	var options compat.Options
 	var lcd bool
 	var output format
 	cmd := &cobra.Command{
 		Use:   "compat OLD NEW",
-		Short: "Tell what a new CustomResourceDefinition breaks",
-		Long: `Compare two CustomResourceDefinitions of a resource. OLD and NEW are files; one of them can be -, which is standard input.
+		Short: "Report breaking changes between two CustomResourceDefinitions",
+		Long: `Compare two CustomResourceDefinitions of the same resource. OLD and NEW are files; one of them can be - for standard input.
 
-Each line that is printed is a field of objects, and how the new definition refuses what the old one accepts there, drops it, or gives
-it another meaning. If there is any, the command fails.
+The command prints one line for each breaking change: a field whose old values the new definition rejects, drops or interprets in
+another way. It fails if there is any.
 
-With --lcd the least common denominator is printed instead: a definition whose objects are valid under both. The command then fails
-only if there is none, or if nobody knows how to compute it; the lines go to standard error.`,
+With --lcd it prints the least common denominator instead: a definition whose objects are valid under both. It then fails only if no
+least common denominator exists or can be computed, and prints the breaking changes to standard error.`,
 		Example: examples(invocation, `
-			# What breaks when a definition is updated
+			# Find breaking changes before updating a definition
 			%[1]s compat old.yaml new.yaml
 			kubectl get crd widgets.example.com -o yaml | %[1]s compat - new.yaml
 
-			# Between versions of one definition
+			# Compare two versions of one definition
 			%[1]s compat crd.yaml crd.yaml --old-version v1beta1 --new-version v1
 
-			# A definition that suits two clusters
+			# Print a definition that is valid for two clusters
 			%[1]s compat east.yaml west.yaml --lcd`),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("%s takes two files, not %q; see %s --help", cmd.CommandPath(), args, cmd.CommandPath())
+				return fmt.Errorf("%s requires two files, got %q; see %s --help", cmd.CommandPath(), args, cmd.CommandPath())
 			}
 			return nil
 		},
@@ -45,9 +45,9 @@ only if there is none, or if nobody knows how to compute it; the lines go to sta
 			return s.printCompat(args[0], args[1], options, lcd, output)
 		},
 	}
-	cmd.Flags().BoolVar(&lcd, "lcd", false, "Print the least common denominator")
-	cmd.Flags().StringVar(&options.ExistingVersion, "old-version", "", "Compare this version only")
-	cmd.Flags().StringVar(&options.NewVersion, "new-version", "", "Compare it to this version; by default the one with the same name")
+	cmd.Flags().BoolVar(&lcd, "lcd", false, "Print the least common denominator of both definitions")
+	cmd.Flags().StringVar(&options.ExistingVersion, "old-version", "", "Compare only this version of OLD")
+	cmd.Flags().StringVar(&options.NewVersion, "new-version", "", "Compare with this version of NEW (default: the same version)")
 	output.addChoice(cmd, manifests)
 	return cmd
 }
@@ -56,7 +56,7 @@ func (s *session) printCompat(oldFile, newFile string, options compat.Options, l
 	if options.NewVersion == "" {
 		options.NewVersion = options.ExistingVersion
 	} else if options.ExistingVersion == "" {
-		return fmt.Errorf("--new-version goes together with --old-version")
+		return fmt.Errorf("--new-version requires --old-version")
 	}
 	existing, err := s.readDefinition(oldFile)
 	if err != nil {
@@ -79,17 +79,17 @@ func (s *session) printCompat(oldFile, newFile string, options compat.Options, l
 	}
 	switch {
 	case lcd && result.LCD == nil:
-		return fmt.Errorf("%s: there is no least common denominator: %d of %d differences are conflicts (marked with !)",
+		return fmt.Errorf("%s: no least common denominator: %d of %d differences are conflicts (marked with !)",
 			existing.Name, len(result.Conflicts()), len(result.Findings))
 	case lcd:
 		return documents(s.Out, output, []*apiextensionsv1.CustomResourceDefinition{result.LCD})
 	case len(result.Findings) > 0:
-		return fmt.Errorf("%s: the new definition is not compatible: differences: %d", existing.Name, len(result.Findings))
+		return fmt.Errorf("%s: the new definition is not compatible: %d differences", existing.Name, len(result.Findings))
 	}
 	return nil
 }
 
-// printFindings marks those that leave no least common denominator.
+// printFindings prints one line per finding, and marks conflicts with an exclamation mark.
 func printFindings(w io.Writer, findings []compat.Finding) error {
 	for _, f := range findings {
 		mark := " "
@@ -103,11 +103,11 @@ func printFindings(w io.Writer, findings []compat.Finding) error {
 	return nil
 }
 
-// readDefinition reads the one definition in a file.
+// readDefinition reads a file with exactly one definition.
 func (s *session) readDefinition(file string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	definitions, err := s.readDefinitions(file)
 	if err == nil && len(definitions) != 1 {
-		err = fmt.Errorf("%s has %d definitions, and one can be compared", file, len(definitions))
+		err = fmt.Errorf("%s has %d definitions, expected one", file, len(definitions))
 	}
 	if err != nil {
 		return nil, err

@@ -13,36 +13,36 @@ import (
 	"github.com/kcplane/kcp/cli/crd/pull"
 )
 
-// crdPull is the command that gets definitions from a cluster.
+// crdPull returns the command that reads definitions from a cluster.
 func (s *session) crdPull(invocation string) *cobra.Command {
 	var directory string
 	var output format
 	cmd := &cobra.Command{
 		Use:   "pull [RESOURCE...]",
-		Short: "Get CustomResourceDefinitions of what a cluster serves",
-		Long: `Get CustomResourceDefinitions of resources that a cluster serves: any cluster, be it a workspace or not.
+		Short: "Get CustomResourceDefinitions for the resources of a cluster",
+		Long: `Get CustomResourceDefinitions for resources that a cluster serves. The cluster can be a workspace or any other Kubernetes cluster.
 
-RESOURCE is a name like deployments, deployments.apps or deployments.v1.apps; the group of pods is core. Without any, all resources
-are pulled that hold objects, apart from those that every workspace has already.
+RESOURCE is a name such as deployments, deployments.apps or deployments.v1.apps; the group of pods is core. Without arguments, the
+command pulls all resources that store objects, except those that every workspace already has.
 
-What has a CustomResourceDefinition that you may read is pulled as it is there. For everything else, such as the types of Kubernetes
-itself and APIs that a workspace is bound to, a definition is made from discovery and OpenAPI. It has one version, and may lack printer
-columns and label selectors of scales, which are not published.`,
+If you may read the CustomResourceDefinition of a resource, the command returns it. For all other resources, such as the built-in types
+of Kubernetes and bound APIs, it generates a definition from discovery and OpenAPI. A generated definition has one version, and may lack
+printer columns and the label selector of the scale subresource, because servers do not publish them.`,
 		Example: examples(invocation, `
-			# Two resources of the current cluster
+			# Pull two resources of the current cluster
 			%[1]s pull deployments.apps widgets.example.com
 
-			# Everything of another cluster, a file for each
+			# Pull all resources of another cluster, one file each
 			%[1]s pull --context east --output-dir east/
 
-			# From one workspace to another
+			# Copy a definition from another workspace to the current one
 			%[1]s pull widgets.example.com -w :root:org | kubectl apply -f -`),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.printPulled(cmd.Context(), args, directory, output)
 		},
 	}
-	cmd.Flags().StringVar(&directory, "output-dir", "", "Write a file for each definition into this directory, instead of printing them")
+	cmd.Flags().StringVar(&directory, "output-dir", "", "Write one file per definition to this directory instead of printing them")
 	output.addChoice(cmd, manifests)
 	_ = cmd.MarkFlagDirname("output-dir")
 	return cmd
@@ -72,14 +72,14 @@ func (s *session) printPulled(ctx context.Context, names []string, directory str
 	case err != nil:
 		return fmt.Errorf("pulling from %s: %w", p.URL(), err)
 	case len(pulled.Definitions) == 0:
-		return errors.New("the cluster serves nothing that a workspace does not have already; name resources to pull them all the same")
+		return errors.New("the cluster serves only resources that every workspace already has; pass the names of resources to pull them anyway")
 	case directory != "":
 		return s.writeDefinitions(directory, pulled.Definitions, output)
 	}
 	return documents(s.Out, output, pulled.Definitions)
 }
 
-// writeDefinitions makes a file for each definition, named after it.
+// writeDefinitions writes one file per definition, named after it.
 func (s *session) writeDefinitions(directory string, definitions []*apiextensionsv1.CustomResourceDefinition, output format) error {
 	if err := os.MkdirAll(directory, 0o777); err != nil {
 		return err

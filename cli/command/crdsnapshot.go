@@ -10,43 +10,43 @@ import (
 	"github.com/kcplane/kcp/cli/crd/snapshot"
 )
 
-// crdSnapshot is the command that turns definitions into schemas.
+// crdSnapshot returns the command that converts definitions to schemas.
 func (s *session) crdSnapshot(invocation string) *cobra.Command {
 	var files []string
 	var prefix string
 	var output format
 	cmd := &cobra.Command{
 		Use:   "snapshot",
-		Short: "Turn CustomResourceDefinitions into APIResourceSchemas",
-		Long: `Turn CustomResourceDefinitions into APIResourceSchemas of apis.kcp.io, for APIExports to offer. A schema never changes, so
-each state of a definition becomes a schema with a name of its own: <prefix>.<plural>.<group>.
+		Short: "Convert CustomResourceDefinitions to APIResourceSchemas",
+		Long: `Convert CustomResourceDefinitions to APIResourceSchemas, which an APIExport refers to. Schemas are immutable, so each state of a
+definition becomes a new schema: <prefix>.<plural>.<group>.
 
-Files may have many definitions. Definitions whose conversion webhook is a Service are refused: workspaces that use the API could
-not reach it.`,
+A file can contain several definitions. The command rejects definitions with a conversion webhook that refers to a Service, because
+workspaces that bind the API cannot reach it.`,
 		Example: examples(invocation, `
-			# All definitions in a file, as they are today
+			# Convert all definitions in a file
 			%[1]s snapshot -f crds.yaml --prefix v261121 | kubectl apply -f -
 
-			# A definition from another cluster
+			# Convert a definition of another cluster
 			kubectl get crd widgets.example.com -o yaml | %[1]s snapshot -f - --prefix v1`),
-		Args:              noMoreThan(0, "no argument; name files with --filename"),
+		Args:              atMost(0, "no arguments; pass files with --filename"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.printSnapshots(files, prefix, output)
 		},
 	}
-	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "A file with CustomResourceDefinitions; - is standard input")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "What the names of the schemas begin with: something new for each state, such as a date")
+	cmd.Flags().StringArrayVarP(&files, "filename", "f", nil, "File with CustomResourceDefinitions, or - for standard input")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "Prefix of the schema names; use a new one for each state, such as a date")
 	output.addChoice(cmd, manifests)
 	return cmd
 }
 
 func (s *session) printSnapshots(files []string, prefix string, output format) error {
 	if len(files) == 0 {
-		return errors.New("name a file with --filename, or - for standard input")
+		return errors.New("--filename is required: a file, or - for standard input")
 	}
 	if prefix == "" {
-		return errors.New("set --prefix: the names of the schemas begin with it")
+		return errors.New("--prefix is required: the names of the schemas start with it")
 	}
 	if err := snapshot.ValidatePrefix(prefix); err != nil {
 		return fmt.Errorf("--prefix: %w", err)

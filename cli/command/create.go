@@ -18,10 +18,10 @@ import (
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
-// patience is how long a new workspace may take to become ready.
+// patience is the timeout for a new workspace to become ready.
 const patience = time.Minute
 
-// creation is a workspace to be made, and what follows.
+// creation describes a workspace to create, and what to do once it is ready.
 type creation struct {
 	name, typeName, selector, context string
 	enter, ignoreExisting             bool
@@ -29,23 +29,23 @@ type creation struct {
 	patience                          time.Duration
 }
 
-// creates makes cmd create a workspace.
+// creates makes cmd create workspaces.
 func (s *session) creates(cmd *cobra.Command, invocation string) {
 	c := creation{patience: patience}
 	cmd.Short = "Create a workspace"
-	cmd.Long = "Create a workspace below the current one, and wait until it is ready to use."
+	cmd.Long = "Create a workspace below the current one, and wait until it is ready."
 	cmd.Example = examples(invocation, `
-		# Create a workspace and go there
+		# Create a workspace and switch to it
 		%[1]s team-a --enter
 
-		# Create one of a type, below another workspace than the current one
+		# Create a workspace of a type, below another workspace
 		%[1]s team-a --type root:team --workspace :root:org
 
-		# In a script: it may exist already, and its path is wanted
+		# Create a workspace unless it exists, and print its name, for scripts
 		%[1]s team-a --ignore-existing -o name`)
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
-			return fmt.Errorf("%s takes the name of the new workspace and nothing else; see %s --help", cmd.CommandPath(), cmd.CommandPath())
+			return fmt.Errorf("%s requires one argument, the name of the new workspace; see %s --help", cmd.CommandPath(), cmd.CommandPath())
 		}
 		return nil
 	}
@@ -56,11 +56,11 @@ func (s *session) creates(cmd *cobra.Command, invocation string) {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&c.typeName, "type", "",
-		"Type of the workspace: a name, which is looked for here and above, or path:name; by default what the type of the parent says")
-	flags.BoolVar(&c.enter, "enter", false, "Go to the workspace when it is ready")
-	flags.BoolVar(&c.ignoreExisting, "ignore-existing", false, "Do not fail if the workspace exists and is of the type")
-	flags.StringVar(&c.selector, "location-selector", "", "Labels of the shards that may host the workspace, for example region=eu")
-	flags.StringVar(&c.context, "create-context", "", "Make a context of this name for the workspace")
+		"Type of the workspace: path:name, or a name looked up in the current workspace and its ancestors (default: set by the type of the parent)")
+	flags.BoolVar(&c.enter, "enter", false, "Switch to the workspace when it is ready")
+	flags.BoolVar(&c.ignoreExisting, "ignore-existing", false, "Succeed if the workspace already exists with the same type")
+	flags.StringVar(&c.selector, "location-selector", "", "Label selector for the shards that may host the workspace, for example region=eu")
+	flags.StringVar(&c.context, "create-context", "", "Create a kubeconfig context with this name for the workspace")
 	c.output.addTo(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("type", s.completeTypes)
 }
@@ -68,11 +68,11 @@ func (s *session) creates(cmd *cobra.Command, invocation string) {
 // workspace returns the object to create.
 func (c creation) workspace() (*tenancyv1alpha1.Workspace, error) {
 	if i := strings.LastIndexAny(c.name, ":/"); i >= 0 {
-		return nil, fmt.Errorf("%q is a path, and a workspace is created by its name: give %q, and --workspace %q for where it is to be",
+		return nil, fmt.Errorf("%q is a path, expected a name: pass the name %q, and the parent workspace as --workspace %q",
 			c.name, c.name[i+1:], c.name[:max(i, 1)])
 	}
 	if !location.ValidPath(c.name) || len(c.name) > 63 {
-		return nil, fmt.Errorf("%q cannot be the name of a workspace: want 1 to 63 lower case letters, digits and dashes, with a letter or digit first and last", c.name)
+		return nil, fmt.Errorf("invalid workspace name %q: must be 1 to 63 lower case letters, digits or dashes, and start and end with a letter or digit", c.name)
 	}
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
 	ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
@@ -82,7 +82,7 @@ func (c creation) workspace() (*tenancyv1alpha1.Workspace, error) {
 			path, name = strings.TrimPrefix(c.typeName[:i], ":"), c.typeName[i+1:]
 		}
 		if c.ignoreExisting && path == "" {
-			return nil, fmt.Errorf("--ignore-existing needs to know which type %q is: give its path too, for example root:%s, or no type",
+			return nil, fmt.Errorf("--ignore-existing requires the path of the type %q, for example --type root:%s",
 				c.typeName, c.typeName)
 		}
 		ws.Spec.Type = &tenancyv1alpha1.WorkspaceTypeReference{Name: name, Path: path}
@@ -90,7 +90,7 @@ func (c creation) workspace() (*tenancyv1alpha1.Workspace, error) {
 	if c.selector != "" {
 		selector, err := metav1.ParseToLabelSelector(c.selector)
 		if err != nil {
-			return nil, fmt.Errorf("--location-selector %q is no selector of labels: %w", c.selector, err)
+			return nil, fmt.Errorf("invalid --location-selector %q: %w", c.selector, err)
 		}
 		ws.Spec.Location = &tenancyv1alpha1.WorkspaceLocation{Selector: selector}
 	}
@@ -107,10 +107,10 @@ func (s *session) create(ctx context.Context, c creation) error {
 		return err
 	}
 	if canonical, err := p.client.Canonical(ctx, p.Location); err == nil {
-		p.Location = canonical // else it stays under its name, where the workspace can be made as well
+		p.Location = canonical // otherwise the name of the logical cluster is used, which works as well
 	}
 	if c.context != "" && p.config.Contexts[c.context] != nil {
-		return fmt.Errorf("the kubeconfig already has a context %q", c.context)
+		return fmt.Errorf("kubeconfig already has a context %q", c.context)
 	}
 	messages := s.Out
 	if c.output != "" {
@@ -128,7 +128,7 @@ func (s *session) create(ctx context.Context, c creation) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(messages, "Workspace %q%s is ready to use.\n", ws.Name, kind(ws)); err != nil {
+	if _, err := fmt.Fprintf(messages, "Workspace %q%s is ready.\n", ws.Name, kind(ws)); err != nil {
 		return err
 	}
 	if c.output != "" {
@@ -139,7 +139,7 @@ func (s *session) create(ctx context.Context, c creation) error {
 	return s.follow(ctx, p, c, messages)
 }
 
-// make creates the workspace, or finds the one that exists already, if that will do.
+// make creates the workspace. With --ignore-existing it returns an existing workspace of the same type.
 func (p *place) make(ctx context.Context, c creation, wanted *tenancyv1alpha1.Workspace, messages io.Writer,
 ) (*tenancyv1alpha1.Workspace, error) {
 	if c.ignoreExisting {
@@ -150,10 +150,10 @@ func (p *place) make(ctx context.Context, c creation, wanted *tenancyv1alpha1.Wo
 	}
 	made, err := p.client.Create(ctx, p.Location, wanted)
 	switch {
-	case apierrors.IsAlreadyExists(err) && c.ignoreExisting: // since it was looked for
+	case apierrors.IsAlreadyExists(err) && c.ignoreExisting: // created since the check
 		return p.existing(ctx, c, wanted, messages)
 	case apierrors.IsAlreadyExists(err):
-		return nil, fmt.Errorf("workspace %q already exists in %s; --ignore-existing accepts that", c.name, p)
+		return nil, fmt.Errorf("workspace %q already exists in %s; set --ignore-existing to use it", c.name, p)
 	case err != nil:
 		return nil, p.client.ExplainCreate(ctx, p.Location, c.name, err)
 	}
@@ -161,7 +161,7 @@ func (p *place) make(ctx context.Context, c creation, wanted *tenancyv1alpha1.Wo
 	return made, err
 }
 
-// existing returns the workspace that exists, if it is of the type that is wanted.
+// existing returns the existing workspace, or an error if it has another type than requested.
 func (p *place) existing(ctx context.Context, c creation, wanted *tenancyv1alpha1.Workspace, messages io.Writer,
 ) (*tenancyv1alpha1.Workspace, error) {
 	existing, err := p.client.Get(ctx, p.Location, c.name)
@@ -169,13 +169,13 @@ func (p *place) existing(ctx context.Context, c creation, wanted *tenancyv1alpha
 		return nil, err
 	}
 	if want, is := wanted.Spec.Type, existing.Spec.Type; want != nil && (is == nil || *want != *is) {
-		return nil, fmt.Errorf("workspace %q already exists in %s%s, and not of the type %s", c.name, p, kind(existing), want)
+		return nil, fmt.Errorf("workspace %q already exists in %s%s, but is not of type %s", c.name, p, kind(existing), want)
 	}
 	_, err = fmt.Fprintf(messages, "Workspace %q%s already exists.\n", existing.Name, kind(existing))
 	return existing, err
 }
 
-// follow does what is to be done with the workspace once it is ready.
+// follow creates a context for the ready workspace and switches to it, if requested.
 func (s *session) follow(ctx context.Context, p *place, c creation, messages io.Writer) error {
 	child := p.Child(c.name)
 	if c.context != "" {
@@ -197,12 +197,12 @@ func (s *session) follow(ctx context.Context, p *place, c creation, messages io.
 	entering := *s
 	entering.Out = messages
 	if err := entering.enter(ctx, p, child, ""); err != nil {
-		return errors.Join(fmt.Errorf("workspace %q is ready, but cannot be entered", child), err)
+		return errors.Join(fmt.Errorf("workspace %q is ready, but switching to it failed", child), err)
 	}
 	return nil
 }
 
-// kind is the type of a workspace in brackets, if it has one.
+// kind returns the type of a workspace in parentheses, if it has one.
 func kind(ws *tenancyv1alpha1.Workspace) string {
 	if ws.Spec.Type == nil {
 		return ""

@@ -9,21 +9,21 @@ import (
 	"github.com/kcplane/kcp/cli/kubeconfig"
 )
 
-// createContext is the command that gives the current workspace a context of its own.
+// createContext returns the command that creates a kubeconfig context for the current workspace.
 func (s *session) createContext(invocation string) *cobra.Command {
 	var overwrite bool
 	cmd := &cobra.Command{
 		Use:   "create-context [NAME]",
-		Short: "Make a context for the current workspace",
-		Long: `Make a context of the kubeconfig for the current workspace, and switch to it. Unlike where kubectl ws leads, the context
-stays with its workspace. NAME is by default the path of the workspace.`,
+		Short: "Create a kubeconfig context for the current workspace",
+		Long: `Create a kubeconfig context for the current workspace, and switch to it. Unlike the context that kubectl ws maintains, it always
+refers to the same workspace. NAME defaults to the path of the workspace.`,
 		Example: examples(invocation, `
-			# A context named after the path of the current workspace
+			# Create a context that is named after the path of the current workspace
 			%[1]s create-context
 
-			# A context for another workspace, replacing one of that name
+			# Create or replace a context for another workspace
 			%[1]s create-context staging -w :root:org:staging --overwrite`),
-		Args:              noMoreThan(1, "one name"),
+		Args:              atMost(1, "at most one name"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
@@ -33,7 +33,7 @@ stays with its workspace. NAME is by default the path of the workspace.`,
 			return s.addContext(cmd.Context(), name, overwrite)
 		},
 	}
-	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "Replace a context of that name")
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "Replace an existing context of the same name")
 	return cmd
 }
 
@@ -50,7 +50,7 @@ func (s *session) addContext(ctx context.Context, name string, overwrite bool) e
 	if name == "" {
 		canonical, err := p.client.Canonical(ctx, p.Location)
 		if err != nil {
-			return fmt.Errorf("the path of the workspace is not known, so give the context a name: %w", err)
+			return fmt.Errorf("cannot derive the context name from the path of the workspace, pass a name as the argument: %w", err)
 		}
 		name = canonical.Cluster()
 	}

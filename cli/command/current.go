@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// about is what there is to know about a workspace, as it is printed in JSON and YAML.
+// about describes a workspace, as printed in JSON and YAML.
 type about struct {
 	Path    string                           `json:"path,omitempty"`
 	Type    string                           `json:"type,omitempty"`
@@ -22,7 +22,7 @@ type about struct {
 	URL     string                           `json:"URL"`
 }
 
-// about asks the logical cluster at l about itself. What the user may not know is left out.
+// about reads the logical cluster at l. Fields that the user may not read stay empty.
 func (p *place) about(ctx context.Context, l location.Location) (about, error) {
 	a := about{Path: l.Cluster(), URL: l.URL()}
 	if !l.IsWorkspace() {
@@ -42,7 +42,7 @@ func (p *place) about(ctx context.Context, l location.Location) (about, error) {
 	return a, nil
 }
 
-// announce writes where the user is now.
+// announce prints the current workspace as a sentence.
 func (a about) announce(w io.Writer) error {
 	var err error
 	switch {
@@ -77,30 +77,30 @@ func (a about) short(w io.Writer) error {
 	return err
 }
 
-// current is the command that prints where the user is.
+// current returns the command that prints the current workspace.
 func (s *session) current(invocation string) *cobra.Command {
 	var short bool
 	var output format
 	cmd := &cobra.Command{
 		Use:   "current",
 		Short: "Print the current workspace",
-		Long:  "Print the current workspace: the one that kubectl works in.",
+		Long:  "Print the workspace that kubectl commands currently work in.",
 		Example: examples(invocation, `
-			# Where am I?
+			# Print the current workspace
 			%[1]s current
 
-			# The path alone, for scripts and prompts
+			# Print only its path, for scripts and prompts
 			%[1]s current --short
 
-			# With its type, phase, logical cluster and URL
+			# Print its type, phase, logical cluster and URL too
 			%[1]s current -o yaml`),
-		Args:              noMoreThan(0, "no argument"),
+		Args:              atMost(0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return s.printCurrent(cmd.Context(), short, output)
 		},
 	}
-	cmd.Flags().BoolVar(&short, "short", false, "Print the path alone")
+	cmd.Flags().BoolVar(&short, "short", false, "Print only the path")
 	output.addTo(cmd)
 	return cmd
 }
@@ -112,7 +112,7 @@ func (s *session) printCurrent(ctx context.Context, short bool, output format) e
 	}
 	short = (short && output == "") || output == asName
 	if short && (!p.IsWorkspace() || p.IsCanonical()) {
-		return about{Path: p.Cluster(), URL: p.URL()}.short(s.Out) // a prompt need not wait for the server
+		return about{Path: p.Cluster(), URL: p.URL()}.short(s.Out) // keeps shell prompts fast: no request to the server
 	}
 	a, failed := p.about(ctx, p.Location)
 	if short {

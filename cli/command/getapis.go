@@ -10,28 +10,28 @@ import (
 	"github.com/kcplane/kcp/cli/apis"
 )
 
-// get is the command with everything below it that is shown of a workspace as a whole.
+// get returns the command that groups what can be shown of a workspace as a whole.
 func (s *session) get(invocation string) *cobra.Command {
 	var output format
 	list := &cobra.Command{
 		Use:     "apis",
 		Aliases: []string{"api"},
-		Short:   "List the APIs of a workspace, and who provides them",
-		Long: `List the resources that a workspace serves, and who provides each: kcp itself (built in), a CustomResourceDefinition of the
-workspace, or an APIBinding, with the export that it binds.`,
+		Short:   "List the APIs of a workspace and their providers",
+		Long: `List the resources that a workspace serves and the provider of each: kcp itself (built in), a CustomResourceDefinition in the
+workspace, or an APIBinding with its APIExport.`,
 		Example: examples(invocation, `
-			# The APIs of the current workspace
+			# List the APIs of the current workspace
 			%[1]s apis
 
-			# Those of another one, with short names, scopes and schemas
+			# List the APIs of another workspace, with short names, scopes and schemas
 			%[1]s apis -w :root:org:team -o wide`),
-		Args:              noMoreThan(0, "no argument"),
+		Args:              atMost(0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.listAPIs(cmd.Context(), output) },
 	}
 	output.addTo(list)
-	return group("get", "Show what a workspace has", "Show what a workspace has, and where from.", examples(invocation, `
-			# The APIs of the current workspace, and who provides them
+	return group("get", "Show the APIs of a workspace", "Show the APIs of a workspace and their providers.", examples(invocation, `
+			# List the APIs of the current workspace and their providers
 			%[1]s apis`), list)
 }
 

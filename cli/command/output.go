@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// format is how a result is printed: for people if it is empty.
+// format is an output format. The empty format is for people.
 type format string
 
 const (
@@ -24,13 +24,13 @@ const (
 
 var formats = []string{string(asName), string(asJSON), string(asYAML), string(asWide)}
 
-// choice is a flag whose value is one of some formats.
+// choice is a flag with a fixed set of values.
 type choice struct {
 	*format
 	from []string
 }
 
-// String is the value.
+// String returns the value.
 func (c choice) String() string {
 	if c.format == nil {
 		return ""
@@ -38,29 +38,29 @@ func (c choice) String() string {
 	return string(*c.format)
 }
 
-// Set refuses what is not among the formats.
+// Set refuses values outside of the set.
 func (c choice) Set(value string) error {
 	if !slices.Contains(c.from, value) {
-		return fmt.Errorf("want one of %s", strings.Join(c.from, ", "))
+		return fmt.Errorf("must be one of %s", strings.Join(c.from, ", "))
 	}
 	*c.format = format(value)
 	return nil
 }
 
-// Type is what the help calls the value.
+// Type returns the name of the value in the help.
 func (c choice) Type() string { return "format" }
 
 func (f *format) addTo(cmd *cobra.Command) { f.addChoice(cmd, formats) }
 
 func (f *format) addChoice(cmd *cobra.Command, from []string) {
-	cmd.Flags().VarP(choice{f, from}, "output", "o", "What to print: "+strings.Join(from, ", "))
+	cmd.Flags().VarP(choice{f, from}, "output", "o", "Output format: one of "+strings.Join(from, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(from, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// structured tells whether the result is for programs.
+// structured reports whether the result is for programs.
 func (f *format) structured() bool { return *f == asJSON || *f == asYAML }
 
-// encode writes a result for programs.
+// encode writes a result as JSON or YAML.
 func encode(w io.Writer, f format, result any) error {
 	content, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
@@ -77,7 +77,7 @@ func encode(w io.Writer, f format, result any) error {
 	return err
 }
 
-// documents writes objects for programs: one after the other in YAML, more than one as a list in JSON.
+// documents writes objects as YAML documents, or as JSON with more than one object in a List.
 func documents[T any](w io.Writer, f format, objects []T) error {
 	if f == asJSON {
 		if len(objects) == 1 {
@@ -98,7 +98,7 @@ func documents[T any](w io.Writer, f format, objects []T) error {
 	return nil
 }
 
-// table writes rows in columns, the first of them being the titles.
+// table writes rows in columns. The first row is the header.
 func table(w io.Writer, rows ...[]string) error {
 	columns := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	for _, row := range rows {

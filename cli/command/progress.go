@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// progress tells a waiting person what goes on: on a terminal in one line with the time, elsewhere in a line for each change.
+// progress prints the state of a wait: on a terminal in one line with the elapsed time, elsewhere one line per change.
 type progress struct {
 	out     io.Writer
 	begin   time.Time
 	mu      sync.Mutex
 	text    string
-	stopped chan struct{} // nil if out is no terminal
+	stopped chan struct{} // nil if out is not a terminal
 	drawing sync.WaitGroup
 }
 
@@ -29,7 +29,7 @@ func newProgress(out io.Writer) *progress {
 	return p
 }
 
-// show tells the state of what is waited for.
+// show prints the state if it changed.
 func (p *progress) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -50,7 +50,7 @@ func (p *progress) draw() {
 	}
 }
 
-// tick keeps the time on a terminal up to date.
+// tick updates the elapsed time on a terminal.
 func (p *progress) tick() {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -66,7 +66,7 @@ func (p *progress) tick() {
 	}
 }
 
-// end removes the line from a terminal.
+// end removes the line from the terminal.
 func (p *progress) end() {
 	if p.stopped == nil {
 		return

@@ -22,7 +22,7 @@ import (
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
-// quickStart is what to make or to delete.
+// quickStart describes what to create or delete.
 type quickStart struct {
 	scenario                format
 	prefix                  string
@@ -33,7 +33,7 @@ type quickStart struct {
 	seed                    uint64
 }
 
-// step is one thing to do in a quick start. It returns what was done.
+// step is one step of the quick start. It returns what was done.
 type step struct {
 	what string
 	do   func(ctx context.Context) (string, error)
@@ -43,40 +43,40 @@ func (s *session) quickstart(invocation string) *cobra.Command {
 	q := quickStart{scenario: quickstart.Provider}
 	cmd := &cobra.Command{
 		Use:   "quickstart",
-		Short: "Make sample workspaces to try kcp with",
-		Long: `Make sample workspaces below the current one, and print each step. What exists already stays as it is, so the command can be
-repeated, also after it was interrupted.
+		Short: "Create sample workspaces to try kcp",
+		Long: `Create sample workspaces below the current one, and print each step. The command does not change what already exists, so you can
+repeat it, also after an interruption.
 
-The scenario api-provider makes a workspace that exports an API, and one that binds it. The scenario workspaces makes a tree of
-workspaces.`,
+The scenario api-provider creates a workspace that exports an API and a workspace that binds it. The scenario workspaces creates a
+tree of workspaces.`,
 		Example: examples(invocation, `
-			# A workspace that exports an API, and one that uses it; go to the latter
+			# Create a workspace that exports an API and one that binds it, and switch to the second
 			%[1]s --with-samples --enter
 
-			# What would be made?
+			# Print the steps without running them
 			%[1]s --dry-run
 
-			# A tree of 100 workspaces, at most 5 levels deep
+			# Create a tree of 100 workspaces, at most 5 levels deep
 			%[1]s --scenario workspaces --tree-count 100 --tree-depth 5
 
-			# Delete what the first command has made
+			# Delete what the first command created
 			%[1]s --cleanup`),
-		Args:              noMoreThan(0, "no arguments"),
+		Args:              atMost(0, "no arguments"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return s.start(cmd.Context(), q) },
 	}
 	flags := cmd.Flags()
 	scenarios := []string{quickstart.Provider, quickstart.Workspaces}
-	flags.Var(choice{&q.scenario, scenarios}, "scenario", "What to make")
-	flags.StringVar(&q.prefix, "name-prefix", "quickstart", "How the names of the workspaces begin")
-	flags.BoolVar(&q.cleanup, "cleanup", false, "Delete what the scenario has made, with everything in it")
-	flags.BoolVar(&q.enter, "enter", false, "Go to the workspace that uses the API, or to the tree")
-	flags.BoolVar(&q.samples, "with-samples", false, "Make sample objects, too")
-	flags.BoolVar(&q.dryRun, "dry-run", false, "Only print the steps")
-	flags.DurationVar(&q.timeout, "timeout", 10*time.Minute, "How long everything together may take")
-	flags.IntVar(&q.depth, "tree-depth", 3, "Levels of the tree, for --scenario workspaces")
-	flags.IntVar(&q.count, "tree-count", 50, "Workspaces of the tree, for --scenario workspaces")
-	flags.Uint64Var(&q.seed, "tree-seed", 1, "Seed of the tree: the same seed makes the same tree, for --scenario workspaces")
+	flags.Var(choice{&q.scenario, scenarios}, "scenario", "Scenario to create")
+	flags.StringVar(&q.prefix, "name-prefix", "quickstart", "Prefix of the workspace names")
+	flags.BoolVar(&q.cleanup, "cleanup", false, "Delete the workspaces of the scenario with everything in them")
+	flags.BoolVar(&q.enter, "enter", false, "Switch to the workspace that binds the API, or to the tree")
+	flags.BoolVar(&q.samples, "with-samples", false, "Create sample objects too")
+	flags.BoolVar(&q.dryRun, "dry-run", false, "Print the steps without running them")
+	flags.DurationVar(&q.timeout, "timeout", 10*time.Minute, "Time limit for all steps together")
+	flags.IntVar(&q.depth, "tree-depth", 3, "Depth of the tree, for --scenario workspaces")
+	flags.IntVar(&q.count, "tree-count", 50, "Number of workspaces in the tree, for --scenario workspaces")
+	flags.Uint64Var(&q.seed, "tree-seed", 1, "Seed of the tree, for --scenario workspaces; the same seed creates the same tree")
 	cmd.MarkFlagsMutuallyExclusive("cleanup", "enter")
 	cmd.MarkFlagsMutuallyExclusive("cleanup", "with-samples")
 	_ = cmd.RegisterFlagCompletionFunc("scenario", cobra.FixedCompletions(scenarios, cobra.ShellCompDirectiveNoFileComp))
@@ -88,7 +88,7 @@ func (q quickStart) validate() error {
 		return fmt.Errorf("--tree-depth must be 1 or more and --tree-count 0 or more, got %d and %d", q.depth, q.count)
 	}
 	if name := q.prefix + "-provider"; !location.ValidPath(name) || strings.Contains(name, ":") || len(name) > 63 {
-		return fmt.Errorf("--name-prefix %q cannot begin the name of a workspace: want lower case letters, digits and dashes, with a letter or digit first", q.prefix)
+		return fmt.Errorf("invalid --name-prefix %q: must be lower case letters, digits or dashes, and start with a letter or digit", q.prefix)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (s *session) start(ctx context.Context, q quickStart) error {
 	if canonical, err := p.client.Canonical(ctx, p.Location); err == nil {
 		p.Location = canonical
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, q.timeout, fmt.Errorf("not finished after --timeout=%s; repeat the command to go on", q.timeout))
+	limited, cancel := context.WithTimeoutCause(ctx, q.timeout, fmt.Errorf("not finished after --timeout=%s; repeat the command to continue", q.timeout))
 	defer cancel()
 	made := map[string]location.Location{}
 	for _, name := range []string{"provider", "consumer", "tree"} {
@@ -137,11 +137,11 @@ func (s *session) start(ctx context.Context, q quickStart) error {
 	if q.cleanup || q.dryRun {
 		return nil
 	}
-	return s.goOn(ctx, p, q, end)
+	return s.nextSteps(ctx, p, q, end)
 }
 
-// goOn goes to a workspace, or says how, and what can be done there.
-func (s *session) goOn(ctx context.Context, p *place, q quickStart, end location.Location) error {
+// nextSteps switches to the workspace if requested, and prints the next commands to run.
+func (s *session) nextSteps(ctx context.Context, p *place, q quickStart, end location.Location) error {
 	var commands []string
 	if q.enter {
 		if err := s.enter(ctx, p, end, ""); err != nil {
@@ -155,7 +155,7 @@ func (s *session) goOn(ctx context.Context, p *place, q quickStart, end location
 	} else {
 		commands = append(commands, "kubectl ws tree")
 	}
-	_, err := fmt.Fprintf(s.Out, "\nGo on with:\n  %s\n", strings.Join(commands, "\n  "))
+	_, err := fmt.Fprintf(s.Out, "\nNext steps:\n  %s\n", strings.Join(commands, "\n  "))
 	return err
 }
 
@@ -201,7 +201,7 @@ func (s *session) treeSteps(p *place, q quickStart, top location.Location) ([]st
 	return steps, top
 }
 
-// cleanupSteps delete the workspaces at the top, and with them all that is in them.
+// cleanupSteps delete the top-level workspaces of the quick start with everything in them.
 func (s *session) cleanupSteps(p *place, q quickStart) []step {
 	names := []string{q.prefix + "-consumer", q.prefix + "-provider"}
 	if q.scenario == quickstart.Workspaces {
@@ -214,11 +214,11 @@ func (s *session) cleanupSteps(p *place, q quickStart) []step {
 	return steps
 }
 
-// own returns a workspace that a quick start has made, and the server's error if there is none.
+// own returns a workspace that a quick start created, or the server's error if it does not exist.
 func own(ctx context.Context, p *place, parent location.Location, name string) (*tenancyv1alpha1.Workspace, error) {
 	ws, err := p.client.Get(ctx, parent, name)
 	if err == nil && ws.Labels[quickstart.Label] != quickstart.LabelValue {
-		err = errors.New("it exists and was not made by a quick start; choose other names with --name-prefix")
+		err = errors.New("it exists and was not created by kubectl kcp quickstart; choose other names with --name-prefix")
 	}
 	return ws, err
 }
@@ -265,7 +265,7 @@ func (s *session) objectStep(p *place, at location.Location, object quickstart.O
 	}}
 }
 
-// ensureBinding binds the export of the provider in the consumer, and waits until its API is served there.
+// ensureBinding binds the provider's export in the consumer, and waits until its API is served there.
 func (s *session) ensureBinding(ctx context.Context, p *place, provider, consumer location.Location, timeout time.Duration) (string, error) {
 	client := apis.New(p.client)
 	wanted := apis.NewBinding(quickstart.Export, provider.Cluster(), quickstart.Export)
@@ -273,20 +273,20 @@ func (s *session) ensureBinding(ctx context.Context, p *place, provider, consume
 	if err != nil {
 		return "", err
 	}
-	done := "exists, is bound"
+	done := "exists, bound"
 	if i := slices.IndexFunc(all, func(b apisv1alpha2.APIBinding) bool { return b.Name == quickstart.Export }); i < 0 {
-		done = "created, is bound"
+		done = "created, bound"
 		if _, err := client.Create(ctx, consumer, wanted, false); err != nil {
 			return "", err
 		}
 	} else if got := apis.Export(&all[i]); got != apis.Export(wanted) {
-		return "", fmt.Errorf("it exists and binds %s, not %s", got, apis.Export(wanted))
+		return "", fmt.Errorf("it exists and binds %s instead of %s", got, apis.Export(wanted))
 	}
 	_, err = s.waitBound(ctx, &place{Location: consumer, client: p.client}, client, binding{name: quickstart.Export, timeout: timeout})
 	return done, err
 }
 
-// deleteOwn deletes a workspace that a quick start has made, and waits until it is gone.
+// deleteOwn deletes a workspace that a quick start created, and waits until it is gone.
 func deleteOwn(ctx context.Context, p *place, name string) (string, error) {
 	_, err := own(ctx, p, p.Location, name)
 	if apierrors.IsNotFound(err) {

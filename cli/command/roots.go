@@ -40,8 +40,8 @@ func kcpPlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl kcp"
 	root := &cobra.Command{
 		Use:         "kubectl-kcp",
-		Short:       "Work with kcp",
-		Long:        "Work with kcp, a server of very many clusters.",
+		Short:       "Manage kcp workspaces and APIs",
+		Long:        "Manage workspaces and APIs on a kcp server.",
 		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation},
 	}
 	s := newSession(root, streams)
@@ -52,10 +52,10 @@ func kcpPlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	return root
 }
 
-// workspaces makes cmd go to a workspace, with commands below it for everything else about workspaces.
+// workspaces adds switching between workspaces to cmd, and subcommands for everything else about workspaces.
 func (s *session) workspaces(cmd *cobra.Command, invocation string) {
-	cmd.Short = "Go to workspaces, and make and show them"
-	cmd.Long = navigation + "\n\nA workspace with the name of a command below is reached with use."
+	cmd.Short = "Switch between, create and list workspaces"
+	cmd.Long = navigation + "\n\nTo switch to a workspace that has the name of a subcommand, run the subcommand use."
 	cmd.Example = examples(invocation, navigationExamples)
 	s.navigates(cmd)
 	create := &cobra.Command{Use: "create NAME"}
@@ -63,21 +63,21 @@ func (s *session) workspaces(cmd *cobra.Command, invocation string) {
 	cmd.AddCommand(s.use(invocation), s.current(invocation), s.tree(invocation), create, s.createContext(invocation))
 }
 
-// group returns a command that is there for the commands below it.
+// group returns a command that only groups subcommands.
 func group(name, short, long, example string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     name,
 		Short:   short,
 		Long:    long,
 		Example: example,
-		Args:    noMoreThan(0, "one of the commands below"),
+		Args:    atMost(0, "a subcommand"),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(below...)
 	return cmd
 }
 
-// examples puts how the command is called into text and indents it as the help is.
+// examples inserts the invocation of the command into text and indents it like the rest of the help.
 func examples(invocation, text string) string {
 	lines := strings.Split(strings.Trim(fmt.Sprintf(text, invocation), "\n"), "\n")
 	for i, line := range lines {

@@ -1,4 +1,4 @@
-// Package command is what people type: the commands of the plugins of kubectl, in terms of the packages beside it.
+// Package command implements the commands of the kubectl plugins. The work is done by the packages next to it.
 package command
 
 import (
@@ -23,18 +23,18 @@ import (
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
-// session is one run of a plugin: its flags and streams.
+// session holds the flags and streams of one run of a plugin.
 type session struct {
 	genericiooptions.IOStreams
 	flags     *genericclioptions.ConfigFlags
 	workspace string
 }
 
-// newSession gives a plugin the flags that all of its commands have.
+// newSession adds the flags that all commands of a plugin share.
 func newSession(root *cobra.Command, streams genericiooptions.IOStreams) *session {
 	s := &session{IOStreams: streams, flags: genericclioptions.NewConfigFlags(false).WithWarningPrinter(streams)}
 	root.PersistentFlags().StringVarP(&s.workspace, "workspace", "w", "",
-		"Act as if this were the current workspace: a path like :root:org:team, or one relative to the current workspace")
+		"Use this workspace instead of the current one: an absolute path such as :root:org:team, or a path relative to the current workspace")
 	connection := pflag.NewFlagSet("connection", pflag.ContinueOnError)
 	s.flags.AddFlags(connection)
 	logging := flag.NewFlagSet("logging", flag.ContinueOnError)
@@ -46,7 +46,7 @@ func newSession(root *cobra.Command, streams genericiooptions.IOStreams) *sessio
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
-	root.CompletionOptions.DisableDefaultCmd = true // kubectl has its own way
+	root.CompletionOptions.DisableDefaultCmd = true // kubectl runs kubectl_complete-* programs instead
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
@@ -56,19 +56,19 @@ func newSession(root *cobra.Command, streams genericiooptions.IOStreams) *sessio
 	return s
 }
 
-// hideInHelp leaves the flags that every command of kubectl has to the help of kubectl itself.
+// hideInHelp removes the flags that all kubectl commands share from the help.
 func hideInHelp(root *cobra.Command, flags *pflag.FlagSet) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		flags.VisitAll(func(f *pflag.Flag) { f.Hidden = true })
 		help(cmd, args)
 		if cmd.Runnable() {
-			cmd.Println("\nThe flags of every kubectl command, such as --kubeconfig, --context and --as, work too: see kubectl options.")
+			cmd.Println("\nThe global kubectl flags, such as --kubeconfig, --context and --as, are supported too. Run kubectl options to list them.")
 		}
 	})
 }
 
-// place is where a session is, and how it gets anywhere from there.
+// place is the location of a session together with what is needed to reach other locations from it.
 type place struct {
 	location.Location
 	client    *workspaces.Client
@@ -77,20 +77,20 @@ type place struct {
 	overrides kubeconfig.Overrides
 }
 
-// open reads the kubeconfig and goes to the workspace that the flags name.
+// open reads the kubeconfig and resolves the workspace that the flags select.
 func (s *session) open(ctx context.Context) (*place, error) {
 	loader := s.flags.ToRawKubeConfigLoader()
 	raw, err := loader.RawConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig cannot be read: %w", err)
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
 	if len(raw.Clusters) == 0 && *s.flags.APIServer == "" {
-		return nil, fmt.Errorf("there is no kubeconfig that names a server: %s has none; set KUBECONFIG or --kubeconfig",
+		return nil, fmt.Errorf("no server configured: kubeconfig %s has no clusters; set KUBECONFIG or --kubeconfig",
 			loader.ConfigAccess().GetDefaultFilename())
 	}
 	config, err := s.flags.ToRESTConfig()
 	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig cannot be used: %w", err)
+		return nil, fmt.Errorf("loading the kubeconfig: %w", err)
 	}
 	here, err := location.Parse(config.Host)
 	if err != nil {
@@ -108,17 +108,17 @@ func (s *session) open(ctx context.Context) (*place, error) {
 	return p, err
 }
 
-// inWorkspace is open for commands that make sense in a workspace only.
+// inWorkspace is like open, and fails if the location is not a workspace.
 func (s *session) inWorkspace(ctx context.Context) (*place, error) {
 	p, err := s.open(ctx)
 	if err == nil && !p.IsWorkspace() {
-		err = fmt.Errorf("%s is %w (it is not below /clusters/); go to one, for example with kubectl ws :root, "+
-			"or name one with --workspace", p.URL(), location.ErrNoWorkspace)
+		err = fmt.Errorf("%s is %w (the URL has no /clusters/ path); switch to a workspace, for example with kubectl ws :root, "+
+			"or set --workspace", p.URL(), location.ErrNoWorkspace)
 	}
 	return p, err
 }
 
-// restConfig is how clients that are not ours reach p.
+// restConfig returns the configuration for client-go clients of p.
 func (s *session) restConfig(p *place) (*rest.Config, error) {
 	config, err := s.flags.ToRESTConfig()
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *session) restConfig(p *place) (*rest.Config, error) {
 	return config, nil
 }
 
-// resolve returns where a name leads from p.
+// resolve returns the location of a workspace name relative to p.
 func (s *session) resolve(ctx context.Context, p *place, name string) (location.Location, error) {
 	from, name := p.Location, unexpanded(name)
 	first, rest, below := strings.Cut(strings.ReplaceAll(name, "/", ":"), ":")
@@ -142,7 +142,7 @@ func (s *session) resolve(ctx context.Context, p *place, name string) (location.
 	}
 	if !location.IsAbsolute(name) {
 		if first == location.Root && below {
-			_, _ = fmt.Fprintf(s.ErrOut, "Note: %q is looked up below the current workspace; the path from the root is \":%s\".\n", name, name)
+			_, _ = fmt.Fprintf(s.ErrOut, "Note: %q is relative to the current workspace; the absolute path is \":%s\".\n", name, name)
 		}
 		canonical, err := p.client.Canonical(ctx, from)
 		if err != nil && !apierrors.IsForbidden(err) {
@@ -153,8 +153,8 @@ func (s *session) resolve(ctx context.Context, p *place, name string) (location.
 	return from.Resolve(name)
 }
 
-// unexpanded puts ~ back where the shell has replaced it by the home directory. With the home directory /root, what is below it is a
-// path of workspaces.
+// unexpanded reverts the shell's expansion of ~ to the home directory. Below the home directory /root, a name is an absolute path of
+// workspaces instead.
 func unexpanded(name string) string {
 	home, err := os.UserHomeDir()
 	if err != nil || !strings.HasPrefix(home, "/") || home == "/" {
@@ -170,11 +170,11 @@ func unexpanded(name string) string {
 	return name
 }
 
-// noMoreThan refuses arguments beyond n, in words.
-func noMoreThan(n int, what string) cobra.PositionalArgs {
+// atMost refuses more than n arguments. The error says that the command accepts what.
+func atMost(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return fmt.Errorf("%s takes %s, not %q; see %s --help", cmd.CommandPath(), what, args, cmd.CommandPath())
+			return fmt.Errorf("%s accepts %s, got %q; see %s --help", cmd.CommandPath(), what, args, cmd.CommandPath())
 		}
 		return nil
 	}

@@ -9,28 +9,28 @@ import (
 	"github.com/kcplane/kcp/cli/tree"
 )
 
-// tree is the command that draws the workspaces below the current one.
+// tree returns the command that prints the workspaces below the current one.
 func (s *session) tree(invocation string) *cobra.Command {
 	var style tree.Style
 	var output format
 	var interactive bool
 	cmd := &cobra.Command{
 		Use:   "tree",
-		Short: "Draw the workspaces below the current one",
-		Long:  "Draw the current workspace and everything below it. What you may not enter is shown without what it holds.",
+		Short: "Print the tree of workspaces",
+		Long:  "Print the current workspace and all workspaces below it. Workspaces that you have no access to are shown without their children.",
 		Example: examples(invocation, `
-			# Everything below the current workspace
+			# Print everything below the current workspace
 			%[1]s tree
 
-			# Everything there is, with types and phases
+			# Print all workspaces, with types and phases
 			%[1]s tree -w :root --wide
 
-			# One path in a line, for scripts
+			# Print one path per line, for scripts
 			%[1]s tree -o name
 
-			# Walk through the tree and choose a workspace to go to
+			# Browse the tree and switch to a workspace
 			%[1]s tree -i`),
-		Args:              noMoreThan(0, "no argument; use --workspace to start elsewhere"),
+		Args:              atMost(0, "no arguments; set --workspace to start at another workspace"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if interactive {
@@ -40,8 +40,8 @@ func (s *session) tree(invocation string) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVarP(&style.Full, "full", "f", false, "Show paths instead of names")
-	cmd.Flags().BoolVar(&style.Wide, "wide", false, "Show types, and the phases of workspaces and their logical clusters")
-	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Walk through the tree on the terminal, and go to the workspace chosen")
+	cmd.Flags().BoolVar(&style.Wide, "wide", false, "Show types, and the phases of workspaces and logical clusters")
+	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Browse the tree interactively, and switch to the chosen workspace")
 	output.addTo(cmd)
 	return cmd
 }
@@ -54,7 +54,7 @@ func (s *session) drawTree(ctx context.Context, style tree.Style, output format)
 	style.Wide = style.Wide || output == asWide
 	start, err := p.client.Canonical(ctx, p.Location)
 	if err != nil {
-		start = p.Location // its own path is a courtesy
+		start = p.Location // the path of the root is only for display
 	}
 	root, err := tree.Read(ctx, p.client, start, style.Wide)
 	switch {

@@ -16,12 +16,12 @@ import (
 	"github.com/kcplane/kcp/cli/workspaces"
 )
 
-// use is the command that goes to another workspace.
+// use returns the command that switches to another workspace.
 func (s *session) use(invocation string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "use [WORKSPACE]",
 		Aliases: []string{"cd"},
-		Short:   "Go to another workspace",
+		Short:   "Switch to another workspace",
 		Long:    navigation,
 		Example: examples(invocation+" use", navigationExamples),
 	}
@@ -29,39 +29,39 @@ func (s *session) use(invocation string) *cobra.Command {
 	return cmd
 }
 
-const navigation = `Go to another workspace, so that kubectl works there.
+const navigation = `Switch to another workspace. All kubectl commands then work in it.
 
 WORKSPACE is one of
-  team, team:app   a workspace below the current one
-  :root:org:team   a workspace by its path; ":" alone is the root
-  ..               the one above; .. can be a part of a path too
-  -                the previous one
-  ~                the home workspace, also without an argument, and where the shell replaces ~ by the home directory
-  .                the current one, which is printed`
+  team, team:app   a path relative to the current workspace
+  :root:org:team   an absolute path; ":" is the root workspace
+  ..               the parent workspace; can also be part of a path
+  -                the previous workspace
+  ~                your home workspace, which is the default; works although the shell expands ~ to the home directory
+  .                the current workspace: print it and stay`
 
 const navigationExamples = `
-	# Go to a workspace by its path
+	# Switch to a workspace by its path
 	%[1]s :root:org:team
 
-	# Go to the workspace app below, then back up, then to where you were before
+	# Switch to the child workspace app, then to its parent, then to the previous workspace
 	%[1]s app
 	%[1]s ..
 	%[1]s -
 
-	# Go home
+	# Switch to your home workspace
 	%[1]s ~
 
-	# Choose from a list
+	# Choose a workspace interactively
 	%[1]s -i`
 
-// navigates makes cmd go to the workspace that is its argument.
+// navigates makes cmd switch to the workspace in its argument.
 func (s *session) navigates(cmd *cobra.Command) {
 	var interactive, short bool
 	var output format
 	output.addTo(cmd)
-	cmd.Flags().BoolVar(&short, "short", false, "Print the path alone")
-	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Choose from the workspaces on the terminal")
-	cmd.Args = noMoreThan(1, "one workspace")
+	cmd.Flags().BoolVar(&short, "short", false, "Print only the path")
+	cmd.Flags().BoolVarP(&interactive, "interactive", "i", false, "Choose a workspace interactively")
+	cmd.Args = atMost(1, "at most one workspace")
 	cmd.ValidArgsFunction = s.completeWorkspaces
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		name := "~"
@@ -99,7 +99,7 @@ func (s *session) goTo(ctx context.Context, name string, output format) error {
 	return s.enter(ctx, p, to, output)
 }
 
-// enter makes a place the current workspace, if the user may be there.
+// enter makes a location the current workspace after checking that the user has access.
 func (s *session) enter(ctx context.Context, p *place, to location.Location, output format) error {
 	if err := p.client.Verify(ctx, to); err != nil {
 		return err
@@ -111,10 +111,10 @@ func (s *session) enter(ctx context.Context, p *place, to location.Location, out
 	return s.arrive(ctx, p, to, output, func() error { return kubeconfig.Save(p.access, changed) })
 }
 
-// goBack exchanges the current and the previous place. The user of the previous one may be another.
+// goBack swaps the current and the previous workspace. The previous one may use other credentials.
 func (s *session) goBack(ctx context.Context, p *place, output format) error {
 	if s.workspace != "" {
-		return errors.New("- is the previous workspace wherever one is; it does not go together with --workspace")
+		return errors.New("\"-\" cannot be combined with --workspace: it always is the previous workspace")
 	}
 	changed, err := kubeconfig.Return(p.config)
 	if err != nil {
@@ -134,20 +134,20 @@ func (s *session) goBack(ctx context.Context, p *place, output format) error {
 	return s.arrive(ctx, before, before.Location, output, func() error { return kubeconfig.Save(p.access, changed) })
 }
 
-// arrive saves the change and says where the user is.
+// arrive saves the change and prints the current workspace.
 func (s *session) arrive(ctx context.Context, p *place, to location.Location, output format, save func() error) error {
 	if err := save(); err != nil {
 		return err
 	}
-	a, _ := p.about(ctx, to) // that it can be entered is known; its type is a courtesy
+	a, _ := p.about(ctx, to) // access is verified already; an unknown type is not an error
 	if err := a.print(s.Out, output); err != nil {
 		return err
 	}
 	if a.Phase != "" && a.Phase != corev1alpha1.LogicalClusterPhaseReady {
-		_, _ = fmt.Fprintf(s.ErrOut, "Warning: it is not ready: its phase is %s.\n", a.Phase)
+		_, _ = fmt.Fprintf(s.ErrOut, "Warning: the workspace is not ready: phase is %s.\n", a.Phase)
 	}
 	if to.IsWorkspace() {
-		bindings, _ := apis.New(p.client).Bindings(ctx, to) // so are its claims
+		bindings, _ := apis.New(p.client).Bindings(ctx, to) // nor are unknown claims
 		for i := range bindings {
 			s.warnOfClaims(&bindings[i])
 		}
@@ -155,10 +155,10 @@ func (s *session) arrive(ctx context.Context, p *place, to location.Location, ou
 	return nil
 }
 
-// choose lets the user choose a workspace on the terminal, starting at name.
+// choose lets the user choose a workspace interactively, starting at name.
 func (s *session) choose(ctx context.Context, name string, output format) error {
 	if !picker.IsTerminal(s.In, s.ErrOut) {
-		return errors.New("--interactive needs a terminal; name the workspace instead")
+		return errors.New("--interactive requires a terminal; pass the workspace as an argument instead")
 	}
 	p, err := s.open(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *session) choose(ctx context.Context, name string, output format) error 
 		return names, err
 	})
 	if err != nil {
-		return fmt.Errorf("the workspace stays the same: %w", err)
+		return fmt.Errorf("current workspace unchanged: %w", err)
 	}
 	return s.enter(ctx, p, to, output)
 }

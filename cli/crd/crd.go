@@ -1,4 +1,4 @@
-// Package crd reads CustomResourceDefinitions, and tells whether kcp would accept them.
+// Package crd parses and validates CustomResourceDefinitions.
 package crd
 
 import (
@@ -21,12 +21,11 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Kind is that of definitions.
+// Kind is the kind of definitions.
 const Kind = "CustomResourceDefinition"
 
-// Read returns the definitions in a stream of YAML or JSON documents. Lists, as kubectl get prints them, are opened. Anything
-// else than a definition is an error, and so are fields that this program does not know: to leave them out unseen would make
-// another definition.
+// Read returns the definitions in a stream of YAML or JSON documents. It accepts lists, as kubectl get prints them. Other kinds are an
+// error, and so are unknown fields: dropping them would change the definition.
 func Read(from io.Reader) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(from))
@@ -45,7 +44,7 @@ func Read(from io.Reader) ([]*apiextensionsv1.CustomResourceDefinition, error) {
 		definitions = append(definitions, found...)
 	}
 	if len(definitions) == 0 {
-		return nil, fmt.Errorf("there is no %s", Kind)
+		return nil, fmt.Errorf("no %s found", Kind)
 	}
 	return definitions, nil
 }
@@ -61,7 +60,7 @@ func parse(document []byte) ([]*apiextensionsv1.CustomResourceDefinition, error)
 	}
 	switch {
 	case head.TypeMeta == metav1.TypeMeta{} && head.Items == nil:
-		return nil, nil // a comment, or nothing
+		return nil, nil // an empty document
 	case head.Kind == "List" || head.Kind == Kind+"List":
 		var all []*apiextensionsv1.CustomResourceDefinition
 		for _, item := range head.Items {
@@ -73,9 +72,9 @@ func parse(document []byte) ([]*apiextensionsv1.CustomResourceDefinition, error)
 		}
 		return all, nil
 	case head.Kind != Kind:
-		return nil, fmt.Errorf("want a %s, not a %s", Kind, head.Kind)
+		return nil, fmt.Errorf("expected a %s, got a %s", Kind, head.Kind)
 	case head.APIVersion != apiextensionsv1.SchemeGroupVersion.String():
-		return nil, fmt.Errorf("want a %s of %s, not of %s", Kind, apiextensionsv1.SchemeGroupVersion, head.APIVersion)
+		return nil, fmt.Errorf("expected a %s of %s, got %s", Kind, apiextensionsv1.SchemeGroupVersion, head.APIVersion)
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(document, definition); err != nil {
@@ -84,7 +83,7 @@ func parse(document []byte) ([]*apiextensionsv1.CustomResourceDefinition, error)
 	return []*apiextensionsv1.CustomResourceDefinition{definition}, nil
 }
 
-// Clean returns a new definition of the same resource: with the type, but without what only the server that it is from knows.
+// Clean returns a copy of the definition without status and server-specific metadata.
 func Clean(definition *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	clean := &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: Kind},
@@ -99,15 +98,15 @@ func Clean(definition *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 	return clean
 }
 
-// undotted are the groups of Kubernetes without a dot. A definition in another such group is accepted nowhere, but in these and
-// in the core group by kcp.
+// undotted are the groups of Kubernetes without a dot, including core. kcp accepts definitions in them; no server accepts definitions in
+// other groups without a dot.
 var undotted = []string{"", "apps", "autoscaling", "batch", "extensions", "policy"}
 
-// Problems are the reasons for which kcp would not accept a definition.
+// Problems returns the reasons why kcp rejects a definition.
 func Problems(definition *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	definition = definition.DeepCopy()
 	if slices.Contains(undotted, definition.Spec.Group) {
-		definition.Spec.Group = "undotted.example.com" // stands in for it, so that everything else can be looked at
+		definition.Spec.Group = "undotted.example.com" // placeholder that passes validation, to validate everything else
 		definition.Name = definition.Spec.Names.Plural + "." + definition.Spec.Group
 	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(definition)

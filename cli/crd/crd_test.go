@@ -8,21 +8,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// named is a definition of nothing much.
+// named returns a minimal definition.
 func named(name string) string {
 	return "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: " + name + "}\n"
 }
 
-func TestDefinitionsAreRead(t *testing.T) {
+func TestRead(t *testing.T) {
 	for _, row := range []struct{ name, text, want string }{
 		{"one", named("a.b"), "a.b"},
 		{"documents", "# a comment\n---\n" + named("a.b") + "---\n---\n" + named("c.d"), "a.b c.d"},
 		{"a list", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a.b}}", "a.b"},
 		{"JSON", `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "a.b"}}`, "a.b"},
-		{"nothing", "---\n", "there is no CustomResourceDefinition"},
-		{"something else", named("a.b") + "---\napiVersion: v1\nkind: Secret", "document 2: want a CustomResourceDefinition, not a Secret"},
-		{"something else in a list", "kind: List\nitems: [{kind: Secret}]", "document 1: want a CustomResourceDefinition, not a Secret"},
-		{"an old version", "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition", "of apiextensions.k8s.io/v1, not of apiextensions.k8s.io/v1beta1"},
+		{"nothing", "---\n", "no CustomResourceDefinition found"},
+		{"something else", named("a.b") + "---\napiVersion: v1\nkind: Secret", "document 2: expected a CustomResourceDefinition, got a Secret"},
+		{"something else in a list", "kind: List\nitems: [{kind: Secret}]", "document 1: expected a CustomResourceDefinition, got a Secret"},
+		{"an old version", "apiVersion: apiextensions.k8s.io/v1beta1\nkind: CustomResourceDefinition", "of apiextensions.k8s.io/v1, got apiextensions.k8s.io/v1beta1"},
 		{"an unknown field", named("a.b") + "spec: {scop: Cluster}", `unknown field "scop"`},
 		{"no YAML", "a: b: c", "document 1: "},
 	} {
@@ -39,7 +39,7 @@ func TestDefinitionsAreRead(t *testing.T) {
 	}
 }
 
-func TestGroupsOfKubernetesNeedNoDot(t *testing.T) {
+func TestGroupsOfKubernetesWithoutDotAreValid(t *testing.T) {
 	for group, accepted := range map[string]bool{"": true, "apps": true, "example.com": true, "fruit": false} {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
 		definition.Name = "apples." + group
@@ -55,7 +55,7 @@ func TestGroupsOfKubernetesNeedNoDot(t *testing.T) {
 	}
 }
 
-func TestCleanKeepsWhatEveryServerUnderstands(t *testing.T) {
+func TestCleanRemovesServerSpecificFields(t *testing.T) {
 	definitions, err := Read(strings.NewReader(named("a.b")))
 	if err != nil {
 		t.Fatal(err)

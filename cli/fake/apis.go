@@ -14,7 +14,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// sharing is what a logical cluster has of APIs.
+// sharing holds the exports and bindings of a logical cluster.
 type sharing struct {
 	exports     []apisv1alpha2.APIExport
 	bindings    []*apisv1alpha2.APIBinding
@@ -59,7 +59,7 @@ func (c *cluster) binding(name string) *apisv1alpha2.APIBinding {
 	return c.bindings[i]
 }
 
-// serveSharing answers what is about APIs, and tells whether the request was.
+// serveSharing serves requests for exports, bindings and discovery. It reports whether the request was one.
 func (s *Server) serveSharing(w http.ResponseWriter, r *http.Request, c *cluster, api string) bool {
 	const group = "apis/apis.kcp.io/v1alpha2/"
 	s.mu.Lock()
@@ -89,12 +89,12 @@ func (s *Server) serveSharing(w http.ResponseWriter, r *http.Request, c *cluster
 	return true
 }
 
-// serveGroups lists the groups that are served, in the older form of discovery.
+// serveGroups lists the groups in the unaggregated form of discovery.
 func (s *Server) serveGroups(w http.ResponseWriter, c *cluster, api string) {
 	versions := metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions", APIVersion: "v1"}, Versions: []string{}}
 	groups := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 	for _, list := range c.resources {
-		gv, _ := schema.ParseGroupVersion(list.GroupVersion) // the tests give valid ones
+		gv, _ := schema.ParseGroupVersion(list.GroupVersion) // tests use valid versions
 		if gv.Group == "" {
 			versions.Versions = append(versions.Versions, gv.Version)
 			continue

@@ -1,4 +1,4 @@
-// Package fake serves workspaces from memory as the server does on the wire, so that the plugins can be tested without one.
+// Package fake is an in-memory server of workspaces for tests of the plugins.
 package fake
 
 import (
@@ -26,20 +26,20 @@ import (
 // Server is a tree of workspaces.
 type Server struct {
 	*httptest.Server
-	// Forbidden are paths that nobody may enter.
+	// Forbidden are the paths without access.
 	Forbidden map[string]bool
 	// Home is the path of the home workspace, if there is one.
 	Home string
-	// Types are the names of the types in root.
+	// Types are the names of the workspace types in root.
 	Types []string
-	// Creating decides about a new workspace: an error refuses it, another phase than Ready makes it wait.
+	// Creating is called for each new workspace. It can return an error or set another phase than Ready.
 	Creating func(ws *tenancyv1alpha1.Workspace) error
 	// Watched returns what a watch of a workspace sends, for the n-th watch from 0, and may change the workspace. Then the
 	// watch ends, unless Hold is set.
 	Watched func(n int, ws *tenancyv1alpha1.Workspace) []Event
-	// Hidden are resources of APIs that nobody may see, such as apiexports.
+	// Hidden are the resources without read access, such as apiexports.
 	Hidden map[string]bool
-	// Binding brings the status of a binding on, when it is created and whenever it is read.
+	// Binding updates the status of a binding when it is created and read.
 	Binding func(*apisv1alpha2.APIBinding)
 	// Hold keeps watches open.
 	Hold bool
@@ -51,7 +51,7 @@ type Server struct {
 	requests []string
 }
 
-// Event is what a watch sends.
+// Event is an event of a watch.
 type Event struct {
 	Type   string `json:"type"`
 	Object any    `json:"object"`
@@ -72,8 +72,8 @@ func kind(name string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: name, APIVersion: tenancyv1alpha1.SchemeGroupVersion.String()}
 }
 
-// New serves the workspaces with the paths given, which begin with root, until the test ends. Their logical clusters are
-// called c0, c1 and so on; that of root is root.
+// New starts a server of the workspaces with the given paths below root, which stops when the test ends. Their logical clusters are
+// named c0, c1 and so on; the one of root is named root.
 func New(t testing.TB, paths ...string) *Server {
 	s := &Server{Forbidden: map[string]bool{}, Types: []string{"organization", "universal"}, clusters: map[string]*cluster{}}
 	s.clusters["root"] = newCluster("root", "root", "root:root")
@@ -91,7 +91,7 @@ func New(t testing.TB, paths ...string) *Server {
 	return s
 }
 
-// add completes a workspace as the server does, and makes its logical cluster.
+// add completes the fields of a workspace and creates its logical cluster.
 func (s *Server) add(parent *cluster, ws *tenancyv1alpha1.Workspace) {
 	path := parent.path + ":" + ws.Name
 	s.version++
@@ -109,7 +109,7 @@ func (s *Server) add(parent *cluster, ws *tenancyv1alpha1.Workspace) {
 	s.clusters[path] = newCluster(path, ws.Spec.Cluster, ws.Spec.Type.String())
 }
 
-// CA returns what the certificate of the server is verified with.
+// CA returns the certificate authority of the server.
 func (s *Server) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 }
@@ -121,7 +121,7 @@ func (s *Server) Cluster(path string) string {
 	return s.clusters[path].name
 }
 
-// Requests returns the requests so far, as "GET /clusters/…", without their queries.
+// Requests returns the requests so far, as "GET /clusters/…" without queries.
 func (s *Server) Requests() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +156,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// find returns the logical cluster with that path, or whose name begins it.
+// find returns the logical cluster with a path, which can start with the name of a logical cluster.
 func (s *Server) find(address string) *cluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *Server) serveWorkspaces(w http.ResponseWriter, r *http.Request, c *clus
 	}
 }
 
-// list answers in pages, as long as the client wants them but three at the most.
+// list returns pages of at most three objects.
 func (s *Server) list(w http.ResponseWriter, r *http.Request, c *cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +291,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, c *cluster) {
 	}
 }
 
-// State returns a copy of a workspace in a phase, as a later version.
+// State returns a copy of a workspace in another phase and with a later version.
 func State(ws *tenancyv1alpha1.Workspace, phase corev1alpha1.LogicalClusterPhase,
 	initializers ...corev1alpha1.LogicalClusterInitializer) *tenancyv1alpha1.Workspace {
 	next := ws.DeepCopy()

@@ -1,5 +1,5 @@
-// Package kubeconfig decides how a kubeconfig changes when its user goes from one workspace to another: the context
-// workspace.kcp.io/current is where kubectl works, and workspace.kcp.io/previous is where it worked before.
+// Package kubeconfig changes a kubeconfig when the user switches to another workspace: the context workspace.kcp.io/current is the
+// current workspace, and workspace.kcp.io/previous is the one before.
 package kubeconfig
 
 import (
@@ -11,31 +11,31 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// The contexts that this package writes. Each has a cluster of the same name.
+// The contexts that this package manages. Each has a cluster of the same name.
 const (
 	Current  = "workspace.kcp.io/current"
 	Previous = "workspace.kcp.io/previous"
 )
 
-// Overrides are the flags that replace a part of the kubeconfig.
+// Overrides are the flags that override parts of the kubeconfig.
 type Overrides struct {
 	Context, Cluster, AuthInfo string
 }
 
-// entry is a context together with its cluster.
+// entry is a context and its cluster.
 type entry struct {
 	context clientcmdapi.Context
 	cluster clientcmdapi.Cluster
 }
 
-// active returns what kubectl uses now.
+// active returns the context and cluster that kubectl uses.
 func active(config *clientcmdapi.Config, o Overrides) (entry, error) {
 	name := config.CurrentContext
 	if o.Context != "" {
 		name = o.Context
 	}
 	if name == "" {
-		return entry{}, fmt.Errorf("the kubeconfig has no current context; choose one with kubectl config use-context%s", known(config))
+		return entry{}, fmt.Errorf("kubeconfig has no current context; set one with kubectl config use-context%s", known(config))
 	}
 	return read(config, name, o)
 }
@@ -43,7 +43,7 @@ func active(config *clientcmdapi.Config, o Overrides) (entry, error) {
 func read(config *clientcmdapi.Config, name string, o Overrides) (entry, error) {
 	context := config.Contexts[name]
 	if context == nil {
-		return entry{}, fmt.Errorf("the kubeconfig has no context %q%s", name, known(config))
+		return entry{}, fmt.Errorf("kubeconfig has no context %q%s", name, known(config))
 	}
 	e := entry{context: *context.DeepCopy()}
 	if o.Cluster != "" {
@@ -54,7 +54,7 @@ func read(config *clientcmdapi.Config, name string, o Overrides) (entry, error) 
 	}
 	cluster := config.Clusters[e.context.Cluster]
 	if cluster == nil {
-		return entry{}, fmt.Errorf("the kubeconfig has no cluster %q, which the context %q names", e.context.Cluster, name)
+		return entry{}, fmt.Errorf("kubeconfig has no cluster %q, which context %q refers to", e.context.Cluster, name)
 	}
 	e.cluster = *cluster.DeepCopy()
 	return e, nil
@@ -66,7 +66,7 @@ func known(config *clientcmdapi.Config) string {
 		names = append(names, name)
 	}
 	if len(names) == 0 {
-		return ": it has no contexts at all"
+		return "; it has no contexts"
 	}
 	slices.Sort(names)
 	return "; it has " + strings.Join(names, ", ")
@@ -78,8 +78,8 @@ func write(config *clientcmdapi.Config, name string, e entry) {
 	config.Contexts[name], config.Clusters[name] = &e.context, &e.cluster
 }
 
-// Enter returns config with the workspace at server as the current one, for the user that is active, and with what was the
-// current context as the previous one. A namespace stays behind: it belongs to the workspace that is left.
+// Enter returns config with the workspace at server as the current context, with the credentials in use, and the former current context
+// as the previous one. The namespace is reset, because it belongs to the former workspace.
 func Enter(config *clientcmdapi.Config, o Overrides, server string) (*clientcmdapi.Config, error) {
 	to, err := active(config, o)
 	if err != nil {
@@ -92,7 +92,7 @@ func Enter(config *clientcmdapi.Config, o Overrides, server string) (*clientcmda
 	return leave(config, to), nil
 }
 
-// leave returns config with to as the current place, and with the one before, if there is one, as the previous place.
+// leave returns config with to as the current context, and the former current context, if any, as the previous one.
 func leave(config *clientcmdapi.Config, to entry) *clientcmdapi.Config {
 	changed := config.DeepCopy()
 	if from, err := active(config, Overrides{}); err == nil {
@@ -103,10 +103,10 @@ func leave(config *clientcmdapi.Config, to entry) *clientcmdapi.Config {
 	return changed
 }
 
-// Return returns config with the current place and the previous one exchanged, each with its user and namespace.
+// Return returns config with the current and the previous context swapped, each with its user and namespace.
 func Return(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 	if config.Contexts[Previous] == nil {
-		return nil, fmt.Errorf("there is no previous workspace: the kubeconfig has no context %q yet", Previous)
+		return nil, fmt.Errorf("no previous workspace: kubeconfig has no context %q", Previous)
 	}
 	to, err := read(config, Previous, Overrides{})
 	if err != nil {
@@ -115,18 +115,18 @@ func Return(config *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 	return leave(config, to), nil
 }
 
-// Add returns config with a context and a cluster of that name for the workspace at server. They replace others of that name
-// only if overwrite is set. use makes the context the current one. The namespace is kept if the server is.
+// Add returns config with a context and a cluster of that name for the workspace at server. It replaces existing ones only if overwrite
+// is set. With use, the context becomes the current one. The namespace is kept if the server stays the same.
 func Add(config *clientcmdapi.Config, o Overrides, name, server string, overwrite, use bool) (*clientcmdapi.Config, error) {
 	e, err := active(config, o)
 	if err != nil {
 		return nil, err
 	}
 	if config.Contexts[name] != nil && !overwrite {
-		return nil, fmt.Errorf("the kubeconfig already has a context %q; use --overwrite to replace it", name)
+		return nil, fmt.Errorf("kubeconfig already has a context %q; set --overwrite to replace it", name)
 	}
 	if config.Clusters[name] != nil && !overwrite {
-		return nil, fmt.Errorf("the kubeconfig already has a cluster %q; use --overwrite to replace it", name)
+		return nil, fmt.Errorf("kubeconfig already has a cluster %q; set --overwrite to replace it", name)
 	}
 	if e.cluster.Server != server {
 		e.context.Namespace = ""
@@ -140,10 +140,10 @@ func Add(config *clientcmdapi.Config, o Overrides, name, server string, overwrit
 	return changed, nil
 }
 
-// Save writes what differs from the files that access stands for, under their locks.
+// Save writes the changes to the kubeconfig files of access, with their locks held.
 func Save(access clientcmd.ConfigAccess, config *clientcmdapi.Config) error {
 	if err := clientcmd.ModifyConfig(access, *config, true); err != nil {
-		return fmt.Errorf("the kubeconfig cannot be written: %w", err)
+		return fmt.Errorf("writing the kubeconfig: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const host = "https://kcp.example.com:6443/clusters/"
 
-// apply makes the change in a copy of testdata/<start>.yaml and returns what the file holds then.
+// apply changes a copy of testdata/<start>.yaml and returns the content.
 func apply(t *testing.T, start string, change func(*clientcmdapi.Config) (*clientcmdapi.Config, error)) (string, error) {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join("testdata", start+".yaml"))
@@ -36,7 +36,7 @@ func apply(t *testing.T, start string, change func(*clientcmdapi.Config) (*clien
 	before := config.DeepCopy()
 	changed, err := change(config)
 	if diff := cmp.Diff(before, config); diff != "" {
-		t.Errorf("the configuration that was read is changed:\n%s", diff)
+		t.Errorf("the input was modified:\n%s", diff)
 	}
 	if err != nil {
 		return "", err
@@ -51,7 +51,7 @@ func apply(t *testing.T, start string, change func(*clientcmdapi.Config) (*clien
 	return string(after), nil
 }
 
-func TestKubeconfigsChangeAsTheGoldenFilesSay(t *testing.T) {
+func TestChangesMatchGoldenFiles(t *testing.T) {
 	enter := func(o Overrides, server string) func(*clientcmdapi.Config) (*clientcmdapi.Config, error) {
 		return func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) { return Enter(c, o, server) }
 	}
@@ -64,7 +64,7 @@ func TestKubeconfigsChangeAsTheGoldenFilesSay(t *testing.T) {
 		name, start, want string
 		change            func(*clientcmdapi.Config) (*clientcmdapi.Config, error)
 	}{
-		{"from a context of one's own", "own", "own-enter", enter(Overrides{}, host+"root:team")},
+		{"from the user's context", "own", "own-enter", enter(Overrides{}, host+"root:team")},
 		{"from one workspace to the next", "own-enter", "own-enter-twice", enter(Overrides{}, host+"root:team:app")},
 		{"to where one is", "own-enter", "own-enter", enter(Overrides{}, host+"root:team")},
 		{"from another context", "own-enter", "own-enter-context", enter(Overrides{Context: "other"}, host+"root:shop")},
@@ -97,7 +97,7 @@ func TestKubeconfigsChangeAsTheGoldenFilesSay(t *testing.T) {
 	}
 }
 
-func TestGoingBackTwiceIsWhereOneWas(t *testing.T) {
+func TestReturnTwiceRestoresTheKubeconfig(t *testing.T) {
 	config, err := clientcmd.LoadFromFile("testdata/own-enter-twice.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -107,40 +107,40 @@ func TestGoingBackTwiceIsWhereOneWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := back.Clusters[Current].Server; got != host+"root:team" {
-		t.Errorf("back is %s", got)
+		t.Errorf("returned to %s", got)
 	}
 	forth, err := Return(back)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(config, forth); diff != "" {
-		t.Errorf("there and back again differs:\n%s", diff)
+		t.Errorf("returning twice changes the kubeconfig:\n%s", diff)
 	}
 }
 
-func TestChangesThatCannotBeMadeAreRefused(t *testing.T) {
+func TestInvalidChangesAreRefused(t *testing.T) {
 	for _, test := range []struct {
 		start, want string
 		change      func(*clientcmdapi.Config) (*clientcmdapi.Config, error)
 	}{
-		{"own", `there is no previous workspace: the kubeconfig has no context "workspace.kcp.io/previous" yet`, Return},
-		{"own", `the kubeconfig already has a context "other"; use --overwrite to replace it`,
+		{"own", `no previous workspace: kubeconfig has no context "workspace.kcp.io/previous"`, Return},
+		{"own", `kubeconfig already has a context "other"; set --overwrite to replace it`,
 			func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 				return Add(c, Overrides{}, "other", host+"root", false, true)
 			}},
-		{"own", `the kubeconfig already has a cluster "kcp"; use --overwrite`,
+		{"own", `kubeconfig already has a cluster "kcp"; set --overwrite`,
 			func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 				return Add(c, Overrides{}, "kcp", host+"root", false, true)
 			}},
-		{"own", `the kubeconfig has no context "absent"; it has mine, other`,
+		{"own", `kubeconfig has no context "absent"; it has mine, other`,
 			func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 				return Enter(c, Overrides{Context: "absent"}, host+"root")
 			}},
-		{"own", `no cluster "absent", which the context "mine" names`,
+		{"own", `no cluster "absent", which context "mine" refers to`,
 			func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) {
 				return Enter(c, Overrides{Cluster: "absent"}, host+"root")
 			}},
-		{"empty", `the kubeconfig has no current context; choose one with kubectl config use-context: it has no contexts at all`,
+		{"empty", `kubeconfig has no current context; set one with kubectl config use-context; it has no contexts`,
 			func(c *clientcmdapi.Config) (*clientcmdapi.Config, error) { return Enter(c, Overrides{}, host+"root") }},
 	} {
 		if got, err := apply(t, test.start, test.change); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -149,7 +149,7 @@ func TestChangesThatCannotBeMadeAreRefused(t *testing.T) {
 	}
 }
 
-func TestFilesOfAListKeepWhatTheyHold(t *testing.T) {
+func TestSaveKeepsEntriesInTheirFiles(t *testing.T) {
 	dir := t.TempDir()
 	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	if err := os.WriteFile(first, []byte("apiVersion: v1\nkind: Config\n"), 0o600); err != nil {
@@ -180,9 +180,9 @@ func TestFilesOfAListKeepWhatTheyHold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again.CurrentContext != Current || again.Clusters[Current].Server != host+"root:team" || again.Clusters["kcp"].Server != host+"root" {
-		t.Errorf("the files read %+v", again)
+		t.Errorf("files contain %+v", again)
 	}
 	if got, want := again.Clusters[Current].CertificateAuthority, again.Clusters["kcp"].CertificateAuthority; got != want || got != filepath.Join(dir, "ca.crt") {
-		t.Errorf("the authority of the new cluster is at %q, that of the old at %q", got, want)
+		t.Errorf("certificate authority of the new cluster is %q, of the old one %q", got, want)
 	}
 }

@@ -1,5 +1,4 @@
-// Package location does the arithmetic of places: which workspace the URL of a server names, and where a name that a user
-// types leads from there. It asks no server.
+// Package location parses the server URL of a kubeconfig and resolves paths of workspaces relative to it. It sends no requests.
 package location
 
 import (
@@ -10,22 +9,22 @@ import (
 	"strings"
 )
 
-// Root is the path of the workspace that all others are below.
+// Root is the path of the root workspace.
 const Root = "root"
 
-// Location is a place that a kubeconfig points to.
+// Location is the target of a kubeconfig: a workspace, or another URL.
 type Location struct {
 	base, cluster, host string
 }
 
-// Parse takes the URL of a server in a kubeconfig apart. What is not below /clusters/ is a place too, but no workspace.
+// Parse parses the server URL of a kubeconfig. A URL without a /clusters/ path is a location, but not a workspace.
 func Parse(server string) (Location, error) {
 	if !strings.Contains(server, "://") {
 		server = "https://" + server
 	}
 	u, err := url.Parse(server)
 	if err != nil || u.Host == "" {
-		return Location{}, fmt.Errorf("the URL %q of the server cannot be read", server)
+		return Location{}, fmt.Errorf("invalid server URL %q", server)
 	}
 	origin := u.Scheme + "://" + u.Host
 	path := strings.TrimRight(u.Path, "/")
@@ -43,23 +42,23 @@ func Parse(server string) (Location, error) {
 	return location, nil
 }
 
-// Cluster is the path of the workspace, for example root:org:team, or the name of a logical cluster followed by the names
-// of workspaces below it. It is empty where no workspace is.
+// Cluster returns the path of the workspace, for example root:org:team. A path can also start with the name of a logical cluster. It
+// is empty if the location is not a workspace.
 func (l Location) Cluster() string { return l.cluster }
 
-// IsWorkspace tells whether the place is a workspace.
+// IsWorkspace reports whether the location is a workspace.
 func (l Location) IsWorkspace() bool { return l.cluster != "" }
 
-// At is the workspace with a path on the same server.
+// At returns the workspace with a path on the same server.
 func (l Location) At(path string) Location { return Location{base: l.base, cluster: path} }
 
-// Child is the workspace of that name directly below this one.
+// Child returns a child workspace.
 func (l Location) Child(name string) Location { return l.At(l.cluster + ":" + name) }
 
-// Base is the URL of the server, below which workspaces are.
+// Base returns the URL of the server without the path of the workspace.
 func (l Location) Base() string { return l.base }
 
-// URL is the address for Kubernetes clients.
+// URL returns the server URL for Kubernetes clients.
 func (l Location) URL() string {
 	if l.cluster == "" {
 		return l.host
@@ -67,7 +66,7 @@ func (l Location) URL() string {
 	return l.base + "/clusters/" + l.cluster
 }
 
-// Parent is the workspace that this one is directly below. The first workspace of a path has none.
+// Parent returns the parent workspace. The first workspace of a path has none.
 func (l Location) Parent() (Location, bool) {
 	segments := strings.Split(l.cluster, ":")
 	if len(segments) <= first(segments) {
@@ -76,13 +75,13 @@ func (l Location) Parent() (Location, bool) {
 	return l.At(strings.Join(segments[:len(segments)-1], ":")), true
 }
 
-// IsCanonical tells whether the path says where the workspace is: one that begins with the name of a logical cluster does not.
+// IsCanonical reports whether the path is canonical, that is, does not start with the name of a logical cluster.
 func (l Location) IsCanonical() bool {
 	begin, _, _ := strings.Cut(l.cluster, ":")
 	return begin == Root || begin == "user" || begin == "system"
 }
 
-// String is what people read: the path, or the URL where there is none.
+// String returns the path, or the URL if the location is not a workspace.
 func (l Location) String() string {
 	if l.cluster == "" {
 		return l.host
@@ -92,7 +91,7 @@ func (l Location) String() string {
 
 var segment = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// ValidPath tells whether path can be that of a workspace.
+// ValidPath reports whether path is a valid path of a workspace.
 func ValidPath(path string) bool {
 	for _, s := range strings.Split(path, ":") {
 		if !segment.MatchString(s) {
@@ -102,28 +101,28 @@ func ValidPath(path string) bool {
 	return true
 }
 
-// IsAbsolute tells whether a name means the same from everywhere.
+// IsAbsolute reports whether a path is absolute.
 func IsAbsolute(name string) bool {
 	return strings.HasPrefix(name, ":") || strings.HasPrefix(name, "/")
 }
 
-// ErrNoWorkspace is why a relative name leads nowhere from a place that is no workspace.
+// ErrNoWorkspace is the reason why a relative path cannot be resolved.
 var ErrNoWorkspace = errors.New("not a workspace")
 
-// Resolve returns where name leads from l: an absolute one begins with a colon, and ".", ".." and names separated by colons
-// or slashes lead on from there.
+// Resolve resolves a path relative to l. Segments are separated by colons or slashes, an absolute path starts with a separator, and
+// "." and ".." have their usual meaning.
 func (l Location) Resolve(name string) (Location, error) {
 	colons := strings.ReplaceAll(name, "/", ":")
 	var at []string
 	rest, absolute := strings.CutPrefix(colons, ":")
 	switch {
 	case colons == "":
-		return Location{}, errors.New("the name of a workspace is empty")
+		return Location{}, errors.New("path of the workspace is empty")
 	case colons == ":":
 		return l.At(Root), nil
 	case !absolute && !l.IsWorkspace():
-		return Location{}, fmt.Errorf("%s is %w (it is not below /clusters/), so %q leads nowhere from there; "+
-			"give a path that begins with a colon, like :root:%s",
+		return Location{}, fmt.Errorf("%s is %w (the URL has no /clusters/ path), so the relative path %q cannot be resolved; "+
+			"pass an absolute path, such as :root:%s",
 			l, ErrNoWorkspace, name, strings.Trim(rest, ".:"))
 	case !absolute:
 		at = strings.Split(l.cluster, ":")
@@ -132,23 +131,22 @@ func (l Location) Resolve(name string) (Location, error) {
 		switch {
 		case s == ".":
 		case s == ".." && len(at) <= first(at):
-			return Location{}, fmt.Errorf("%q leads above %s, which has no parent", name, strings.Join(at, ":"))
+			return Location{}, fmt.Errorf("invalid path %q: %s has no parent", name, strings.Join(at, ":"))
 		case s == "..":
 			at = at[:len(at)-1]
 		case !segment.MatchString(s):
-			return Location{}, fmt.Errorf("%q cannot be the path of a workspace: want names of lower case letters, digits and dashes, "+
-				"separated by colons, and %q is none", name, s)
+			return Location{}, fmt.Errorf("invalid path %q: segment %q must be lower case letters, digits or dashes, and start and end with a letter or digit", name, s)
 		default:
 			at = append(at, s)
 		}
 	}
 	if len(at) == 0 {
-		return Location{}, fmt.Errorf("%q names no workspace", name)
+		return Location{}, fmt.Errorf("invalid path %q: it has no segments", name)
 	}
 	return l.At(strings.Join(at, ":")), nil
 }
 
-// first is the number of segments that the first workspace of a path has: user:<name> and system:<name> are two long.
+// first returns the number of segments of the first workspace of a path: user:<name> and system:<name> have two.
 func first(segments []string) int {
 	if len(segments) > 0 && (segments[0] == "user" || segments[0] == "system") {
 		return 2

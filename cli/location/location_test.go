@@ -6,7 +6,7 @@ import (
 	"testing/quick"
 )
 
-func TestAURLNamesAWorkspaceOrNone(t *testing.T) {
+func TestParse(t *testing.T) {
 	for _, test := range []struct{ server, base, cluster, url string }{
 		{"https://h:6443/clusters/root:a:b", "https://h:6443", "root:a:b", "https://h:6443/clusters/root:a:b"},
 		{"https://h:6443/clusters/2abcdefghij0123x/", "https://h:6443", "2abcdefghij0123x", "https://h:6443/clusters/2abcdefghij0123x"},
@@ -29,12 +29,12 @@ func TestAURLNamesAWorkspaceOrNone(t *testing.T) {
 	}
 	for _, server := range []string{"", "https://", "https://a b/clusters/root", "https://h:port/"} {
 		if got, err := Parse(server); err == nil {
-			t.Errorf("%q was read as %v", server, got)
+			t.Errorf("%q parsed as %v, want an error", server, got)
 		}
 	}
 }
 
-func TestNamesLeadOnFromWhereOneIs(t *testing.T) {
+func TestResolve(t *testing.T) {
 	for _, test := range []struct{ from, name, want string }{
 		{"root", "a", "root:a"},
 		{"root:a", "b:c", "root:a:b:c"},
@@ -60,25 +60,25 @@ func TestNamesLeadOnFromWhereOneIs(t *testing.T) {
 		from := Location{base: "https://h", cluster: test.from, host: "https://h"}
 		got, err := from.Resolve(test.name)
 		if err != nil || got.URL() != "https://h/clusters/"+test.want {
-			t.Errorf("%s from %q leads to %v, %v; want %s", test.name, test.from, got, err, test.want)
+			t.Errorf("%s from %q is %v, %v; want %s", test.name, test.from, got, err, test.want)
 		}
 	}
 }
 
-func TestNamesThatLeadNowhereAreExplained(t *testing.T) {
+func TestResolveErrors(t *testing.T) {
 	for _, test := range []struct{ from, name, want string }{
 		{"root", "", "is empty"},
-		{"root", "..", `".." leads above root, which has no parent`},
-		{"root:a", "..:..:b", "leads above root, which has no parent"},
-		{"user:alice", "..", "leads above user:alice, which has no parent"},
-		{"root", "A", `"A" is none`},
-		{"root", "a::b", `"" is none`},
-		{"root", "-a", `"-a" is none`},
-		{"root", "a:*", `"*" is none`},
-		{"root", "a?b", `"a?b" is none`},
-		{"root", "::", `cannot be the path`},
-		{"root", ":.", "names no workspace"},
-		{"", "a", `https://h is not a workspace (it is not below /clusters/), so "a" leads nowhere from there; give a path that begins with a colon, like :root:a`},
+		{"root", "..", `invalid path "..": root has no parent`},
+		{"root:a", "..:..:b", "root has no parent"},
+		{"user:alice", "..", "user:alice has no parent"},
+		{"root", "A", `segment "A" must be`},
+		{"root", "a::b", `segment "" must be`},
+		{"root", "-a", `segment "-a" must be`},
+		{"root", "a:*", `segment "*" must be`},
+		{"root", "a?b", `segment "a?b" must be`},
+		{"root", "::", `invalid path`},
+		{"root", ":.", "has no segments"},
+		{"", "a", `https://h is not a workspace (the URL has no /clusters/ path), so the relative path "a" cannot be resolved; pass an absolute path, such as :root:a`},
 	} {
 		from := Location{base: "https://h", cluster: test.from, host: "https://h"}
 		if got, err := from.Resolve(test.name); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -87,7 +87,7 @@ func TestNamesThatLeadNowhereAreExplained(t *testing.T) {
 	}
 }
 
-func TestEveryParentIsOneLevelUp(t *testing.T) {
+func TestParent(t *testing.T) {
 	for cluster, want := range map[string]string{"root:a:b": "root:a", "root:a": "root", "user:bob:x": "user:bob"} {
 		if got, ok := (Location{cluster: cluster}).Parent(); !ok || got.Cluster() != want {
 			t.Errorf("the parent of %s is %v", cluster, got)
@@ -100,7 +100,7 @@ func TestEveryParentIsOneLevelUp(t *testing.T) {
 	}
 }
 
-// path makes a valid path below root of arbitrary numbers.
+// path returns a valid path below root that is derived from numbers.
 func path(numbers []uint16) string {
 	names := []string{Root}
 	for _, n := range numbers {
@@ -113,7 +113,7 @@ func path(numbers []uint16) string {
 	return strings.Join(names, ":")
 }
 
-func TestDownAndUpAgainIsWhereOneWas(t *testing.T) {
+func TestResolveDownAndUpReturnsToTheStart(t *testing.T) {
 	check := func(from, down []uint16) bool {
 		here := Location{base: "https://h", cluster: path(from)}
 		relative := strings.TrimPrefix(path(down), Root)
@@ -152,15 +152,15 @@ func FuzzResolve(f *testing.F) {
 			return
 		}
 		if !ValidPath(got.Cluster()) {
-			t.Fatalf("%q from %q leads to %q", name, from, got.Cluster())
+			t.Fatalf("%q from %q is %q", name, from, got.Cluster())
 		}
 		parsed, err := Parse(got.URL())
 		if err != nil || parsed.Cluster() != got.Cluster() || parsed.Base() != got.Base() {
-			t.Fatalf("%q is read as %q, %v", got.URL(), parsed, err)
+			t.Fatalf("%q parsed as %q, %v", got.URL(), parsed, err)
 		}
 		if IsAbsolute(name) {
 			if other, err := here.At("root:elsewhere").Resolve(name); err != nil || other != got {
-				t.Fatalf("%q leads to %v and to %v", name, got, other)
+				t.Fatalf("%q is %v and %v", name, got, other)
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q has the cluster %q", server, got.Cluster())
 		}
 		if again, err := Parse(got.At(Root).URL()); err == nil && again.Cluster() != Root {
-			t.Fatalf("root of %q is read as %v", server, again)
+			t.Fatalf("root of %q parsed as %v", server, again)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package picker lets a person at a terminal walk through the workspaces and choose one.
+// Package picker lets the user browse workspaces on a terminal and choose one.
 package picker
 
 import (
@@ -14,24 +14,24 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// ErrCancelled is what a person who chooses nothing leaves behind.
-var ErrCancelled = errors.New("nothing was chosen")
+// ErrCancelled is returned when the user chooses no workspace.
+var ErrCancelled = errors.New("no workspace was chosen")
 
-// Lister returns the names of the workspaces directly below l.
+// Lister returns the names of the child workspaces of l.
 type Lister func(l location.Location) ([]string, error)
 
-// IsTerminal tells whether a person can choose at in and out.
+// IsTerminal reports whether in and out are a terminal.
 func IsTerminal(in io.Reader, out io.Writer) bool {
 	i, inFile := in.(*os.File)
 	o, outFile := out.(*os.File)
 	return inFile && outFile && term.IsTerminal(int(i.Fd())) && term.IsTerminal(int(o.Fd()))
 }
 
-// Choose shows the workspaces below start on the terminal and returns the one that is chosen.
+// Choose shows the workspaces below start on the terminal and returns the chosen one.
 func Choose(in, out *os.File, start location.Location, list Lister) (location.Location, error) {
 	state, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
-		return start, fmt.Errorf("the terminal cannot be used: %w", err)
+		return start, fmt.Errorf("switching the terminal to raw mode: %w", err)
 	}
 	defer func() { _ = term.Restore(int(in.Fd()), state) }()
 	width, height, err := term.GetSize(int(out.Fd()))
@@ -41,7 +41,7 @@ func Choose(in, out *os.File, start location.Location, list Lister) (location.Lo
 	return choose(in, out, start, list, height-4, width-1)
 }
 
-// choose reads keys until a workspace is chosen. rows is how many workspaces are shown at a time, columns how much of each.
+// choose reads keys until a workspace is chosen. It shows up to rows workspaces at a time, each truncated to columns.
 func choose(in io.Reader, out io.Writer, start location.Location, list Lister, rows, columns int) (location.Location, error) {
 	b := &browser{list: list, rows: rows}
 	if err := b.open(start); err != nil {
@@ -68,7 +68,7 @@ func choose(in io.Reader, out io.Writer, start location.Location, list Lister, r
 	}
 }
 
-// erase removes the lines drawn last, the cursor being at the end of them.
+// erase removes the last lines on the screen. The cursor must be at their end.
 func erase(out io.Writer, lines int) {
 	if lines > 1 {
 		_, _ = fmt.Fprintf(out, "\x1b[%dA", lines-1)
@@ -78,7 +78,7 @@ func erase(out io.Writer, lines int) {
 	}
 }
 
-// key is a character, or one of the keys below.
+// key is a character, or one of the special keys below.
 type key rune
 
 const (
@@ -118,7 +118,7 @@ func read(in *bufio.Reader) (key, error) {
 	return key(r), nil
 }
 
-// escape reads the rest of a sequence that began with the escape character. On its own the key cancels.
+// escape reads the rest of an escape sequence. The escape key without a sequence cancels.
 func escape(in *bufio.Reader) (key, error) {
 	if in.Buffered() == 0 {
 		return cancel, nil
@@ -148,14 +148,14 @@ func escape(in *bufio.Reader) (key, error) {
 	}
 }
 
-// browser is what is on the screen.
+// browser is the state of the screen.
 type browser struct {
 	list   Lister
 	rows   int
 	at     location.Location
 	names  []string
 	filter string
-	cursor int // 0 is the workspace itself, i the i-th of those that match
+	cursor int // 0 is the workspace itself, i is the i-th matching child
 	note   string
 }
 
@@ -171,7 +171,7 @@ func (b *browser) open(l location.Location) error {
 	return nil
 }
 
-// matching are the names that contain the filter.
+// matching returns the names that contain the filter.
 func (b *browser) matching() []string {
 	var names []string
 	for _, name := range b.names {
@@ -189,7 +189,7 @@ func (b *browser) chosen() location.Location {
 	return b.at
 }
 
-// press does what a key stands for, and returns whether the choice is made.
+// press handles a key, and reports whether a workspace is chosen.
 func (b *browser) press(k key) (bool, error) {
 	b.note = ""
 	switch k {
@@ -217,14 +217,14 @@ func (b *browser) press(k key) (bool, error) {
 	return false, nil
 }
 
-// enter shows what is below l, or why it cannot be shown.
+// enter shows the children of l, or the error of listing them.
 func (b *browser) enter(l location.Location) {
 	if err := b.open(l); err != nil {
 		b.note = err.Error()
 	}
 }
 
-// leave shows what is beside the workspace that is shown, which stays selected.
+// leave shows the parent, with the current workspace selected.
 func (b *browser) leave() {
 	from := b.at
 	parent, ok := from.Parent()
@@ -245,7 +245,7 @@ func (b *browser) search(filter string) {
 	b.cursor = min(1, len(b.matching()))
 }
 
-// screen returns the lines to show.
+// screen returns the lines of the screen.
 func (b *browser) screen() []string {
 	title := b.at.String()
 	if b.filter != "" {
@@ -267,5 +267,5 @@ func (b *browser) screen() []string {
 	if b.note != "" {
 		return append(lines, b.note)
 	}
-	return append(lines, "arrows: walk, letters: search, enter: go there, escape: stay")
+	return append(lines, "arrows: browse, letters: filter, enter: switch, escape: cancel")
 }

@@ -17,7 +17,7 @@ const (
 	keyUp, keyDown, keyRight, keyLeft = "\x1b[A", "\x1b[B", "\x1b[C", "\x1bOD"
 )
 
-// forest has three workspaces in root and two in root:b; root:c may not be seen.
+// forest has three workspaces in root and two in root:b; listing root:c is forbidden.
 func forest(l location.Location) ([]string, error) {
 	switch l.Cluster() {
 	case "root":
@@ -30,7 +30,7 @@ func forest(l location.Location) ([]string, error) {
 	return nil, nil
 }
 
-// keys hands over one key at a time, as a terminal does.
+// keys returns one key per read, like a terminal.
 type keys struct{ left []string }
 
 func (k *keys) Read(buffer []byte) (int, error) {
@@ -53,7 +53,7 @@ func pick(t *testing.T, typed ...string) (string, string, error) {
 	return chosen.Cluster(), screen.String(), err
 }
 
-func TestKeysLeadThroughTheTree(t *testing.T) {
+func TestKeysNavigateTheTree(t *testing.T) {
 	for _, test := range []struct {
 		want  string
 		typed []string
@@ -77,34 +77,34 @@ func TestKeysLeadThroughTheTree(t *testing.T) {
 		{"root:a", []string{"\x1b[1;5H", "\t", "é", "A", "\r"}},
 	} {
 		if got, _, err := pick(t, test.typed...); err != nil || got != test.want {
-			t.Errorf("%q choose %q, %v; want %q", test.typed, got, err, test.want)
+			t.Errorf("keys %q choose %q, %v; want %q", test.typed, got, err, test.want)
 		}
 	}
 }
 
-func TestNothingIsChosen(t *testing.T) {
+func TestCancel(t *testing.T) {
 	for _, typed := range [][]string{{"\x1b"}, {"\x03"}, {"\x04"}, {}, {"a", keyDown}} {
 		if got, _, err := pick(t, typed...); !errors.Is(err, ErrCancelled) {
-			t.Errorf("%q choose %q, %v", typed, got, err)
+			t.Errorf("keys %q choose %q, %v", typed, got, err)
 		}
 	}
 }
 
-func TestTheScreenShowsAWindowOfTheList(t *testing.T) {
+func TestScreenShowsPartOfALongList(t *testing.T) {
 	_, screen, _ := pick(t, keyDown, keyDown)
 	frames := strings.Split(screen, "\r\x1b[J")
 	last := strings.Split(frames[len(frames)-2], "\r\n")
 	want := []string{"root", "  a", "  b", "> c-long-name", "  (1 more)"}
 	if fmt.Sprint(last[:5]) != fmt.Sprint(want) {
-		t.Errorf("shows %q", last)
+		t.Errorf("last line is %q", last)
 	}
 	_, screen, _ = pick(t, keyDown, keyDown, keyRight)
 	if !strings.Contains(screen, "access to workspace") {
-		t.Errorf("the refusal is not shown: %q", screen)
+		t.Errorf("screen has no error: %q", screen)
 	}
 	_, screen, _ = pick(t, keyLeft)
 	if !strings.Contains(screen, "root has no parent") {
-		t.Errorf("the end of the tree is not shown: %q", screen)
+		t.Errorf("screen has no note about the missing parent: %q", screen)
 	}
 	for _, frame := range strings.Split(screen, "\r\x1b[J") {
 		for _, line := range strings.Split(frame, "\r\n") {
@@ -115,8 +115,8 @@ func TestTheScreenShowsAWindowOfTheList(t *testing.T) {
 	}
 }
 
-func TestOnlyATerminalIsATerminal(t *testing.T) {
+func TestIsTerminal(t *testing.T) {
 	if IsTerminal(strings.NewReader(""), &bytes.Buffer{}) {
-		t.Error("a buffer is taken for one")
+		t.Error("a buffer is not a terminal")
 	}
 }

@@ -1,5 +1,4 @@
-// Package quickstart is what kubectl kcp quickstart makes: the objects of an API with its provider, and the shape of a tree of
-// workspaces.
+// Package quickstart defines what kubectl kcp quickstart creates: the objects of an API provider, and a tree of workspaces.
 package quickstart
 
 import (
@@ -19,7 +18,7 @@ const (
 	Workspaces = "workspaces"
 )
 
-// Label marks the workspaces that are made, with LabelValue. No other workspace is used or deleted.
+// Label with LabelValue marks the workspaces of the quick start. Others are neither used nor deleted.
 const (
 	Label      = "app.kubernetes.io/managed-by"
 	LabelValue = "kubectl-kcp-quickstart"
@@ -28,7 +27,7 @@ const (
 // Export is the name of the APIExport.
 const Export = "cowboys"
 
-// Object is one to create, and where.
+// Object is an object to create, with its resource.
 type Object struct {
 	*unstructured.Unstructured
 	Resource schema.GroupVersionResource
@@ -40,13 +39,13 @@ var provider string
 //go:embed samples.yaml
 var samples string
 
-// ProviderObjects returns what the provider's workspace holds, in the order of creation.
+// ProviderObjects returns the objects of the provider's workspace in the order of creation.
 func ProviderObjects() ([]Object, error) { return parse(provider) }
 
-// Samples returns objects of the API.
+// Samples returns sample objects of the API.
 func Samples() ([]Object, error) { return parse(samples) }
 
-// Sample returns an object that every workspace can hold.
+// Sample returns an object that every workspace can store.
 func Sample() Object {
 	return Object{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Unstructured: &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "quickstart", "namespace": "default"},
@@ -59,7 +58,7 @@ func parse(manifests string) ([]Object, error) {
 	for _, manifest := range strings.Split(manifests, "\n---\n") {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-			return nil, fmt.Errorf("manifest of the quick start: %w", err)
+			return nil, fmt.Errorf("parsing the manifests of the quick start: %w", err)
 		}
 		gvk := u.GroupVersionKind()
 		objects = append(objects, Object{u, gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")})
@@ -67,7 +66,8 @@ func parse(manifests string) ([]Object, error) {
 	return objects, nil
 }
 
-// Tree returns the paths of count workspaces below one, each after its parent and none deeper than depth. A seed stands for one tree.
+// Tree returns the paths of count workspaces, with parents before their children and at most depth levels. The same seed returns the
+// same tree.
 func Tree(count, depth int, seed uint64) [][]string {
 	random := rand.New(rand.NewPCG(seed, 0))
 	parents, paths := [][]string{nil}, make([][]string, 0, count)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestATreeHasEveryParentBeforeItsChildren(t *testing.T) {
+func TestTreeHasParentsBeforeChildren(t *testing.T) {
 	for _, c := range []struct{ count, depth int }{{0, 1}, {1, 1}, {50, 3}, {20, 1}, {200, 5}} {
 		tree := Tree(c.count, c.depth, 7)
 		if len(tree) != c.count {
@@ -19,22 +19,22 @@ func TestATreeHasEveryParentBeforeItsChildren(t *testing.T) {
 				parent, at = at, at+":"+name
 			}
 			if !known[parent] || known[at] {
-				t.Fatalf("%v comes before its parent, or twice", path)
+				t.Fatalf("%v precedes its parent or is a duplicate", path)
 			}
 			known[at], deepest = true, max(deepest, len(path))
 		}
 		if deepest > c.depth {
-			t.Errorf("%d workspaces of depth %d go down to %d", c.count, c.depth, deepest)
+			t.Errorf("%d workspaces of depth %d have depth %d", c.count, c.depth, deepest)
 		}
 	}
 	same := slices.EqualFunc(Tree(50, 3, 1), Tree(50, 3, 1), slices.Equal[[]string])
 	other := slices.EqualFunc(Tree(50, 3, 1), Tree(50, 3, 2), slices.Equal[[]string])
 	if !same || other {
-		t.Error("a seed does not stand for one tree")
+		t.Error("want the same tree for the same seed only")
 	}
 }
 
-func TestManifestsAreObjectsOfTheirResources(t *testing.T) {
+func TestManifestsHaveTheirResources(t *testing.T) {
 	objects, err := ProviderObjects()
 	if err != nil {
 		t.Fatal(err)

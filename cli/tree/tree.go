@@ -1,4 +1,4 @@
-// Package tree reads the workspaces below one, level by level, and draws them.
+// Package tree reads the workspaces below a workspace, level by level, and prints them as a tree.
 package tree
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// Node is a workspace with those below it, as it is printed in JSON and YAML.
+// Node is a workspace and its children, as printed in JSON and YAML.
 type Node struct {
 	Name    string                           `json:"name"`
 	Path    string                           `json:"path"`
@@ -22,14 +22,14 @@ type Node struct {
 	Cluster string                           `json:"cluster,omitempty"`
 	URL     string                           `json:"URL,omitempty"`
 	Phase   corev1alpha1.LogicalClusterPhase `json:"phase,omitempty"`
-	// LogicalClusterPhase is only read on request.
+	// LogicalClusterPhase is read only for wide output.
 	LogicalClusterPhase corev1alpha1.LogicalClusterPhase `json:"logicalClusterPhase,omitempty"`
-	// Note says why nothing is below, if it is not known whether something is.
+	// Note explains why the children are unknown.
 	Note     string  `json:"note,omitempty"`
 	Children []*Node `json:"children,omitempty"`
 
 	at      location.Location
-	entered bool // whether what is below is worth asking for
+	entered bool // whether to read the children
 }
 
 // Reader reads workspaces.
@@ -38,11 +38,11 @@ type Reader interface {
 	LogicalCluster(ctx context.Context, l location.Location) (*corev1alpha1.LogicalCluster, error)
 }
 
-// parallel is how many requests are under way at a time.
+// parallel is the maximum number of concurrent requests.
 const parallel = 8
 
-// Read returns the workspace at l with everything below it. wide also reads the phases of the logical clusters. What the user
-// may not enter has a note instead of children.
+// Read returns the workspace at l with everything below it. With wide it also reads the phases of the logical clusters. Workspaces that
+// the user has no access to have a note instead of children.
 func Read(ctx context.Context, r Reader, l location.Location, wide bool) (*Node, error) {
 	root := &Node{Name: l.String(), Path: l.Cluster(), URL: l.URL(), at: l, entered: true}
 	for level := []*Node{root}; len(level) > 0; {
@@ -63,7 +63,7 @@ func Read(ctx context.Context, r Reader, l location.Location, wide bool) (*Node,
 	return root, nil
 }
 
-// read finds out what is directly below a node. Only the root of the tree must be readable.
+// read reads the children of a node. Only the root of the tree must be readable.
 func (n *Node) read(ctx context.Context, r Reader, wide, must bool) error {
 	if !n.entered {
 		return nil
@@ -111,7 +111,7 @@ func child(parent location.Location, ws *tenancyv1alpha1.Workspace) *Node {
 	return n
 }
 
-// Style is how a tree is drawn.
+// Style is the output style of a tree.
 type Style struct {
 	// Full shows paths instead of names.
 	Full bool
@@ -119,7 +119,7 @@ type Style struct {
 	Wide bool
 }
 
-// Draw writes the tree below n.
+// Draw prints the tree below n.
 func Draw(w io.Writer, n *Node, style Style) error {
 	if _, err := fmt.Fprintln(w, n.label(style)); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// reader knows the children of paths, or the errors instead.
+// reader returns children or errors by path.
 type reader struct {
 	children map[string][]tenancyv1alpha1.Workspace
 	errors   map[string]error
@@ -43,7 +43,7 @@ func root(t *testing.T) location.Location {
 	return l
 }
 
-func TestWhatCannotBeReadHasANote(t *testing.T) {
+func TestUnreadableWorkspacesHaveANote(t *testing.T) {
 	mount := workspace("mount", "", "Ready")
 	mount.Spec.Mount = &tenancyv1alpha1.Mount{Reference: tenancyv1alpha1.ObjectReference{Kind: "KubeCluster", Name: "prod"}}
 	r := reader{
@@ -75,11 +75,11 @@ func TestWhatCannotBeReadHasANote(t *testing.T) {
 └── new  workspace: Scheduling
 `
 	if text.String() != want {
-		t.Errorf("drawn is\n%swant\n%s", text.String(), want)
+		t.Errorf("got\n%swant\n%s", text.String(), want)
 	}
 }
 
-func TestOtherErrorsEndTheTree(t *testing.T) {
+func TestOtherErrorsAreReturned(t *testing.T) {
 	broken := errors.New("broken")
 	r := reader{children: map[string][]tenancyv1alpha1.Workspace{"root": {workspace("a", "c1", "Ready")}}, errors: map[string]error{"root:a": broken}}
 	if _, err := Read(t.Context(), r, root(t), false); !errors.Is(err, broken) {
@@ -87,6 +87,6 @@ func TestOtherErrorsEndTheTree(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(tenancyv1alpha1.Resource("workspaces"), "", errors.New("no"))
 	if _, err := Read(t.Context(), reader{errors: map[string]error{"root": forbidden}}, root(t), false); !apierrors.IsForbidden(err) {
-		t.Errorf("a root that may not be read: %v", err)
+		t.Errorf("unreadable root: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package workspaces reads and makes workspaces through the API of the server, and puts what the server refuses into
-// sentences that say where it was looked and what is there.
+// Package workspaces reads and creates workspaces through the API of the server, and explains errors of the server: which workspace
+// was requested, and which ones exist.
 package workspaces
 
 import (
@@ -35,7 +35,7 @@ func New(config *rest.Config) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server has its own fairness between users
 	if config.UserAgent == "" {
-		config.UserAgent = rest.DefaultKubernetesUserAgent() // which managed fields tell
+		config.UserAgent = rest.DefaultKubernetesUserAgent() // becomes the manager in managed fields
 	}
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apisv1alpha2.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
@@ -59,7 +59,7 @@ func (c *Client) At(l location.Location, group schema.GroupVersion) (*rest.RESTC
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
-// Verify asks the workspace at l for its APIs: whoever gets them may enter.
+// Verify returns an error unless the user has access to the workspace at l. It requests the list of API groups.
 func (c *Client) Verify(ctx context.Context, l location.Location) error {
 	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Client) LogicalCluster(ctx context.Context, l location.Location) (*core
 	return lc, c.Explain(ctx, l, err)
 }
 
-// Canonical returns l by the path that says where it is. A path that begins with the name of a logical cluster does not;
-// the logical cluster knows its own.
+// Canonical returns l with its canonical path. If the path of l starts with the name of a logical cluster, the canonical path comes
+// from an annotation of the LogicalCluster.
 func (c *Client) Canonical(ctx context.Context, l location.Location) (location.Location, error) {
 	if !l.IsWorkspace() || l.IsCanonical() {
 		return l, nil
@@ -99,7 +99,7 @@ func (c *Client) Canonical(ctx context.Context, l location.Location) (location.L
 	return l, nil
 }
 
-// Home returns the workspace that the server keeps for the user.
+// Home returns the home workspace of the user.
 func (c *Client) Home(ctx context.Context, l location.Location) (location.Location, error) {
 	ws, err := c.get(ctx, l.At(location.Root), "~")
 	if err != nil {
@@ -107,16 +107,16 @@ func (c *Client) Home(ctx context.Context, l location.Location) (location.Locati
 	}
 	home, err := location.Parse(ws.Spec.URL)
 	if err != nil || !home.IsWorkspace() {
-		return l, sentence(nil, "the home workspace has the URL %q, which is not below /clusters/", ws.Spec.URL)
+		return l, sentence(nil, "the URL %q of the home workspace has no /clusters/ path", ws.Spec.URL)
 	}
 	canonical, err := c.Canonical(ctx, l.At(home.Cluster()))
 	if err != nil {
-		return l.At(home.Cluster()), nil // the home is known, only its path is not
+		return l.At(home.Cluster()), nil // only the canonical path is unknown
 	}
 	return canonical, nil
 }
 
-// Get returns a workspace directly below l. That it does not exist is the error of the server.
+// Get returns a child workspace of l. If it does not exist, the error is the server's NotFound.
 func (c *Client) Get(ctx context.Context, l location.Location, name string) (*tenancyv1alpha1.Workspace, error) {
 	ws, err := c.get(ctx, l, name)
 	if !apierrors.IsNotFound(err) {
@@ -134,7 +134,7 @@ func (c *Client) get(ctx context.Context, l location.Location, name string) (*te
 	return ws, r.Get().Resource("workspaces").Name(name).Do(ctx).Into(ws)
 }
 
-// Create makes a workspace directly below l, with the error of the server.
+// Create creates a child workspace of l. It returns the unchanged error of the server.
 func (c *Client) Create(ctx context.Context, l location.Location, ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Workspace, error) {
 	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
@@ -144,12 +144,11 @@ func (c *Client) Create(ctx context.Context, l location.Location, ws *tenancyv1a
 	return made, r.Post().Resource("workspaces").Body(ws).Do(ctx).Into(made)
 }
 
-// Children returns the workspaces directly below l, up to limit or all of them if it is 0, in the order of their names, and
-// whether there are more.
+// Children returns up to limit child workspaces of l, sorted by name, and whether there are more. A limit of 0 returns all.
 func (c *Client) Children(ctx context.Context, l location.Location, limit int) ([]tenancyv1alpha1.Workspace, bool, error) {
 	children, more, err := c.children(ctx, l, limit)
 	if apierrors.IsForbidden(err) {
-		return nil, false, sentence(err, "you may not see the workspaces of %s: %s", l, err)
+		return nil, false, sentence(err, "you may not list the workspaces of %s: %s", l, err)
 	}
 	return children, more, c.Explain(ctx, l, err)
 }
@@ -176,7 +175,7 @@ func (c *Client) children(ctx context.Context, l location.Location, limit int) (
 	}
 }
 
-// Types returns the names of the types of workspaces at l.
+// Types returns the names of the workspace types in l.
 func (c *Client) Types(ctx context.Context, l location.Location) ([]string, error) {
 	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// named is how many workspaces an error lists.
+// named is the maximum number of workspaces that an error lists.
 const named = 10
 
-// explained is an error in words for people, with the cause for errors.As.
+// explained is an error with a text for people, and the cause for errors.As.
 type explained struct {
 	text  string
 	cause error
@@ -29,7 +29,7 @@ func sentence(cause error, format string, args ...any) error {
 	return &explained{fmt.Sprintf(format, args...), cause}
 }
 
-// Explain says what the error of a request to the workspace at l means.
+// Explain returns an error that explains the failure of a request to the workspace at l.
 func (c *Client) Explain(ctx context.Context, l location.Location, err error) error {
 	var unreachable *url.Error
 	switch {
@@ -38,15 +38,15 @@ func (c *Client) Explain(ctx context.Context, l location.Location, err error) er
 	case isPathNotFound(err) && l.IsWorkspace():
 		return c.notFound(ctx, l, err)
 	case apierrors.IsNotFound(err):
-		return sentence(err, "%s serves no workspaces: it does not have the APIs of kcp (%s)", l.URL(), err)
+		return sentence(err, "%s is not a kcp server: it does not serve the APIs of kcp (%s)", l.URL(), err)
 	case apierrors.IsForbidden(err):
 		hint := ""
 		if _, below := l.Parent(); !below && !l.IsCanonical() {
-			hint = ", or there is no logical cluster of that name; the first part of a path is usually root"
+			hint = ", or there is no logical cluster with that name; absolute paths usually start with root"
 		}
 		return sentence(err, "access to workspace %q denied%s: %s", l, hint, err)
 	case apierrors.IsUnauthorized(err):
-		return sentence(err, "%s does not accept the credentials of the kubeconfig: %s", l.Base(), err)
+		return sentence(err, "%s rejected the credentials in the kubeconfig: %s", l.Base(), err)
 	case apierrors.IsServiceUnavailable(err):
 		return sentence(err, "workspace %q is unavailable: %s", l, err)
 	case errors.As(err, &unreachable) && ctx.Err() == nil:
@@ -55,7 +55,7 @@ func (c *Client) Explain(ctx context.Context, l location.Location, err error) er
 	return err
 }
 
-// isPathNotFound tells that the path of the request leads nowhere, and not that something is missing where it leads.
+// isPathNotFound reports whether the workspace of the request does not exist, as opposed to an object in it.
 func isPathNotFound(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -65,7 +65,7 @@ func isPathNotFound(err error) bool {
 	return d != nil && d.Group == tenancyv1alpha1.SchemeGroupVersion.Group && d.Kind == "workspaces" && d.Name != ""
 }
 
-// notFound looks for the nearest workspace above l that exists, and tells what is in it.
+// notFound returns an error that lists the children of the nearest existing ancestor of l.
 func (c *Client) notFound(ctx context.Context, l location.Location, cause error) error {
 	for above, ok := l.Parent(); ok; above, ok = above.Parent() {
 		children, more, err := c.children(ctx, above, named)
@@ -73,7 +73,7 @@ func (c *Client) notFound(ctx context.Context, l location.Location, cause error)
 		case isPathNotFound(err):
 			continue
 		case apierrors.IsForbidden(err):
-			return sentence(cause, "workspace %q not found, and you may not see the workspaces of %s", l, above)
+			return sentence(cause, "workspace %q not found, and you may not list the workspaces of %s", l, above)
 		case err != nil:
 			return sentence(cause, "workspace %q not found", l)
 		}
@@ -82,7 +82,7 @@ func (c *Client) notFound(ctx context.Context, l location.Location, cause error)
 	return sentence(cause, "workspace %q not found", l)
 }
 
-// has says which workspaces a workspace has.
+// has describes which children a workspace has.
 func has(l location.Location, children []tenancyv1alpha1.Workspace, more bool) string {
 	if len(children) == 0 {
 		return fmt.Sprintf("%s has no workspaces", l)
@@ -91,12 +91,12 @@ func has(l location.Location, children []tenancyv1alpha1.Workspace, more bool) s
 	for i := range children {
 		names[i] = children[i].Name
 	}
-	text := fmt.Sprintf("%s has the workspaces %s", l, strings.Join(names, ", "))
+	text := fmt.Sprintf("the workspaces in %s are %s", l, strings.Join(names, ", "))
 	switch {
 	case more:
 		text += " and more"
 	case len(names) == 1:
-		text = fmt.Sprintf("%s has only the workspace %s", l, names[0])
+		text = fmt.Sprintf("the only workspace in %s is %s", l, names[0])
 	}
 	return text
 }
@@ -104,9 +104,9 @@ func has(l location.Location, children []tenancyv1alpha1.Workspace, more bool) s
 func homeError(l location.Location, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return sentence(err, "%s keeps no home workspace for you; choose a workspace by its path, for example :root", l.Base())
+		return sentence(err, "%s has no home workspace for you; pass the path of a workspace, for example :root", l.Base())
 	case apierrors.IsForbidden(err):
-		return sentence(err, "you have no home workspace, and may not get one: %s", err)
+		return sentence(err, "you have no home workspace, and creating one is forbidden: %s", err)
 	}
 	var unreachable *url.Error
 	if errors.As(err, &unreachable) {
@@ -115,11 +115,11 @@ func homeError(l location.Location, err error) error {
 	return err
 }
 
-// ExplainCreate says what it means that the workspace called name cannot be made at l.
+// ExplainCreate returns an error that explains why the workspace with that name cannot be created in l.
 func (c *Client) ExplainCreate(ctx context.Context, l location.Location, name string, err error) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || isPathNotFound(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err) {
 		return c.Explain(ctx, l, err)
 	}
-	return sentence(err, "workspace %q cannot be created in %s: %s", name, l, err)
+	return sentence(err, "creating workspace %q in %s: %s", name, l, err)
 }

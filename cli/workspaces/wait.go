@@ -17,11 +17,11 @@ import (
 	"github.com/kcplane/kcp/cli/location"
 )
 
-// pause is how long to wait before a watch that ended is begun again.
+// pause is the delay before a watch is restarted.
 const pause = 200 * time.Millisecond
 
-// WaitReady returns the workspace ws of l once it is ready, or why it is not after the time given. Every state on the way is
-// reported to progress.
+// WaitReady waits until the workspace ws in l is ready. It returns an error that explains the state after the timeout. It calls progress
+// with every state in between.
 func (c *Client) WaitReady(ctx context.Context, l location.Location, ws *tenancyv1alpha1.Workspace, timeout time.Duration,
 	progress func(*tenancyv1alpha1.Workspace)) (*tenancyv1alpha1.Workspace, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
@@ -30,9 +30,9 @@ func (c *Client) WaitReady(ctx context.Context, l location.Location, ws *tenancy
 	for {
 		switch {
 		case ws.UID != uid:
-			return ws, fmt.Errorf("workspace %q of %s was deleted and made again while waiting for it to be ready", ws.Name, l)
+			return ws, fmt.Errorf("workspace %q in %s was deleted and created again while waiting for it to be ready", ws.Name, l)
 		case !ws.DeletionTimestamp.IsZero():
-			return ws, fmt.Errorf("workspace %q of %s is being deleted", ws.Name, l)
+			return ws, fmt.Errorf("workspace %q in %s is being deleted", ws.Name, l)
 		case ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady:
 			return ws, nil
 		}
@@ -40,20 +40,19 @@ func (c *Client) WaitReady(ctx context.Context, l location.Location, ws *tenancy
 		next, err := c.next(limited, l, ws)
 		switch {
 		case ctx.Err() != nil:
-			return ws, sentence(ctx.Err(), "interrupted; workspace %q of %s goes on becoming ready", ws.Name, l)
+			return ws, sentence(ctx.Err(), "interrupted; the server continues to initialize workspace %q in %s", ws.Name, l)
 		case limited.Err() != nil:
-			return ws, fmt.Errorf("workspace %q of %s is not ready after %s: %s", ws.Name, l, timeout, Describe(ws))
+			return ws, fmt.Errorf("workspace %q in %s is not ready after %s: %s", ws.Name, l, timeout, Describe(ws))
 		case apierrors.IsNotFound(err):
-			return ws, fmt.Errorf("workspace %q of %s was deleted while waiting for it to be ready", ws.Name, l)
+			return ws, fmt.Errorf("workspace %q in %s was deleted while waiting for it to be ready", ws.Name, l)
 		case err != nil:
-			return ws, fmt.Errorf("waiting for workspace %q of %s to be ready: %w", ws.Name, l, err)
+			return ws, fmt.Errorf("waiting for workspace %q in %s to be ready: %w", ws.Name, l, err)
 		}
 		ws = next
 	}
 }
 
-// next returns the state that follows ws, by a watch from it on. A watch that ends before is followed by a list, and by a watch
-// from there on.
+// next returns the next state of ws. It watches from the resource version of ws. If the watch ends, it lists and watches again.
 func (c *Client) next(ctx context.Context, l location.Location, ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Workspace, error) {
 	r, err := c.At(l, tenancyv1alpha1.SchemeGroupVersion)
 	if err != nil {
@@ -94,7 +93,7 @@ func (c *Client) next(ctx context.Context, l location.Location, ws *tenancyv1alp
 	}
 }
 
-// first returns the first state that a watch reports, or nil if the watch ends without one.
+// first returns the first state that a watch delivers, or nil if the watch ends without one.
 func first(ctx context.Context, w watch.Interface, name string) (*tenancyv1alpha1.Workspace, error) {
 	defer w.Stop()
 	for {
@@ -119,7 +118,7 @@ func first(ctx context.Context, w watch.Interface, name string) (*tenancyv1alpha
 	}
 }
 
-// lost tells that a watch ended in a way that a new one may mend.
+// lost reports whether a failed watch can be restarted.
 func lost(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -129,13 +128,13 @@ func lost(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
 }
 
-// Describe says in what state a workspace is and what it waits for.
+// Describe describes the phase of a workspace and what it waits for.
 func Describe(ws *tenancyv1alpha1.Workspace) string {
 	phase := string(ws.Status.Phase)
 	if phase == "" {
 		phase = string(corev1alpha1.LogicalClusterPhaseScheduling)
 	}
-	text := "its phase is " + phase
+	text := "phase is " + phase
 	if left := ws.Status.Initializers; len(left) > 0 {
 		names := make([]string, len(left))
 		for i := range left {

@@ -24,7 +24,7 @@ const (
 	ready        = corev1alpha1.LogicalClusterPhaseReady
 )
 
-// connect returns a client of the server and where root is.
+// connect returns a client of the server and the location of root.
 func connect(t *testing.T, server *fake.Server) (*Client, location.Location) {
 	t.Helper()
 	client, err := New(&rest.Config{BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{CAData: server.CA()}})
@@ -38,7 +38,7 @@ func connect(t *testing.T, server *fake.Server) (*Client, location.Location) {
 	return client, root
 }
 
-// await makes a workspace that is not ready and returns how waiting for it ends, and what was seen on the way.
+// await creates a workspace that is not ready, and returns the result of waiting for it and the states in between.
 func await(t *testing.T, server *fake.Server, timeout time.Duration) (*tenancyv1alpha1.Workspace, []string, error) {
 	t.Helper()
 	server.Creating = func(ws *tenancyv1alpha1.Workspace) error {
@@ -57,7 +57,7 @@ func await(t *testing.T, server *fake.Server, timeout time.Duration) (*tenancyv1
 	return ws, seen, err
 }
 
-func TestWaitingFollowsTheWatchUntilReady(t *testing.T) {
+func TestWaitReadyFollowsTheWatch(t *testing.T) {
 	server := fake.New(t)
 	server.Watched = func(n int, ws *tenancyv1alpha1.Workspace) []fake.Event {
 		states := []*tenancyv1alpha1.Workspace{fake.State(ws, initializing, "root:a", "root:b"), fake.State(ws, initializing, "root:b"), fake.State(ws, ready)}
@@ -68,16 +68,16 @@ func TestWaitingFollowsTheWatchUntilReady(t *testing.T) {
 	if err != nil || ws.Status.Phase != ready {
 		t.Fatalf("%v, %v", ws, err)
 	}
-	want := []string{"its phase is Scheduling", "its phase is Initializing, waiting for root:a, root:b", "its phase is Initializing, waiting for root:b"}
+	want := []string{"phase is Scheduling", "phase is Initializing, waiting for root:a, root:b", "phase is Initializing, waiting for root:b"}
 	if !slices.Equal(seen, want) {
 		t.Errorf("saw %q", seen)
 	}
 	if slices.Contains(server.Requests(), "GET /clusters/root/apis/tenancy.kcp.io/v1alpha1/workspaces/new") {
-		t.Errorf("the workspace was read, and not only watched: %q", server.Requests())
+		t.Errorf("want only watch requests, got %q", server.Requests())
 	}
 }
 
-func TestWaitingSurvivesWatchesThatEnd(t *testing.T) {
+func TestWaitReadyRestartsWatches(t *testing.T) {
 	server := fake.New(t)
 	expired := apierrors.NewResourceExpired("too old").ErrStatus
 	expired.Kind, expired.APIVersion = "Status", "v1"
@@ -90,7 +90,7 @@ func TestWaitingSurvivesWatchesThatEnd(t *testing.T) {
 		case 2:
 			return []fake.Event{{Type: "BOOKMARK", Object: fake.State(ws, ws.Status.Phase)}}
 		}
-		ws.Status.Phase, ws.ResourceVersion = ready, "99" // the watch misses it
+		ws.Status.Phase, ws.ResourceVersion = ready, "99" // missed by the watch
 		return nil
 	}
 	if ws, _, err := await(t, server, time.Minute); err != nil || ws.Status.Phase != ready {
@@ -98,31 +98,31 @@ func TestWaitingSurvivesWatchesThatEnd(t *testing.T) {
 	}
 }
 
-func TestWaitingEndsWhenItIsOfNoUse(t *testing.T) {
+func TestWaitReadyErrors(t *testing.T) {
 	for _, test := range []struct {
 		name, want string
 		timeout    time.Duration
 		watched    func(ws *tenancyv1alpha1.Workspace) []fake.Event
 	}{
-		{"deleted", `workspace "new" of root was deleted while waiting`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
+		{"deleted", `workspace "new" in root was deleted while waiting`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
 			return []fake.Event{{Type: "DELETED", Object: ws}}
 		}},
-		{"deleting", `workspace "new" of root is being deleted`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
+		{"deleting", `workspace "new" in root is being deleted`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
 			deleting := fake.State(ws, ready)
 			deleting.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 			return []fake.Event{{Type: "MODIFIED", Object: deleting}}
 		}},
-		{"replaced", `was deleted and made again`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
+		{"replaced", `was deleted and created again`, time.Minute, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
 			other := fake.State(ws, ready)
 			other.UID = "other"
 			return []fake.Event{{Type: "MODIFIED", Object: other}}
 		}},
-		{"forbidden", `waiting for workspace "new" of root to be ready: `, time.Minute, func(*tenancyv1alpha1.Workspace) []fake.Event {
+		{"forbidden", `waiting for workspace "new" in root to be ready: `, time.Minute, func(*tenancyv1alpha1.Workspace) []fake.Event {
 			status := apierrors.NewForbidden(tenancyv1alpha1.Resource("workspaces"), "", errors.New("no")).ErrStatus
 			status.Kind, status.APIVersion = "Status", "v1"
 			return []fake.Event{{Type: "ERROR", Object: status}}
 		}},
-		{"slow", `not ready after 300ms: its phase is Unavailable, waiting for root:slow; Unschedulable: no shard`, 300 * time.Millisecond, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
+		{"slow", `not ready after 300ms: phase is Unavailable, waiting for root:slow; Unschedulable: no shard`, 300 * time.Millisecond, func(ws *tenancyv1alpha1.Workspace) []fake.Event {
 			slow := fake.State(ws, corev1alpha1.LogicalClusterPhaseUnavailable, "root:slow")
 			slow.Status.Conditions = []corev1alpha1.Condition{{Type: "WorkspaceScheduled", Status: metav1.ConditionFalse, Reason: "Unschedulable", Message: "no shard"}}
 			return []fake.Event{{Type: "MODIFIED", Object: slow}}
@@ -144,36 +144,36 @@ func TestWaitingEndsWhenItIsOfNoUse(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhereItWasLookedAndWhatExists(t *testing.T) {
+func TestNotFoundErrorsListExistingWorkspaces(t *testing.T) {
 	server := fake.New(t, "root:a", "root:a:b", "root:c", "root:closed", "root:closed:x")
 	server.Forbidden["root:closed"] = true
 	client, root := connect(t, server)
 	for path, want := range map[string]string{
-		"root:team-x":   `workspace "root:team-x" not found: root has the workspaces a, c, closed`,
-		"root:a:x":      `workspace "root:a:x" not found: root:a has only the workspace b`,
+		"root:team-x":   `workspace "root:team-x" not found: the workspaces in root are a, c, closed`,
+		"root:a:x":      `workspace "root:a:x" not found: the only workspace in root:a is b`,
 		"root:a:b:x":    `workspace "root:a:b:x" not found: root:a:b has no workspaces`,
-		"root:a:x:y:z":  `workspace "root:a:x:y:z" not found: root:a has only the workspace b`,
-		"root:closed:y": `workspace "root:closed:y" not found, and you may not see the workspaces of root:closed`,
+		"root:a:x:y:z":  `workspace "root:a:x:y:z" not found: the only workspace in root:a is b`,
+		"root:closed:y": `workspace "root:closed:y" not found, and you may not list the workspaces of root:closed`,
 		"root:closed":   `access to workspace "root:closed" denied: `,
-		"nowhere":       `access to workspace "nowhere" denied, or there is no logical cluster of that name`,
+		"nowhere":       `access to workspace "nowhere" denied, or there is no logical cluster with that name`,
 	} {
 		err := client.Verify(t.Context(), root.At(path))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
-			t.Errorf("%s: the cause is lost: %v", path, err)
+			t.Errorf("%s: error has no cause: %v", path, err)
 		}
 		if apierrors.IsForbidden(err) {
-			want = "you may not see the workspaces of " + path
+			want = "you may not list the workspaces of " + path
 		}
 		if _, _, listed := client.Children(t.Context(), root.At(path), 0); listed == nil || !strings.HasPrefix(listed.Error(), want) {
-			t.Errorf("the list of %s: %v, want %q", path, listed, want)
+			t.Errorf("listing %s: %v, want %q", path, listed, want)
 		}
 	}
 }
 
-func TestManyWorkspacesAreListedInPagesAndNotAllNamed(t *testing.T) {
+func TestChildrenArePaged(t *testing.T) {
 	var paths []string
 	for _, letter := range "abcdefghijklmnop" {
 		paths = append(paths, "root:"+string(letter))
@@ -189,17 +189,17 @@ func TestManyWorkspacesAreListedInPagesAndNotAllNamed(t *testing.T) {
 		}
 	}
 	err := client.Verify(t.Context(), root.Child("absent"))
-	if want := `workspace "root:absent" not found: root has the workspaces a, b, c, d, e, f, g, h, i, j and more`; err == nil || err.Error() != want {
+	if want := `workspace "root:absent" not found: the workspaces in root are a, b, c, d, e, f, g, h, i, j and more`; err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestServersThatAreNotKcpAreRecognized(t *testing.T) {
+func TestOtherServersAreRecognized(t *testing.T) {
 	server := fake.New(t)
 	server.Config.Handler = http.NotFoundHandler()
 	client, root := connect(t, server)
 	_, _, err := client.Children(t.Context(), root, 0)
-	if err == nil || !strings.Contains(err.Error(), "serves no workspaces") {
+	if err == nil || !strings.Contains(err.Error(), "is not a kcp server") {
 		t.Error(err)
 	}
 	server.Close()
@@ -213,7 +213,7 @@ func TestServersThatAreNotKcpAreRecognized(t *testing.T) {
 	}
 }
 
-func TestALogicalClusterKnowsItsPath(t *testing.T) {
+func TestCanonicalReadsThePathOfALogicalCluster(t *testing.T) {
 	server := fake.New(t, "root:a", "root:a:b")
 	client, root := connect(t, server)
 	for cluster, want := range map[string]string{

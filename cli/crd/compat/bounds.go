@@ -16,12 +16,12 @@ func (c *comparison) numbers(at place, a, b, lcd *schema) {
 	lcd.ExclusiveMinimum = c.exclusive(at, "minimum", lcd.Minimum,
 		edge{a.Minimum, a.ExclusiveMinimum}, edge{b.Minimum, b.ExclusiveMinimum})
 	if lcd.Minimum != nil && lcd.Maximum != nil && *lcd.Minimum == *lcd.Maximum && (lcd.ExclusiveMinimum || lcd.ExclusiveMaximum) {
-		c.conflict(at.field, "no number is accepted by both: only %v would be, which is excluded", *lcd.Minimum)
+		c.conflict(at.field, "no number is valid for both: only %v would be, which is excluded", *lcd.Minimum)
 	}
 	notEmpty(c, at, "number", lcd.Minimum, lcd.Maximum)
 }
 
-// lengths compares how many characters, items and fields a value can have.
+// lengths compares the bounds of the number of characters, items and fields.
 func (c *comparison) lengths(at place, a, b, lcd *schema) {
 	lcd.MinLength = lowest(c, at, "minLength", a.MinLength, b.MinLength)
 	lcd.MaxLength = highest(c, at, "maxLength", a.MaxLength, b.MaxLength)
@@ -49,10 +49,10 @@ func tighter[T any](c *comparison, at place, what string, a, b *T, isTighter fun
 	case b == nil:
 		return a
 	case a == nil:
-		c.narrowed(at.field, "there is a %s of %v now", what, *b)
+		c.narrowed(at.field, "%s of %v is added", what, *b)
 		return b
 	case isTighter(*b, *a):
-		c.narrowed(at.field, "the %s changes from %v to %v", what, *a, *b)
+		c.narrowed(at.field, "%s changes from %v to %v", what, *a, *b)
 		return b
 	}
 	return a
@@ -60,32 +60,32 @@ func tighter[T any](c *comparison, at place, what string, a, b *T, isTighter fun
 
 func notEmpty[T cmp.Ordered](c *comparison, at place, what string, low, high *T) {
 	if low != nil && high != nil && *low > *high {
-		c.conflict(at.field, "no %s is accepted by both: it would have to be at least %v and at most %v", what, *low, *high)
+		c.conflict(at.field, "no %s is valid for both: it must be at least %v and at most %v", what, *low, *high)
 	}
 }
 
-// edge is the end of a range of numbers.
+// edge is one end of a range of numbers.
 type edge struct {
 	bound     *float64
 	exclusive bool
 }
 
-// exclusive tells whether the common bound itself is excluded by the schema that it comes from.
+// exclusive reports whether the common bound is exclusive.
 func (c *comparison) exclusive(at place, what string, common *float64, a, b edge) bool {
 	excludes := func(e edge) bool { return e.exclusive && common != nil && e.bound != nil && *e.bound == *common }
 	if excludes(b) && a.bound != nil && *a.bound == *common && !a.exclusive {
-		c.narrowed(at.field, "the %s of %v is excluded now", what, *common)
+		c.narrowed(at.field, "%s of %v becomes exclusive", what, *common)
 	}
 	return excludes(a) || excludes(b)
 }
 
-// multiples compares multipleOf. Both conditions hold for multiples of the common multiple, or stand side by side in allOf.
+// multiples compares multipleOf. The result is the larger value if it is a multiple of the other; otherwise allOf has both.
 func (c *comparison) multiples(at place, a, b, lcd *schema) {
 	if b.MultipleOf == nil || ptr.Equal(a.MultipleOf, b.MultipleOf) || holds(a, schema{MultipleOf: b.MultipleOf}) {
 		return
 	}
 	if a.MultipleOf == nil {
-		c.narrowed(at.field, "must be a multiple of %v now", *b.MultipleOf)
+		c.narrowed(at.field, "multipleOf %v is added", *b.MultipleOf)
 		lcd.MultipleOf = b.MultipleOf
 		return
 	}

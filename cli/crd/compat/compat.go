@@ -1,8 +1,8 @@
-// Package compat compares two definitions of a resource. It finds where the new one refuses what the existing one accepts, or
-// gives it another meaning, and computes their least common denominator: the widest definition that it can find whose objects
-// are valid, unchanged and nowhere pruned under both.
+// Package compat compares two definitions of a resource. It finds values that the existing definition accepts and the new one rejects
+// or interprets in another way. It computes their least common denominator: the widest definition that it can find whose objects are
+// valid, unchanged and not pruned under both.
 //
-// What cannot be compared is a conflict, never silently equal. Everything here is a pure function.
+// What cannot be compared is a conflict, never silently equal. All functions are pure.
 package compat
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// Finding is a place where the new definition is not compatible with the existing one.
+// Finding is an incompatibility of the new definition with the existing one.
 type Finding struct {
-	// Version of the resource; empty for what concerns all of them.
+	// Version of the resource; empty if the finding applies to all versions.
 	Version string
 	// Field is the path of a field of objects, such as spec.containers[*].image, or of the definition if Version is empty.
 	Field string
-	// Message says what is different.
+	// Message describes the difference.
 	Message string
-	// Conflict tells that nothing narrower than both exists, or that nobody knows how to compute it.
+	// Conflict means that no least common denominator exists or can be computed.
 	Conflict bool
 }
 
-// String is the finding in one line.
+// String returns the finding in one line.
 func (f Finding) String() string {
 	text := f.Message
 	if f.Field != "" {
@@ -38,7 +38,7 @@ func (f Finding) String() string {
 	return text
 }
 
-// Options choose what is compared.
+// Options select what is compared.
 type Options struct {
 	// ExistingVersion and NewVersion, if set, are the only versions to compare. Otherwise versions are compared by name.
 	ExistingVersion, NewVersion string
@@ -52,23 +52,23 @@ type Result struct {
 	LCD *apiextensionsv1.CustomResourceDefinition
 }
 
-// Conflicts are the findings for which there is no least common denominator.
+// Conflicts returns the findings that prevent a least common denominator.
 func (r Result) Conflicts() []Finding {
 	return slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return !f.Conflict })
 }
 
-// Compare compares definitions. It fails if one of them is not a valid definition with structural schemas.
+// Compare compares two definitions. It fails if one of them is invalid or has no structural schema.
 func Compare(existing, updated *apiextensionsv1.CustomResourceDefinition, options Options) (Result, error) {
 	existing, err := prepare(existing, options.ExistingVersion, options.ExistingVersion)
 	if err != nil {
-		return Result{}, fmt.Errorf("the existing definition: %w", err)
+		return Result{}, fmt.Errorf("existing definition: %w", err)
 	}
 	name := options.NewVersion
 	if options.ExistingVersion != "" {
 		name = options.ExistingVersion // two versions of different names are compared as one
 	}
 	if updated, err = prepare(updated, options.NewVersion, name); err != nil {
-		return Result{}, fmt.Errorf("the new definition: %w", err)
+		return Result{}, fmt.Errorf("new definition: %w", err)
 	}
 	c := &comparison{typed: hasRules(existing) || hasRules(updated)}
 	lcd := c.definition(existing, updated)
@@ -78,7 +78,7 @@ func Compare(existing, updated *apiextensionsv1.CustomResourceDefinition, option
 	}
 	for _, problem := range crd.Problems(lcd) {
 		result.Findings = append(result.Findings, Finding{
-			Message: "the least common denominator would not be valid: " + problem.Field + ": " + problem.Detail, Conflict: true})
+			Message: "the least common denominator is invalid: " + problem.Field + ": " + problem.Detail, Conflict: true})
 	}
 	if len(result.Conflicts()) == 0 {
 		result.LCD = lcd
@@ -86,7 +86,7 @@ func Compare(existing, updated *apiextensionsv1.CustomResourceDefinition, option
 	return result, nil
 }
 
-// prepare returns a copy that has the defaults of the API, and only one version under the name as if a version is chosen.
+// prepare returns a copy with defaults. If a version is given, it is the only one in the copy and is renamed to as.
 func prepare(given *apiextensionsv1.CustomResourceDefinition, version, as string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	d := crd.Clean(given)
 	if version != "" {
@@ -108,20 +108,20 @@ func named(version string) func(apiextensionsv1.CustomResourceDefinitionVersion)
 	return func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version }
 }
 
-// comparison collects findings while two definitions are walked through side by side.
+// comparison collects the findings of one comparison.
 type comparison struct {
 	version  string
 	findings []Finding
-	// typed tells that there are CEL rules: then formats that change the type of a value in CEL cannot differ.
+	// typed is true if there are CEL rules. Formats that change the CEL type of a value must then be equal.
 	typed bool
 }
 
-// narrowed records something that the least common denominator takes into account.
+// narrowed records a difference that the least common denominator resolves.
 func (c *comparison) narrowed(field, format string, args ...any) {
 	c.findings = append(c.findings, Finding{Version: c.version, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// conflict records something that no least common denominator takes into account.
+// conflict records a difference that no least common denominator resolves.
 func (c *comparison) conflict(field, format string, args ...any) {
 	c.findings = append(c.findings, Finding{Version: c.version, Field: field, Message: fmt.Sprintf(format, args...), Conflict: true})
 }

@@ -12,7 +12,7 @@ type (
 	version    = apiextensionsv1.CustomResourceDefinitionVersion
 )
 
-// definition compares everything; the result is the least common denominator if there is no conflict.
+// definition compares two definitions. The result is the least common denominator if there are no conflicts.
 func (c *comparison) definition(a, b *definition) *definition {
 	lcd := a.DeepCopy()
 	for _, fixed := range []struct {
@@ -41,7 +41,7 @@ func (c *comparison) definition(a, b *definition) *definition {
 	return lcd
 }
 
-// common returns the names that are in both lists.
+// common returns the names in both lists.
 func (c *comparison) common(field string, a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(name string) bool {
 		removed := !slices.Contains(b, name)
@@ -63,7 +63,7 @@ func (c *comparison) versions(a, b *definition) []version {
 		result = append(result, c.compareVersion(&existing, &b.Spec.Versions[i]))
 	}
 	if len(result) == 0 {
-		c.conflict("spec.versions", "there is no version in common")
+		c.conflict("spec.versions", "the definitions have no version in common")
 	} else if !slices.ContainsFunc(result, func(v version) bool { return v.Storage }) {
 		result[0].Storage = true
 	}
@@ -95,8 +95,8 @@ func (c *comparison) compareVersion(a, b *version) version {
 	return lcd
 }
 
-// subresources compares what is served beside objects. With the subresource status, writing an object leaves its status
-// alone, so nothing is common to having it and not having it.
+// subresources compares subresources. Adding or removing the status subresource is a conflict: with it, updates of an object do not
+// change its status.
 func (c *comparison) subresources(a, b *apiextensionsv1.CustomResourceSubresources) *apiextensionsv1.CustomResourceSubresources {
 	none := &apiextensionsv1.CustomResourceSubresources{}
 	if a == nil {
@@ -107,17 +107,17 @@ func (c *comparison) subresources(a, b *apiextensionsv1.CustomResourceSubresourc
 	}
 	switch {
 	case a.Status != nil && b.Status == nil:
-		c.conflict("status", "the subresource status is removed")
+		c.conflict("status", "the status subresource is removed")
 	case a.Status == nil && b.Status != nil:
-		c.conflict("status", "the subresource status is added: writes of objects no longer change their status")
+		c.conflict("status", "the status subresource is added: updates of objects no longer change their status")
 	}
 	lcd := a.DeepCopy()
 	if a.Scale != nil && !reflect.DeepEqual(a.Scale, b.Scale) {
 		lcd.Scale = nil
 		if b.Scale == nil {
-			c.narrowed("", "the subresource scale is removed")
+			c.narrowed("", "the scale subresource is removed")
 		} else {
-			c.narrowed("", "the paths of the subresource scale change")
+			c.narrowed("", "the paths of the scale subresource change")
 		}
 	}
 	if *lcd == *none {

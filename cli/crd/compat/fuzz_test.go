@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// server is what an API server does with objects of one definition.
+// server handles objects of one definition like an API server.
 type server struct {
 	structural *structuralschema.Structural
 	values     validation.SchemaValidator
@@ -48,7 +48,7 @@ func newServer(t testing.TB, definition *apiextensionsv1.CustomResourceDefinitio
 	return server{structural, values, cel.NewValidator(structural, true, math.MaxInt64)}
 }
 
-// admit returns what the server would store, which fields it would prune, and why it refuses the object if it does.
+// admit returns the object to store, the pruned fields, and the validation errors.
 func (s server) admit(t testing.TB, object map[string]any) (stored map[string]any, pruned []string, err error) {
 	t.Helper()
 	stored = runtime.DeepCopyJSON(object)
@@ -67,10 +67,10 @@ func (s server) admit(t testing.TB, object map[string]any) (stored map[string]an
 	return stored, pruned, errs.ToAggregate()
 }
 
-// tally counts what was tried, to show that the test tests something.
+// tally counts the cases, to prove that the test covers enough.
 type tally struct{ pairs, denominators, compatible, objects int }
 
-// try makes two definitions from a seed and checks all that a comparison promises with objects that are made from it too.
+// try generates two definitions and objects from a seed, and checks all guarantees of a comparison.
 func (n *tally) try(t *testing.T, seed uint64) {
 	r := random{rand.New(rand.NewPCG(seed, 0))}
 	one := r.schema(3)
@@ -80,7 +80,7 @@ func (n *tally) try(t *testing.T, seed uint64) {
 	}
 	existing, updated := definitionOf(t, one), definitionOf(t, other)
 	if len(crd.Problems(existing)) > 0 || len(crd.Problems(updated)) > 0 {
-		return // such a definition cannot be made
+		return // invalid definition
 	}
 	n.pairs++
 	result, err := Compare(existing, updated, Options{})
@@ -98,7 +98,7 @@ func (n *tally) try(t *testing.T, seed uint64) {
 			}
 			n.objects++
 			if _, pruned, err := second.admit(t, stored); err != nil || len(pruned) > 0 {
-				t.Fatalf("seed %d: there is no finding, but this is valid under the existing definition and not under the new one: %v, pruned: %v\n%s",
+				t.Fatalf("seed %d: no finding, but an object is valid only under the existing definition: %v, pruned: %v\n%s",
 					seed, err, pruned, describe(existing, updated, stored))
 			}
 		}
@@ -110,7 +110,7 @@ func (n *tally) try(t *testing.T, seed uint64) {
 	for i, definition := range []*apiextensionsv1.CustomResourceDefinition{existing, updated} {
 		again, err := Compare(result.LCD, definition, Options{})
 		for _, f := range again.Findings {
-			if !strings.Contains(f.Message, "the default ") { // objects have those before they get there
+			if !strings.HasPrefix(f.Message, "default ") { // objects have default values explicitly
 				t.Fatalf("seed %d: the least common denominator is not compatible with definition %d: %s\n%s", seed, i, f, describe(existing, updated, result.LCD))
 			}
 		}
@@ -142,7 +142,7 @@ func definitionOf(t testing.TB, spec schema) *apiextensionsv1.CustomResourceDefi
 	return definition
 }
 
-// widget makes an object.
+// widget returns an object.
 func (r random) widget(spec *schema) map[string]any {
 	return map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "x"}, "spec": r.value(spec, 3)}
 }
@@ -162,7 +162,7 @@ func describe(things ...any) string {
 	return text
 }
 
-func TestTheLeastCommonDenominatorIsValidUnderBoth(t *testing.T) {
+func TestLeastCommonDenominatorIsValidUnderBoth(t *testing.T) {
 	const seeds = 800
 	var n tally
 	for seed := range uint64(seeds) {
@@ -170,7 +170,7 @@ func TestTheLeastCommonDenominatorIsValidUnderBoth(t *testing.T) {
 	}
 	t.Logf("%+v", n)
 	if n.pairs < seeds/4 || n.denominators < seeds/10 || n.compatible < seeds/40 || n.objects < seeds {
-		t.Errorf("too little was tried: %+v", n)
+		t.Errorf("too few cases: %+v", n)
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// metaFields are accepted in every object, whether its schema mentions them or not.
+// metaFields are valid in every object, even if its schema does not mention them.
 var metaFields = []string{"apiVersion", "kind", "metadata"}
 
-// isOpen tells that an object keeps fields that its schema does not mention.
+// isOpen reports whether an object preserves fields that its schema does not mention.
 func isOpen(s *schema) bool {
 	if s.AdditionalProperties != nil {
 		return s.AdditionalProperties.Schema == nil && s.AdditionalProperties.Allows
@@ -20,7 +20,7 @@ func isOpen(s *schema) bool {
 	return ptr.Deref(s.XPreserveUnknownFields, false)
 }
 
-// values returns the schema of all fields of a map, or nil if s is not that of a map.
+// values returns the schema of the values of a map, or nil if s is not a map.
 func values(s *schema) *schema {
 	if s.AdditionalProperties == nil {
 		return nil
@@ -50,7 +50,7 @@ func union(a, b map[string]schema) map[string]schema {
 	return result
 }
 
-// unmentioned compares what becomes of fields without a schema of their own.
+// unmentioned compares the handling of fields without a schema.
 func (c *comparison) unmentioned(at place, a, b, lcd *schema) {
 	switch from, to := values(a), values(b); {
 	case from != nil && to != nil:
@@ -59,29 +59,29 @@ func (c *comparison) unmentioned(at place, a, b, lcd *schema) {
 		lcd.AdditionalProperties = a.AdditionalProperties
 		if to != nil {
 			lcd.AdditionalProperties = b.AdditionalProperties
-			c.narrowed(at.field, "fields without a schema must match additionalProperties now")
+			c.narrowed(at.field, "fields without a schema must match the new additionalProperties")
 		}
 		c.emptied(at.child("*"), a, b, lcd.AdditionalProperties.Schema)
 		if len(a.Properties)+len(b.Properties) > 0 {
-			c.conflict(at.field, "properties beside unknown fields cannot be combined with additionalProperties")
+			c.conflict(at.field, "properties together with unknown fields cannot be combined with additionalProperties")
 		}
 	case isOpen(a) && isOpen(b):
 		if lcd.AdditionalProperties = a.AdditionalProperties; a.AdditionalProperties == nil {
 			lcd.AdditionalProperties = b.AdditionalProperties
 		}
 		if a.AdditionalProperties == nil && b.AdditionalProperties != nil {
-			c.narrowed(at.field, "what is in unknown fields is no longer preserved")
+			c.narrowed(at.field, "the content of unknown fields is no longer preserved")
 		}
 	case isOpen(a):
 		c.narrowed(at.field, "unknown fields are no longer preserved")
 	case from != nil:
-		c.narrowed(at.field, "any field was accepted by additionalProperties; now only those of properties are")
+		c.narrowed(at.field, "additionalProperties is removed; only fields in properties remain")
 	default:
-		lcd.AdditionalProperties = a.AdditionalProperties // false in both, or not there
+		lcd.AdditionalProperties = a.AdditionalProperties // false or absent in both
 	}
 }
 
-// property compares a field that at least one of two objects mentions.
+// property compares a field that at least one of the schemas mentions.
 func (c *comparison) property(at place, name string, a, b, lcd *schema) {
 	from, to := fieldOf(a, name), fieldOf(b, name)
 	child := at.child(name)
@@ -97,8 +97,8 @@ func (c *comparison) property(at place, name string, a, b, lcd *schema) {
 	case to != nil && keepsUnknown(at, a, name):
 		common = to.DeepCopy()
 		c.emptied(child, a, b, common)
-		if told := isOpen(a) && !isOpen(b); !told && !(slices.Contains(metaFields, name) && isPlain(to)) {
-			c.narrowed(child.field, "any value was accepted; now there is a schema")
+		if reported := isOpen(a) && !isOpen(b); !reported && !(slices.Contains(metaFields, name) && isPlain(to)) {
+			c.narrowed(child.field, "a schema is added to a field that accepted any value")
 		}
 	case from != nil:
 		if !isForbidden(from) {
@@ -108,7 +108,7 @@ func (c *comparison) property(at place, name string, a, b, lcd *schema) {
 	default:
 		common = c.dropped(child, name, b, a, 1)
 	}
-	if common == nil || values(lcd) != nil { // left out, or in a map, where no properties are allowed
+	if common == nil || values(lcd) != nil { // dropped, or in a map, where no properties are allowed
 		return
 	}
 	if lcd.Properties == nil {
@@ -117,7 +117,8 @@ func (c *comparison) property(at place, name string, a, b, lcd *schema) {
 	lcd.Properties[name] = *common
 }
 
-// fieldOf returns the schema of a field, or nil if the object has none for it. What a map says of null is no default of a field.
+// fieldOf returns the schema of a field, or nil if the object has none for it. The default of map values only replaces null, so it is
+// removed.
 func fieldOf(s *schema, name string) *schema {
 	if p, found := s.Properties[name]; found {
 		return &p
@@ -130,20 +131,20 @@ func fieldOf(s *schema, name string) *schema {
 	return nil
 }
 
-// keepsUnknown tells that an object keeps a field which it does not mention.
+// keepsUnknown reports whether an object preserves a field that its schema does not mention.
 func keepsUnknown(at place, s *schema, name string) bool {
 	return isOpen(s) || at.metadata || ((at.root || s.XEmbeddedResource) && slices.Contains(metaFields, name))
 }
 
-// isForbidden tells that no value is accepted, as of fields that dropped forbids.
+// isForbidden reports whether a schema accepts no value, like the fields that dropped returns.
 func isForbidden(s *schema) bool { return s.Not != nil && reflect.DeepEqual(*s.Not, schema{}) }
 
-// emptied refuses objects in fields that one side knows only by additionalProperties: true, which keeps the fields of an object
-// and prunes what is in them.
+// emptied refuses objects in fields that one side accepts only by additionalProperties: true, which preserves the fields of an object and
+// prunes their content.
 func (c *comparison) emptied(at place, a, b, field *schema) {
 	empties := func(s *schema) bool { return s.AdditionalProperties != nil && s.AdditionalProperties.Schema == nil }
 	if (empties(a) || empties(b)) && holdsObjects(field) {
-		c.conflict(at.field, "additionalProperties: true prunes the fields of objects that are in it, which the other definition knows")
+		c.conflict(at.field, "additionalProperties: true prunes the fields of nested objects, which the other definition specifies")
 	}
 }
 
@@ -151,21 +152,21 @@ func holdsObjects(s *schema) bool {
 	return s.Type == "object" || typeOf(s) == anything || (s.Items != nil && holdsObjects(s.Items.Schema))
 }
 
-// isPlain tells that a schema says nothing but a type: for metaFields that is no news.
+// isPlain reports whether a schema specifies only a type. For metaFields that adds nothing.
 func isPlain(s *schema) bool {
 	return reflect.DeepEqual(schema{Type: s.Type, Description: s.Description}, *s)
 }
 
-// dropped checks that a field which the object s mentions, and the other one would prune, can be left out. Where conditions may
-// mention it, they need its schema to make sense: then it is returned, as that of a field which no object can have.
+// dropped checks that a field can be left out which s mentions and the other schema prunes. If conditions may refer to the field, it
+// returns a schema that rejects all values, because the conditions need a schema.
 func (c *comparison) dropped(at place, name string, s, other *schema, side int) *schema {
 	who := [2]string{"existing", "new"}[side]
 	field := s.Properties[name]
 	switch {
 	case (slices.Contains(s.Required, name) && field.Default == nil) || slices.Contains(other.Required, name):
-		c.conflict(at.field, "is required, and known to the %s definition only", who)
+		c.conflict(at.field, "is required, but exists only in the %s definition", who)
 	case field.Default != nil && at.watched[side]:
-		c.conflict(at.field, "has a default in the %s definition, which conditions there may look at, and is unknown to the other", who)
+		c.conflict(at.field, "has a default in the %s definition that conditions may use, but does not exist in the other", who)
 	case at.watched[side]:
 		absent := field.DeepCopy()
 		absent.Nullable, absent.Not = false, &schema{}
@@ -174,14 +175,14 @@ func (c *comparison) dropped(at place, name string, s, other *schema, side int) 
 	return nil
 }
 
-// defaults decides what an absent field of the object parent means. A default that is kept is there for both: objects have
-// the value explicitly before the other definition is asked. One that is not valid under both makes the field required.
+// defaults decides the default of a field of the object parent. Objects of the least common denominator have the value explicitly before
+// the other definition sees them. A default that is invalid under one definition makes the field required.
 func (c *comparison) defaults(at place, name string, a, b, lcd, parent *schema) {
 	if lcd.Default = a.Default; lcd.Default == nil {
 		lcd.Default = b.Default
 	}
 	if !equalDefaults(a.Default, b.Default) {
-		c.narrowed(at.field, "the default %s", changes(a.Default, b.Default))
+		c.narrowed(at.field, "default %s", changes(a.Default, b.Default))
 	}
 	if lcd.Default != nil && !accepts(lcd, lcd.Default) {
 		lcd.Default = nil
@@ -189,11 +190,11 @@ func (c *comparison) defaults(at place, name string, a, b, lcd, parent *schema) 
 	}
 }
 
-// required compares which fields must be there.
+// required compares the required fields.
 func (c *comparison) required(at place, a, b, lcd *schema) {
 	for _, name := range b.Required {
 		if p := b.Properties[name]; !slices.Contains(a.Required, name) && p.Default == nil {
-			c.narrowed(at.child(name).field, "is required now")
+			c.narrowed(at.child(name).field, "becomes required")
 		}
 	}
 	pruned := func(name string) bool {

@@ -10,13 +10,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// fields are few, so that schemas and objects that are made apart have some in common.
+// fields is a short list, to give independent schemas and objects some fields in common.
 var fields = []string{"a", "b", "c"}
 
 // words are values that some of the patterns, enums, lengths and formats accept.
 var words = []string{"", "a", "b", "ab", "abc", "ac", "bc", "1.2.3.4", "2024-01-01T00:00:00Z", "YWJj"}
 
-// random makes schemas, and objects for them.
+// random generates schemas and objects.
 type random struct{ *rand.Rand }
 
 func (r random) maybe(oneIn int) bool { return r.IntN(oneIn) == 0 }
@@ -31,7 +31,7 @@ func raw(value any) apiextensionsv1.JSON {
 	return apiextensionsv1.JSON{Raw: content}
 }
 
-// schema makes a schema, no deeper than depth.
+// schema generates a schema of at most depth levels.
 func (r random) schema(depth int) schema {
 	kinds := []string{"string", "integer", "number", "boolean", intOrString}
 	if depth > 0 {
@@ -197,7 +197,7 @@ func (r random) object(s *schema, depth int) {
 	}
 }
 
-// changed makes another version of a schema, alike in most places.
+// changed generates a similar version of a schema.
 func (r random) changed(s schema, depth int) schema {
 	s = *s.DeepCopy()
 	if r.maybe(6) {
@@ -249,7 +249,7 @@ func (r random) changed(s schema, depth int) schema {
 	return s
 }
 
-// value makes a value that looks like those of a schema, and is valid often enough.
+// value generates a value for a schema, which often is valid.
 func (r random) value(s *schema, depth int) any {
 	if r.maybe(12) {
 		return nil

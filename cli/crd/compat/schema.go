@@ -10,13 +10,13 @@ import (
 
 type schema = apiextensionsv1.JSONSchemaProps
 
-// place is where in an object a value is.
+// place is the position of a value in an object.
 type place struct {
 	field string
-	// root tells that the value is the object itself, metadata that it is the metadata of an object.
+	// root means that the value is the object itself, metadata that it is the metadata of an object.
 	root, metadata bool
-	// watched tells for each of the two schemas that something here or above looks at more than one field, so that a value
-	// which one of them sets by default could matter.
+	// watched is true for each schema that has a condition here or above which may refer to several fields. A default value can
+	// then change its result.
 	watched [2]bool
 }
 
@@ -30,7 +30,7 @@ func (p place) child(name string) place {
 
 func (p place) each() place { return place{field: p.field + "[*]", watched: p.watched} }
 
-// What a schema says of the type of a value.
+// Types of values besides those of OpenAPI.
 const (
 	anything    = "anything"
 	intOrString = "an integer or a string"
@@ -46,7 +46,7 @@ func typeOf(s *schema) string {
 	return s.Type
 }
 
-// schema returns what both schemas accept, with the documentation of the first. Each step takes care of some fields.
+// schema returns a schema that accepts what both accept, with the documentation of the first. Each step handles some fields.
 func (c *comparison) schema(at place, a, b *schema) *schema {
 	lcd := a.DeepCopy()
 	if !c.comparable(at, a, b) || !c.types(at, a, b, lcd) {
@@ -61,7 +61,7 @@ func (c *comparison) schema(at place, a, b *schema) *schema {
 	c.lengths(at, a, b, lcd)
 	c.enum(at, a, b, lcd)
 	c.junctors(at, a, b, lcd)
-	c.strings(at, a, b, lcd) // adds to allOf, so after the junctors
+	c.strings(at, a, b, lcd) // adds to allOf, so it follows the junctors
 	c.rules(at, a, b, lcd)
 	if lcd.Nullable = a.Nullable && b.Nullable; a.Nullable && !b.Nullable {
 		c.narrowed(at.field, "null is no longer accepted")
@@ -69,12 +69,12 @@ func (c *comparison) schema(at place, a, b *schema) *schema {
 	return lcd
 }
 
-// watches tells that a schema has a condition that may look at more than one field.
+// watches reports whether a schema has a condition that may refer to several fields.
 func watches(s *schema) bool {
 	return len(s.XValidations)+len(s.AllOf)+len(s.AnyOf)+len(s.OneOf)+len(s.Enum) > 0 || s.Not != nil || s.MaxProperties != nil
 }
 
-// comparable refuses what a structural schema cannot have, unless both have the same.
+// comparable reports a conflict if fields differ that structural schemas do not support.
 func (c *comparison) comparable(at place, a, b *schema) bool {
 	foreign := func(s *schema) any {
 		forbids := s.AdditionalProperties != nil && !s.AdditionalProperties.Allows && s.AdditionalProperties.Schema == nil
@@ -83,13 +83,13 @@ func (c *comparison) comparable(at place, a, b *schema) bool {
 	}
 	if !reflect.DeepEqual(foreign(a), foreign(b)) {
 		c.conflict(at.field, "one of $ref, definitions, patternProperties, dependencies, additionalItems, a list of items, or "+
-			"additionalProperties: false changes, which cannot be compared")
+			"additionalProperties: false changes, which is not supported")
 		return false
 	}
 	return true
 }
 
-// types finds the narrower of two types.
+// types sets the narrower of two types.
 func (c *comparison) types(at place, a, b, lcd *schema) bool {
 	from, to := typeOf(a), typeOf(b)
 	both := func(one, other string) bool { return (from == one && to == other) || (from == other && to == one) }
@@ -106,11 +106,11 @@ func (c *comparison) types(at place, a, b, lcd *schema) bool {
 	case both("string", intOrString):
 		common = "string"
 	default:
-		c.conflict(at.field, "the type changes from %s to %s", from, to)
+		c.conflict(at.field, "type changes from %s to %s", from, to)
 		return false
 	}
 	if common != from {
-		c.narrowed(at.field, "the type changes from %s to %s", from, to)
+		c.narrowed(at.field, "type changes from %s to %s", from, to)
 	}
 	if lcd.XIntOrString = common == intOrString; lcd.XIntOrString {
 		common = ""
@@ -119,7 +119,7 @@ func (c *comparison) types(at place, a, b, lcd *schema) bool {
 	return true
 }
 
-// extensions compares what structural schemas add to OpenAPI, apart from rules.
+// extensions compares the x-kubernetes extensions except rules.
 func (c *comparison) extensions(at place, a, b, lcd *schema) {
 	preserve := func(s *schema) bool { return ptr.Deref(s.XPreserveUnknownFields, false) }
 	if lcd.XPreserveUnknownFields = nil; preserve(a) && preserve(b) {
@@ -153,23 +153,23 @@ func (c *comparison) items(at place, a, b, lcd *schema) {
 		return
 	}
 	if lcd.UniqueItems = a.UniqueItems || b.UniqueItems; b.UniqueItems && !a.UniqueItems {
-		c.narrowed(at.field, "items must be unique now")
+		c.narrowed(at.field, "uniqueItems is added")
 	}
 	switch {
 	case b.Items == nil:
 	case a.Items == nil:
 		lcd.Items = b.Items
-		c.narrowed(at.field, "items get a schema")
+		c.narrowed(at.field, "a schema of the items is added")
 	default:
 		lcd.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: c.element(at.each(), a.Items.Schema, b.Items.Schema)}
 	}
 }
 
-// element compares the schemas of what is in a list or a map, where a default only replaces null.
+// element compares the schemas of list items or map values. Their defaults only replace null.
 func (c *comparison) element(at place, a, b *schema) *schema {
 	lcd := c.schema(at, a, b)
 	if lcd.Default = a.Default; !equalDefaults(a.Default, b.Default) {
-		c.narrowed(at.field, "the default %s", changes(a.Default, b.Default))
+		c.narrowed(at.field, "default %s", changes(a.Default, b.Default))
 		lcd.Default = nil
 	} else if lcd.Default != nil && !accepts(lcd, lcd.Default) {
 		lcd.Default = nil

@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// widgets is a definition with one version, whose spec has a schema given as YAML.
+// widgets returns a definition with one version, whose spec has the given schema in YAML.
 func widgets(t testing.TB, spec string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -35,22 +35,22 @@ func specOf(crd *apiextensionsv1.CustomResourceDefinition) schema {
 	return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"]
 }
 
-func TestSchemasAreCompared(t *testing.T) {
+func TestCompareSchemas(t *testing.T) {
 	for _, row := range []struct{ name, existing, updated, finding, lcd string }{
 		{"nothing changes", `{type: string, pattern: ^a}`, `{type: string, pattern: ^a}`, ``, `{type: string, pattern: ^a}`},
 		{"documentation changes", `{type: string, description: a}`, `{type: string, description: b}`, ``, `{type: string, description: a}`},
 
-		{"other type", `{type: string}`, `{type: integer}`, `! spec: the type changes from string to integer`, ``},
-		{"number becomes integer", `{type: number}`, `{type: integer}`, `spec: the type changes from number to integer`, `{type: integer}`},
+		{"other type", `{type: string}`, `{type: integer}`, `! spec: type changes from string to integer`, ``},
+		{"number becomes integer", `{type: number}`, `{type: integer}`, `spec: type changes from number to integer`, `{type: integer}`},
 		{"integer becomes number", `{type: integer}`, `{type: number}`, ``, `{type: integer}`},
 		{"int-or-string becomes string", `{x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}`, `{type: string}`,
-			`the type changes from an integer or a string to string`, `{type: string}`},
+			`type changes from an integer or a string to string`, `{type: string}`},
 		{"integer becomes int-or-string", `{type: integer}`, `{x-kubernetes-int-or-string: true}`, ``, `{type: integer}`},
 		{"both ways to write int-or-string", `{x-kubernetes-int-or-string: true}`,
 			`{x-kubernetes-int-or-string: true, allOf: [{anyOf: [{type: integer}, {type: string}]}, {maxLength: 3}]}`,
-			`a new condition in allOf`, `{x-kubernetes-int-or-string: true, allOf: [{maxLength: 3}]}`},
+			`a condition in allOf is added`, `{x-kubernetes-int-or-string: true, allOf: [{maxLength: 3}]}`},
 		{"anything gets a type", `{x-kubernetes-preserve-unknown-fields: true}`, `{type: array, items: {type: string}}`,
-			`the type changes from anything to array`, `{type: array, items: {type: string}}`},
+			`type changes from anything to array`, `{type: array, items: {type: string}}`},
 
 		{"field removed", `{type: object, properties: {a: {type: string}, b: {type: string}}}`, `{type: object, properties: {a: {type: string}}}`,
 			`spec.b: is removed`, `{type: object, properties: {a: {type: string}}}`},
@@ -58,21 +58,21 @@ func TestSchemasAreCompared(t *testing.T) {
 			``, `{type: object, properties: {a: {type: string}}}`},
 		{"all fields removed", `{type: object, properties: {a: {type: string}}}`, `{type: object}`, `spec.a: is removed`, `{type: object}`},
 		{"required field removed", `{type: object, required: [a], properties: {a: {type: string}, b: {type: string}}}`,
-			`{type: object, properties: {b: {type: string}}}`, `! spec.a: is required, and known to the existing definition only`, ``},
+			`{type: object, properties: {b: {type: string}}}`, `! spec.a: is required, but exists only in the existing definition`, ``},
 		{"required field added", `{type: object, properties: {b: {type: string}}}`,
-			`{type: object, required: [a], properties: {a: {type: string}, b: {type: string}}}`, `! spec.a: is required, and known to the new definition only`, ``},
+			`{type: object, required: [a], properties: {a: {type: string}, b: {type: string}}}`, `! spec.a: is required, but exists only in the new definition`, ``},
 		{"default removed with its field, where a rule may look at it",
 			`{type: object, maxProperties: 1, properties: {a: {type: string, default: x}, b: {type: string}}}`,
 			`{type: object, properties: {b: {type: string}}}`, `! spec.a: has a default in the existing definition`, ``},
 
 		{"properties become a map", `{type: object, properties: {a: {type: string}}}`, `{type: object, additionalProperties: {type: string, maxLength: 3}}`,
-			`spec.a: there is a maxLength of 3`, `{type: object, properties: {a: {type: string, maxLength: 3}}}`},
+			`spec.a: maxLength of 3 is added`, `{type: object, properties: {a: {type: string, maxLength: 3}}}`},
 		{"properties become any", `{type: object, properties: {a: {type: string}}}`, `{type: object, additionalProperties: true}`, ``,
 			`{type: object, properties: {a: {type: string}}}`},
 		{"a map becomes properties", `{type: object, additionalProperties: {type: string}}`, `{type: object, properties: {a: {type: string}}}`,
-			`now only those of properties are`, `{type: object, properties: {a: {type: string}}}`},
+			`additionalProperties is removed; only fields in properties remain`, `{type: object, properties: {a: {type: string}}}`},
 		{"any becomes a map", `{type: object, additionalProperties: true}`, `{type: object, additionalProperties: {type: string}}`,
-			`must match additionalProperties now`, `{type: object, additionalProperties: {type: string}}`},
+			`must match the new additionalProperties`, `{type: object, additionalProperties: {type: string}}`},
 		{"any becomes nothing", `{type: object, additionalProperties: true}`, `{type: object}`, `no longer preserved`, `{type: object}`},
 		{"unknown fields no longer kept", `{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}}}`,
 			`{type: object, properties: {b: {type: string}}}`, `unknown fields are no longer preserved`, `{type: object, properties: {b: {type: string}}}`},
@@ -80,15 +80,15 @@ func TestSchemasAreCompared(t *testing.T) {
 			`{type: object, properties: {b: {type: string}}}`},
 		{"unknown fields become known", `{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}}}`,
 			`{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {b: {type: string}}}`,
-			`spec.b: any value was accepted; now there is a schema`,
+			`spec.b: a schema is added to a field that accepted any value`,
 			`{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}, b: {type: string}}}`},
 		{"unknown fields and a map", `{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}}}`,
-			`{type: object, additionalProperties: {type: string}}`, `! spec: properties beside unknown fields`, ``},
+			`{type: object, additionalProperties: {type: string}}`, `! spec: properties together with unknown fields`, ``},
 
 		{"field becomes required", `{type: object, properties: {a: {type: string}}}`, `{type: object, required: [a], properties: {a: {type: string}}}`,
-			`spec.a: is required now`, `{type: object, required: [a], properties: {a: {type: string}}}`},
+			`spec.a: becomes required`, `{type: object, required: [a], properties: {a: {type: string}}}`},
 		{"field becomes required with a default", `{type: object, properties: {a: {type: string}}}`,
-			`{type: object, required: [a], properties: {a: {type: string, default: x}}}`, `spec.a: the default is "x" now; there was none`,
+			`{type: object, required: [a], properties: {a: {type: string, default: x}}}`, `spec.a: default "x" is added`,
 			`{type: object, required: [a], properties: {a: {type: string, default: x}}}`},
 		{"field becomes optional", `{type: object, required: [a], properties: {a: {type: string}}}`, `{type: object, properties: {a: {type: string}}}`,
 			``, `{type: object, required: [a], properties: {a: {type: string}}}`},
@@ -96,12 +96,12 @@ func TestSchemasAreCompared(t *testing.T) {
 		{"null accepted", `{type: string}`, `{type: string, nullable: true}`, ``, `{type: string}`},
 
 		{"default changes", `{type: object, properties: {a: {type: string, default: x}}}`, `{type: object, properties: {a: {type: string, default: "y"}}}`,
-			`spec.a: the default changes from "x" to "y"`, `{type: object, properties: {a: {type: string, default: x}}}`},
+			`spec.a: default changes from "x" to "y"`, `{type: object, properties: {a: {type: string, default: x}}}`},
 		{"default refused by the other", `{type: object, properties: {a: {type: string, default: xxx}}}`,
-			`{type: object, properties: {a: {type: string, maxLength: 1}}}`, `spec.a: the default "xxx" is removed`,
+			`{type: object, properties: {a: {type: string, maxLength: 1}}}`, `spec.a: default "xxx" is removed`,
 			`{type: object, required: [a], properties: {a: {type: string, maxLength: 1}}}`},
 
-		{"rule added", `{type: string}`, `{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`, `there is a new rule: self != "x"`,
+		{"rule added", `{type: string}`, `{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`, `rule is added: self != "x"`,
 			`{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`},
 		{"rule removed", `{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`, `{type: string}`, ``,
 			`{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`},
@@ -110,40 +110,40 @@ func TestSchemasAreCompared(t *testing.T) {
 			`{type: object, properties: {a: {type: string, not: {}}}, x-kubernetes-validations: [{rule: has(self.a)}]}`},
 		{"rule about a field that is added", `{type: object, properties: {a: {type: string}}}`,
 			`{type: object, properties: {a: {type: string}, b: {type: string}}, x-kubernetes-validations: [{rule: has(self.a) || has(self.b)}]}`,
-			`there is a new rule`,
+			`rule is added`,
 			`{type: object, properties: {a: {type: string}, b: {type: string, not: {}}}, x-kubernetes-validations: [{rule: has(self.a) || has(self.b)}]}`},
 		{"field that was forbidden is gone", `{type: object, properties: {a: {type: string}, b: {type: string, not: {}}}}`,
 			`{type: object, properties: {a: {type: string}}}`, ``, `{type: object, properties: {a: {type: string}}}`},
 		{"rule that does not suit the narrower type", `{type: number, x-kubernetes-validations: [{rule: self * 2.0 < 3.0}]}`, `{type: integer}`,
-			`! the least common denominator would not be valid`, ``},
+			`! the least common denominator is invalid`, ``},
 
-		{"maximum falls", `{type: integer, maximum: 5}`, `{type: integer, maximum: 3}`, `the maximum changes from 5 to 3`, `{type: integer, maximum: 3}`},
+		{"maximum falls", `{type: integer, maximum: 5}`, `{type: integer, maximum: 3}`, `maximum changes from 5 to 3`, `{type: integer, maximum: 3}`},
 		{"maximum rises", `{type: integer, maximum: 3}`, `{type: integer, maximum: 5}`, ``, `{type: integer, maximum: 3}`},
-		{"maximum is excluded", `{type: integer, maximum: 3}`, `{type: integer, maximum: 3, exclusiveMaximum: true}`, `the maximum of 3 is excluded now`,
+		{"maximum is excluded", `{type: integer, maximum: 3}`, `{type: integer, maximum: 3, exclusiveMaximum: true}`, `maximum of 3 becomes exclusive`,
 			`{type: integer, maximum: 3, exclusiveMaximum: true}`},
-		{"minimum appears", `{type: integer}`, `{type: integer, minimum: 1}`, `there is a minimum of 1 now`, `{type: integer, minimum: 1}`},
-		{"no number in common", `{type: integer, minimum: 5}`, `{type: integer, maximum: 3}`, `! spec: no number is accepted by both`, ``},
+		{"minimum appears", `{type: integer}`, `{type: integer, minimum: 1}`, `minimum of 1 is added`, `{type: integer, minimum: 1}`},
+		{"no number in common", `{type: integer, minimum: 5}`, `{type: integer, maximum: 3}`, `! spec: no number is valid for both`, ``},
 		{"multiples of both", `{type: integer, multipleOf: 2}`, `{type: integer, multipleOf: 3}`, `multipleOf changes from 2 to 3`,
 			`{type: integer, multipleOf: 2, allOf: [{multipleOf: 3}]}`},
 		{"multiples of the larger", `{type: integer, multipleOf: 2}`, `{type: integer, multipleOf: 4}`, `multipleOf changes`, `{type: integer, multipleOf: 4}`},
-		{"lengths", `{type: string, minLength: 1, maxLength: 9}`, `{type: string, minLength: 2, maxLength: 5}`, `the maxLength changes from 9 to 5`,
+		{"lengths", `{type: string, minLength: 1, maxLength: 9}`, `{type: string, minLength: 2, maxLength: 5}`, `maxLength changes from 9 to 5`,
 			`{type: string, minLength: 2, maxLength: 5}`},
 		{"items", `{type: array, maxItems: 4, items: {type: string}}`, `{type: array, minItems: 1, maxItems: 2, items: {type: string, maxLength: 3}}`,
-			`spec[*]: there is a maxLength of 3`, `{type: array, minItems: 1, maxItems: 2, items: {type: string, maxLength: 3}}`},
+			`spec[*]: maxLength of 3 is added`, `{type: array, minItems: 1, maxItems: 2, items: {type: string, maxLength: 3}}`},
 		{"numbers of fields", `{type: object, maxProperties: 4, additionalProperties: {type: string}}`,
-			`{type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: string}}`, `the maxProperties changes from 4 to 2`,
+			`{type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: string}}`, `maxProperties changes from 4 to 2`,
 			`{type: object, minProperties: 1, maxProperties: 2, additionalProperties: {type: string}}`},
-		{"pattern changes", `{type: string, pattern: ^a}`, `{type: string, pattern: z$}`, `the pattern changes from ^a to z$`,
+		{"pattern changes", `{type: string, pattern: ^a}`, `{type: string, pattern: z$}`, `pattern changes from ^a to z$`,
 			`{type: string, pattern: ^a, allOf: [{pattern: z$}]}`},
-		{"format appears", `{type: string}`, `{type: string, format: ipv4}`, `the format changes from "" to "ipv4"`, `{type: string, format: ipv4}`},
-		{"format of an integer", `{type: integer, format: int64}`, `{type: integer, format: int32}`, `the format changes`, `{type: integer, format: int32}`},
+		{"format appears", `{type: string}`, `{type: string, format: ipv4}`, `format changes from "" to "ipv4"`, `{type: string, format: ipv4}`},
+		{"format of an integer", `{type: integer, format: int64}`, `{type: integer, format: int32}`, `format changes`, `{type: integer, format: int32}`},
 		{"format of an integer widens", `{type: integer, format: int32}`, `{type: integer, format: int64}`, ``, `{type: integer, format: int32}`},
 		{"format with a rule", `{type: string, x-kubernetes-validations: [{rule: self != "x"}]}`, `{type: string, format: date-time}`,
-			`! spec: the format changes from "" to "date-time", which may change the meaning`, ``},
+			`! spec: format changes from "" to "date-time", which may change the meaning`, ``},
 
-		{"enum shrinks", `{type: string, enum: [a, b]}`, `{type: string, enum: [b, c]}`, `"a" is no longer accepted`, `{type: string, enum: [b]}`},
-		{"enum with nothing in common", `{type: string, enum: [a]}`, `{type: string, enum: [b]}`, `! spec: no value is accepted by both`, ``},
-		{"enum appears", `{type: string}`, `{type: string, enum: [b]}`, `only "b" is accepted now`, `{type: string, enum: [b]}`},
+		{"enum shrinks", `{type: string, enum: [a, b]}`, `{type: string, enum: [b, c]}`, `enum value "a" is removed`, `{type: string, enum: [b]}`},
+		{"enum with nothing in common", `{type: string, enum: [a]}`, `{type: string, enum: [b]}`, `! spec: no value is valid for both`, ``},
+		{"enum appears", `{type: string}`, `{type: string, enum: [b]}`, `enum "b" is added`, `{type: string, enum: [b]}`},
 		{"enum is dropped", `{type: string, enum: [a]}`, `{type: string}`, ``, `{type: string, enum: [a]}`},
 
 		{"anyOf appears", `{type: string}`, `{type: string, anyOf: [{pattern: a}, {pattern: b}]}`, `anyOf changes`,
@@ -184,12 +184,12 @@ func TestSchemasAreCompared(t *testing.T) {
 			}
 			if row.lcd == "" {
 				if result.LCD != nil {
-					t.Errorf("there is a least common denominator: %+v", specOf(result.LCD))
+					t.Errorf("unexpected least common denominator: %+v", specOf(result.LCD))
 				}
 				return
 			}
 			if result.LCD == nil {
-				t.Fatalf("there is no least common denominator: %q", found)
+				t.Fatalf("no least common denominator: %q", found)
 			}
 			if diff := cmp.Diff(specOf(widgets(t, row.lcd)), specOf(result.LCD)); diff != "" {
 				t.Errorf("the least common denominator (-want +got):\n%s", diff)
@@ -198,7 +198,7 @@ func TestSchemasAreCompared(t *testing.T) {
 	}
 }
 
-func TestDefinitionsAreCompared(t *testing.T) {
+func TestCompareDefinitions(t *testing.T) {
 	type spec = apiextensionsv1.CustomResourceDefinitionSpec
 	type change = func(*spec)
 	status := &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
@@ -228,10 +228,10 @@ func TestDefinitionsAreCompared(t *testing.T) {
 				return len(s.Names.ShortNames) == 1 && s.Names.ShortNames[0] == "w"
 			}},
 		{"status", keep, func(s *spec) { s.Versions[0].Subresources = status },
-			"! v1: status: the subresource status is added", nil},
+			"! v1: status: the status subresource is added", nil},
 		{"scale", func(s *spec) { s.Versions[0].Subresources = scale(".spec.a") },
 			func(s *spec) { s.Versions[0].Subresources = scale(".spec.b") },
-			"v1: the paths of the subresource scale change", func(s *spec) bool { return s.Versions[0].Subresources == nil }},
+			"v1: the paths of the scale subresource change", func(s *spec) bool { return s.Versions[0].Subresources == nil }},
 		{"version removed", second, keep, "spec.versions: version v2 is removed",
 			func(s *spec) bool { return len(s.Versions) == 1 }},
 		{"storage version removed", func(s *spec) {
@@ -239,7 +239,7 @@ func TestDefinitionsAreCompared(t *testing.T) {
 			s.Versions[0].Storage, s.Versions[1].Storage = false, true
 		}, keep, "spec.versions: version v2 is removed", func(s *spec) bool { return s.Versions[0].Storage }},
 		{"no version in common", keep, func(s *spec) { s.Versions[0].Name = "v3" },
-			"! spec.versions: there is no version in common", nil},
+			"! spec.versions: the definitions have no version in common", nil},
 		{"version added", keep, second, "", func(s *spec) bool { return len(s.Versions) == 1 }},
 		{"not served", second, func(s *spec) {
 			second(s)
@@ -276,14 +276,14 @@ func TestDefinitionsAreCompared(t *testing.T) {
 	}
 }
 
-func TestTwoVersionsAreCompared(t *testing.T) {
+func TestCompareVersions(t *testing.T) {
 	existing, updated := widgets(t, "{type: number}"), widgets(t, "{type: integer}")
 	updated.Spec.Versions[0].Name = "v2"
 	result, err := Compare(existing, updated, Options{ExistingVersion: "v1", NewVersion: "v2"})
 	if err != nil || len(result.Findings) != 1 || result.LCD.Spec.Versions[0].Name != "v1" || specOf(result.LCD).Type != "integer" {
 		t.Errorf("%+v, %v", result, err)
 	}
-	if _, err := Compare(existing, updated, Options{ExistingVersion: "v1", NewVersion: "v1"}); err == nil || !strings.Contains(err.Error(), `the new definition: widgets.example.com has no version "v1"`) {
+	if _, err := Compare(existing, updated, Options{ExistingVersion: "v1", NewVersion: "v1"}); err == nil || !strings.Contains(err.Error(), `new definition: widgets.example.com has no version "v1"`) {
 		t.Error(err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// hasRules tells whether CEL looks at objects.
+// hasRules reports whether a definition has CEL rules.
 func hasRules(crd *definition) bool {
 	internal := &apiextensions.CustomResourceDefinition{}
 	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil) != nil {
@@ -25,8 +25,8 @@ func hasRules(crd *definition) bool {
 	})
 }
 
-// accepts tells whether a default is valid where it stands, with the defaults inside of it and with nothing to prune. Rules
-// need not be asked: where a default is kept, the definition that it comes from has been found valid, and so will be the result.
+// accepts reports whether a default is valid for a schema, including nested defaults, and not pruned. It does not evaluate rules: the
+// definition that the default comes from is valid, and the result is validated too.
 func accepts(s *schema, value *apiextensionsv1.JSON) bool {
 	internal := &apiextensions.JSONSchemaProps{}
 	if apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(s, internal, nil) != nil {

@@ -10,26 +10,26 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// also adds a condition that a schema has no other place for.
+// also adds a condition to allOf.
 func also(s *schema, condition schema) {
 	if !holds(s, condition) {
 		s.AllOf = append(s.AllOf, condition)
 	}
 }
 
-// holds tells that a schema has a condition in allOf.
+// holds reports whether a schema has a condition in allOf.
 func holds(s *schema, condition schema) bool {
 	return slices.ContainsFunc(s.AllOf, func(other schema) bool { return reflect.DeepEqual(condition, other) })
 }
 
-// enum compares the values that are listed.
+// enum compares the values in enum.
 func (c *comparison) enum(at place, a, b, lcd *schema) {
 	switch {
 	case len(b.Enum) == 0:
 		return
 	case len(a.Enum) == 0:
 		lcd.Enum = b.Enum
-		c.narrowed(at.field, "only %s is accepted now", list(b.Enum))
+		c.narrowed(at.field, "enum %s is added", list(b.Enum))
 		return
 	}
 	var removed []apiextensionsv1.JSON
@@ -42,9 +42,9 @@ func (c *comparison) enum(at place, a, b, lcd *schema) {
 		}
 	}
 	if len(lcd.Enum) == 0 {
-		c.conflict(at.field, "no value is accepted by both: %s becomes %s", list(a.Enum), list(b.Enum))
+		c.conflict(at.field, "no value is valid for both: enum changes from %s to %s", list(a.Enum), list(b.Enum))
 	} else if len(removed) > 0 {
-		c.narrowed(at.field, "%s is no longer accepted", list(removed))
+		c.narrowed(at.field, "enum value %s is removed", list(removed))
 	}
 }
 
@@ -68,18 +68,18 @@ func equalDefaults(a, b *apiextensionsv1.JSON) bool {
 	return equalJSON(*a, *b)
 }
 
-// changes says how one default becomes another.
+// changes describes the difference of two defaults.
 func changes(a, b *apiextensionsv1.JSON) string {
 	switch {
 	case a == nil:
-		return "is " + string(b.Raw) + " now; there was none"
+		return string(b.Raw) + " is added"
 	case b == nil:
 		return string(a.Raw) + " is removed"
 	}
 	return fmt.Sprintf("changes from %s to %s", a.Raw, b.Raw)
 }
 
-// strings compares patterns and formats, and adds the multiples that need allOf too.
+// strings compares patterns, formats and multipleOf, which may all add to allOf.
 func (c *comparison) strings(at place, a, b, lcd *schema) {
 	c.multiples(at, a, b, lcd)
 	c.formats(at, a, b, lcd)
@@ -88,17 +88,17 @@ func (c *comparison) strings(at place, a, b, lcd *schema) {
 	}
 	if a.Pattern == "" {
 		lcd.Pattern = b.Pattern
-		c.narrowed(at.field, "must match the pattern %s now", b.Pattern)
+		c.narrowed(at.field, "pattern %s is added", b.Pattern)
 		return
 	}
 	also(lcd, schema{Pattern: b.Pattern})
-	c.narrowed(at.field, "the pattern changes from %s to %s", a.Pattern, b.Pattern)
+	c.narrowed(at.field, "pattern changes from %s to %s", a.Pattern, b.Pattern)
 }
 
-// ranges orders the formats of numbers, the narrowest first.
+// ranges orders the formats of numbers from narrow to wide.
 var ranges = map[string]int{"int32": 1, "int64": 2, "float": 3, "double": 4, "": 5}
 
-// numberFormat is the format without those of fractions on integers, which have no effect.
+// numberFormat returns the format, or the empty string for formats without effect: float and double on integers.
 func numberFormat(ofType, format string) string {
 	if ofType == "integer" && (format == "float" || format == "double") {
 		return ""
@@ -106,14 +106,14 @@ func numberFormat(ofType, format string) string {
 	return format
 }
 
-// celTypes are the formats with which a string is something else in CEL.
+// celTypes are the string formats that have another type in CEL.
 var celTypes = []string{"byte", "date", "date-time", "datetime", "duration"}
 
 func (c *comparison) formats(at place, a, b, lcd *schema) {
 	if a.Format == b.Format {
 		return
 	}
-	changed := func() { c.narrowed(at.field, "the format changes from %q to %q", a.Format, b.Format) }
+	changed := func() { c.narrowed(at.field, "format changes from %q to %q", a.Format, b.Format) }
 	isNumber := lcd.Type == "integer" || lcd.Type == "number"
 	rankA, knownA := ranges[numberFormat(lcd.Type, a.Format)]
 	rankB, knownB := ranges[numberFormat(lcd.Type, b.Format)]
@@ -124,7 +124,7 @@ func (c *comparison) formats(at place, a, b, lcd *schema) {
 			changed()
 		}
 	case c.typed && typeOf(a) != anything && typeOf(b) != anything && (slices.Contains(celTypes, a.Format) || slices.Contains(celTypes, b.Format)):
-		c.conflict(at.field, "the format changes from %q to %q, which may change the meaning of rules", a.Format, b.Format)
+		c.conflict(at.field, "format changes from %q to %q, which may change the meaning of rules", a.Format, b.Format)
 	case b.Format == "" || holds(a, schema{Format: b.Format}):
 	case a.Format == "":
 		lcd.Format = b.Format
@@ -135,11 +135,11 @@ func (c *comparison) formats(at place, a, b, lcd *schema) {
 	}
 }
 
-// intOrStringTypes is what x-kubernetes-int-or-string means, which may be written beside it.
+// intOrStringTypes is the anyOf that x-kubernetes-int-or-string implies and may be stated explicitly.
 var intOrStringTypes = []schema{{Type: "integer"}, {Type: "string"}}
 
-// junctors compares allOf, anyOf, oneOf and not. What only the new schema has is added in allOf if its place is taken, so that
-// exactly the values are accepted that both accept.
+// junctors compares allOf, anyOf, oneOf and not. If both schemas have different values, the new one moves to allOf, so that the result
+// accepts exactly what both accept.
 func (c *comparison) junctors(at place, a, b, lcd *schema) {
 	spelled := reflect.DeepEqual(a.AnyOf, intOrStringTypes)
 	a, b = withoutTypes(a), withoutTypes(b)
@@ -149,7 +149,7 @@ func (c *comparison) junctors(at place, a, b, lcd *schema) {
 	}
 	for _, condition := range b.AllOf {
 		if !holds(a, condition) {
-			c.narrowed(at.field, "there is a new condition in allOf")
+			c.narrowed(at.field, "a condition in allOf is added")
 		}
 		also(lcd, condition)
 	}
@@ -168,7 +168,7 @@ func (c *comparison) junctors(at place, a, b, lcd *schema) {
 	}
 }
 
-// alternatives compares anyOf or oneOf. If both have alternatives, those of the new schema are added as a condition.
+// alternatives compares anyOf or oneOf. If both have alternatives, those of the new schema move to allOf.
 func (c *comparison) alternatives(at place, what string, a, b []schema, lcd *schema, condition schema) []schema {
 	if len(b) == 0 || reflect.DeepEqual(a, b) || holds(lcd, condition) {
 		return a
@@ -181,7 +181,7 @@ func (c *comparison) alternatives(at place, what string, a, b []schema, lcd *sch
 	return a
 }
 
-// withoutTypes returns a schema without the two ways to spell out what x-kubernetes-int-or-string means.
+// withoutTypes returns a schema without the explicit forms of what x-kubernetes-int-or-string implies.
 func withoutTypes(s *schema) *schema {
 	s = s.DeepCopy()
 	if !s.XIntOrString {
@@ -196,7 +196,7 @@ func withoutTypes(s *schema) *schema {
 	return s
 }
 
-// rules compares the CEL rules. All rules of both hold.
+// rules compares the CEL rules. The result has the rules of both.
 func (c *comparison) rules(at place, a, b, lcd *schema) {
 	for _, rule := range b.XValidations {
 		same := func(other apiextensionsv1.ValidationRule) bool {
@@ -204,7 +204,7 @@ func (c *comparison) rules(at place, a, b, lcd *schema) {
 		}
 		if !slices.ContainsFunc(a.XValidations, same) {
 			lcd.XValidations = append(lcd.XValidations, rule)
-			c.narrowed(at.field, "there is a new rule: %s", rule.Rule)
+			c.narrowed(at.field, "rule is added: %s", rule.Rule)
 		}
 	}
 }

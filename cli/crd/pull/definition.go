@@ -11,11 +11,11 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// approval is what the API server wants to see on definitions in groups of Kubernetes.
+// approval is the value of the annotation that API servers require on definitions in groups of Kubernetes.
 const approval = "unapproved, pulled from another cluster"
 
-// build makes a definition of a resource from what discovery, OpenAPI and a table tell of it. How objects are converted between
-// versions is not known, so there is only one version.
+// build generates a definition of a resource from discovery, OpenAPI and a table. The conversion between versions is unknown, so the
+// definition has only one version.
 func build(r *resource, d document, table *metav1.Table) (*apiextensionsv1.CustomResourceDefinition, error) {
 	kind := r.version.WithKind(r.Kind)
 	schema, selectable, err := d.structural(kind)
@@ -53,8 +53,8 @@ func build(r *resource, d document, table *metav1.Table) (*apiextensionsv1.Custo
 	return definition, nil
 }
 
-// subresources are those that a definition can have. Where a scale finds its numbers is not published, but is the same for
-// all types of Kubernetes, and for most others.
+// subresources returns the subresources that a definition can have. The paths of a scale subresource are not published, but all types of
+// Kubernetes and most others use the same.
 func subresources(r *resource, schema *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceSubresources {
 	result := &apiextensionsv1.CustomResourceSubresources{}
 	if slices.Contains(r.subresources, "status") {
@@ -76,10 +76,10 @@ func subresources(r *resource, schema *apiextensionsv1.JSONSchemaProps) *apiexte
 	return result
 }
 
-// pathDescription is how servers describe columns that have a path and no description of their own.
+// pathDescription is the prefix of the description of columns that have a path but no description.
 const pathDescription = "Custom resource definition column (in JSONPath format): "
 
-// columns are those whose path can be known. The age alone is what every definition has anyway.
+// columns returns the columns with a known path. It returns nil if the age is the only one, because every definition has it by default.
 func columns(table *metav1.Table) []apiextensionsv1.CustomResourceColumnDefinition {
 	if table == nil {
 		return nil
@@ -100,11 +100,11 @@ func columns(table *metav1.Table) []apiextensionsv1.CustomResourceColumnDefiniti
 	return result
 }
 
-// open replaces the schemas by one that accepts everything.
+// open replaces the schemas with one that accepts everything.
 func open(definition *apiextensionsv1.CustomResourceDefinition) {
 	definition.Spec.PreserveUnknownFields = false
 	for i := range definition.Spec.Versions {
-		definition.Spec.Versions[i].SelectableFields = nil // they would have to be in the schema
+		definition.Spec.Versions[i].SelectableFields = nil // must be in the schema
 		definition.Spec.Versions[i].Schema = &apiextensionsv1.CustomResourceValidation{
 			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)},
 		}

@@ -19,13 +19,13 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// kubernetes is the OpenAPI description that comes with the sources of Kubernetes.
+// kubernetes is the directory of the OpenAPI documents in the source of Kubernetes.
 var kubernetes = sync.OnceValues(func() (openapi3.Root, error) {
 	directory, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
 	return openapi3.NewRoot(openapitest.NewFileClient(filepath.Join(strings.TrimSpace(string(directory)), "api", "openapi-spec", "v3"))), err
 })
 
-// builtIn returns the OpenAPI description of compiled types of Kubernetes.
+// builtIn returns the OpenAPI document of built-in types of Kubernetes.
 func builtIn(t *testing.T, gv schema.GroupVersion) document {
 	t.Helper()
 	root, err := kubernetes()
@@ -39,7 +39,7 @@ func builtIn(t *testing.T, gv schema.GroupVersion) document {
 	return newDocument(openAPI)
 }
 
-func TestEveryTypeOfKubernetesMakesAValidDefinition(t *testing.T) {
+func TestBuiltInTypesBecomeValidDefinitions(t *testing.T) {
 	root, err := kubernetes()
 	if err != nil {
 		t.Fatal(err)
@@ -70,11 +70,11 @@ func TestEveryTypeOfKubernetesMakesAValidDefinition(t *testing.T) {
 		}
 	}
 	if tested < 40 {
-		t.Errorf("only %d types were looked at", tested)
+		t.Errorf("only %d types tested", tested)
 	}
 }
 
-func TestADeploymentBecomesADefinition(t *testing.T) {
+func TestDeploymentBecomesDefinition(t *testing.T) {
 	gv := schema.GroupVersion{Group: "apps", Version: "v1"}
 	definition, err := build(&resource{version: gv, subresources: []string{"scale", "status"}, APIResource: metav1.APIResource{
 		Name: "deployments", SingularName: "deployment", Kind: "Deployment", Namespaced: true, ShortNames: []string{"deploy"}, Categories: []string{"all"}}},
@@ -111,7 +111,7 @@ func TestADeploymentBecomesADefinition(t *testing.T) {
 	}
 }
 
-func TestWhatRefersToItselfPreservesUnknownFields(t *testing.T) {
+func TestRecursiveSchemaPreservesUnknownFields(t *testing.T) {
 	gv := schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
 	root, _, err := builtIn(t, gv).structural(gv.WithKind("CustomResourceDefinition"))
 	if err != nil {
@@ -119,11 +119,11 @@ func TestWhatRefersToItselfPreservesUnknownFields(t *testing.T) {
 	}
 	inner := root.Properties["spec"].Properties["versions"].Items.Schema.Properties["schema"].Properties["openAPIV3Schema"].Properties["not"]
 	if !ptr.Deref(inner.XPreserveUnknownFields, false) || inner.Type != "object" {
-		t.Errorf("a schema in a schema is %+v", inner)
+		t.Errorf("recursive schema is %+v", inner)
 	}
 }
 
-func TestColumnsAreKnownByTheirDescriptions(t *testing.T) {
+func TestColumnPathsComeFromDescriptions(t *testing.T) {
 	age := metav1.TableColumnDefinition{Name: "Age", Type: "date", Description: "CreationTimestamp is…"}
 	name := metav1.TableColumnDefinition{Name: "Name", Type: "string", Format: "name"}
 	size := metav1.TableColumnDefinition{Name: "Size", Type: "integer", Priority: 1, Description: pathDescription + ".spec.size"}
@@ -135,11 +135,11 @@ func TestColumnsAreKnownByTheirDescriptions(t *testing.T) {
 		t.Error(diff)
 	}
 	if got := columns(&metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{name, age}}); got != nil {
-		t.Errorf("the age alone: %v", got)
+		t.Errorf("only the age: %v", got)
 	}
 }
 
-// cluster is what discovery tells of a cluster.
+// cluster returns the discovery of a cluster.
 func cluster(t *testing.T) []*resource {
 	t.Helper()
 	all, err := served([]*metav1.APIGroup{
@@ -168,7 +168,7 @@ func cluster(t *testing.T) []*resource {
 	return all
 }
 
-func TestResourcesAreFoundByName(t *testing.T) {
+func TestLookUpResourcesByName(t *testing.T) {
 	all := cluster(t)
 	for _, row := range []struct{ names, want string }{
 		{"", "horizontalpodautoscalers.autoscaling/v2 pods.core/v1 rootshards.operator.kcp.io/v1alpha1"},
@@ -179,9 +179,9 @@ func TestResourcesAreFoundByName(t *testing.T) {
 		{"Secrets", "secrets.core/v1"},
 		{"hpa", "horizontalpodautoscalers.autoscaling/v2"},
 		{"hpa.v1.autoscaling", "horizontalpodautoscalers.autoscaling/v1"},
-		{"pods", `"pods" is ambiguous: name one of pods.core, pods.metrics.k8s.io`},
-		{"pots", `the cluster serves no resource "pots"; see kubectl api-resources`},
-		{"pods.v2.core", `the cluster serves no resource "pods.v2.core"; see kubectl api-resources`},
+		{"pods", `resource name "pods" is ambiguous: use one of pods.core, pods.metrics.k8s.io`},
+		{"pots", `the cluster serves no resource "pots"; run kubectl api-resources to list them`},
+		{"pods.v2.core", `the cluster serves no resource "pods.v2.core"; run kubectl api-resources to list them`},
 	} {
 		found, err := selected(all, strings.Fields(row.names))
 		var got []string

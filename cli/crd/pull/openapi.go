@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// The extensions of OpenAPI that are read here.
+// The OpenAPI extensions that this package reads.
 const (
 	kindExtension          = "x-kubernetes-group-version-kind"
 	selectableExtension    = "x-kubernetes-selectable-fields"
@@ -29,10 +29,10 @@ const (
 
 const references = "#/components/schemas/"
 
-// quantity is what Kubernetes accepts as an amount of a resource.
+// quantity is the pattern of resource quantities.
 const quantity = `^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$`
 
-// document is the OpenAPI description of one version of a group.
+// document is the OpenAPI document of one group version.
 type document struct {
 	schemas map[string]*spec.Schema
 }
@@ -44,7 +44,7 @@ func newDocument(openAPI *spec3.OpenAPI) document {
 	return document{openAPI.Components.Schemas}
 }
 
-// component returns the schema of a kind, and its name.
+// component returns the name and the schema of the component for a kind.
 func (d document) component(kind schema.GroupVersionKind) (string, *spec.Schema) {
 	for name, s := range d.schemas {
 		if slices.Contains(kinds(s), kind) {
@@ -66,7 +66,7 @@ func kinds(s *spec.Schema) []schema.GroupVersionKind {
 	return result
 }
 
-// listKind returns the kind of lists of the component: the one whose items are it.
+// listKind returns the list kind of a component: the kind whose items refer to it.
 func (d document) listKind(component, kind string) string {
 	for _, s := range d.schemas {
 		items, found := s.Properties["items"]
@@ -77,8 +77,7 @@ func (d document) listKind(component, kind string) string {
 	return kind + "List"
 }
 
-// refersTo returns the name of the component that a schema only refers to, maybe inside of allOf, which leaves room for a
-// description beside it.
+// refersTo returns the name of the component that a schema refers to. The reference can be inside allOf, next to a description.
 func refersTo(s *spec.Schema) string {
 	if name, found := strings.CutPrefix(s.Ref.String(), references); found {
 		return name
@@ -89,7 +88,7 @@ func refersTo(s *spec.Schema) string {
 	return ""
 }
 
-// structural returns the schema of a kind as a definition has it.
+// structural returns the structural schema of a kind and its selectable fields.
 func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSONSchemaProps, []apiextensionsv1.SelectableField, error) {
 	name, root := d.component(kind)
 	if root == nil {
@@ -103,7 +102,7 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 	for field, description := range map[string]string{"apiVersion": expanded.Properties["apiVersion"].Description, "kind": expanded.Properties["kind"].Description} {
 		expanded.SetProperty(field, spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"string"}, Description: description}})
 	}
-	expanded.SetProperty("metadata", *plainObject()) // everything else about it is implied, and forbidden
+	expanded.SetProperty("metadata", *plainObject()) // definitions must not say more about it
 	content, err := json.Marshal(expanded)
 	if err != nil {
 		return nil, nil, err
@@ -115,7 +114,7 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 	return result, selectable(root), nil
 }
 
-// isCustom tells that a kind comes from a CustomResourceDefinition: then its component has a name that is made from it.
+// isCustom reports whether a kind comes from a CustomResourceDefinition. The name of its component is then derived from the kind.
 func (d document) isCustom(kind schema.GroupVersionKind) bool {
 	parts := strings.Split(kind.Group, ".")
 	slices.Reverse(parts)
@@ -123,7 +122,7 @@ func (d document) isCustom(kind schema.GroupVersionKind) bool {
 	return name == strings.Join(append(parts, kind.Version, kind.Kind), ".")
 }
 
-// selectable returns the fields that field selectors may name.
+// selectable returns the fields that field selectors support.
 func selectable(s *spec.Schema) []apiextensionsv1.SelectableField {
 	var published []struct{ FieldPath string }
 	if s.Extensions.GetObject(selectableExtension, &published) != nil {
@@ -136,14 +135,14 @@ func selectable(s *spec.Schema) []apiextensionsv1.SelectableField {
 	return result
 }
 
-// expansion replaces references by what they refer to.
+// expansion replaces references by the schemas they refer to.
 type expansion struct {
 	document
-	// ofCustomResource tells that defaults are real. OpenAPI of compiled types has one for each Go field that is no pointer.
+	// ofCustomResource means that defaults are real. For built-in types, OpenAPI has a default for each Go field that is not a pointer.
 	ofCustomResource bool
 }
 
-// unknown is a value that nobody looks into.
+// unknown returns a schema that preserves all fields.
 func unknown(types ...string) *spec.Schema {
 	s := &spec.Schema{SchemaProps: spec.SchemaProps{Type: types}}
 	s.AddExtension(preserveExtension, true)
@@ -154,7 +153,7 @@ func plainObject() *spec.Schema {
 	return &spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}
 }
 
-// wellKnown are components that mean something else than their schemas say, by the end of their names.
+// wellKnown returns the schema of components whose published schema is inaccurate. It matches the suffix of the name.
 func wellKnown(name string) *spec.Schema {
 	switch {
 	case strings.HasSuffix(name, ".util.intstr.IntOrString"):
@@ -171,7 +170,7 @@ func wellKnown(name string) *spec.Schema {
 	return nil
 }
 
-// schema returns s without references. Inside are the components that it is in: one of them again would never end.
+// schema returns s without references. inside lists the components that contain s, to detect recursion.
 func (e expansion) schema(s *spec.Schema, inside []string) (*spec.Schema, error) {
 	name := refersTo(s)
 	if name == "" {
@@ -206,7 +205,7 @@ func (e expansion) target(name string, inside []string) (*spec.Schema, error) {
 	return e.schema(component, append(slices.Clone(inside), name))
 }
 
-// object expands what is inside of a schema that is no reference itself.
+// object expands the references inside a schema.
 func (e expansion) object(s *spec.Schema, inside []string) (*spec.Schema, error) {
 	result := *s
 	result.Extensions = spec.Extensions{}
@@ -225,7 +224,7 @@ func (e expansion) object(s *spec.Schema, inside []string) (*spec.Schema, error)
 		}
 		result.SetProperty(field, *expanded)
 	}
-	if s.Items == nil { // such as []byte, which is a string
+	if s.Items == nil { // for example []byte, which is a string
 		delete(result.Extensions, listTypeExtension)
 		delete(result.Extensions, mapKeysExtension)
 	}
@@ -244,7 +243,7 @@ func (e expansion) object(s *spec.Schema, inside []string) (*spec.Schema, error)
 		}
 		result.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: values}
 	}
-	if isTrue(s, embeddedExtension) { // these are implied
+	if isTrue(s, embeddedExtension) { // implied by the extension
 		result.Required = slices.DeleteFunc(slices.Clone(s.Required), func(field string) bool { return field == "apiVersion" || field == "kind" })
 	}
 	if len(result.Type) == 0 && !isTrue(&result, intOrStringExtension) {
@@ -269,8 +268,8 @@ func (e expansion) realDefault(value any) any {
 	return value
 }
 
-// listType says of lists of compiled types how they are merged, which some only tell kubectl patch. The keys of a map are
-// required, as they are in practice, or have a default. Where nobody looks into the items, there are no keys.
+// listType sets the list type of lists in built-in types, from the patch strategy if necessary. Keys of a map become required unless
+// they have a default. Lists of items without a schema have no keys.
 func listType(list *spec.Schema) {
 	items := list.Items.Schema
 	if strategy, _ := list.Extensions.GetString(patchStrategyExtension); list.Extensions[listTypeExtension] == nil && strings.Contains(strategy, "merge") {

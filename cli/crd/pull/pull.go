@@ -1,5 +1,5 @@
-// Package pull gets definitions of the resources that a cluster serves: its CustomResourceDefinitions where they can be read,
-// and else ones that are made from discovery and OpenAPI.
+// Package pull gets definitions of the resources that a cluster serves: existing CustomResourceDefinitions if they are readable, or
+// definitions that it generates from discovery and OpenAPI.
 package pull
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/kcplane/kcp/cli/crd"
 )
 
-// Cluster is where definitions are pulled from.
+// Cluster is the cluster to pull definitions from.
 type Cluster struct {
 	discovery   *discovery.DiscoveryClient
 	definitions clientset.Interface
 	documents   map[schema.GroupVersion]document
 }
 
-// New returns the cluster that a config leads to.
+// New returns a cluster for a client configuration.
 func New(config *rest.Config) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1                           // the server has its own fairness between users
-	config.WarningHandler = rest.NoWarnings{} // that a type is deprecated is no news to whoever asks for it
+	config.WarningHandler = rest.NoWarnings{} // the user requested deprecated types explicitly
 	http, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -44,22 +44,22 @@ func New(config *rest.Config) (*Cluster, error) {
 	return &Cluster{d, definitions, map[schema.GroupVersion]document{}}, err
 }
 
-// Pulled is what there is to know about the resources that were asked for.
+// Pulled is the result of Pull.
 type Pulled struct {
 	Definitions []*apiextensionsv1.CustomResourceDefinition
-	// Notes say where a definition is less than the resource has.
+	// Notes explain where a definition is incomplete.
 	Notes []string
 }
 
-// Pull returns definitions of the resources with these names, such as widgets or widgets.example.com. Without names it returns
-// those of all that hold objects, apart from what every workspace of kcp has already.
+// Pull returns definitions of the resources with the given names, such as widgets or widgets.example.com. Without names it returns
+// definitions of all resources that store objects, except those that every workspace already has.
 func (c *Cluster) Pull(ctx context.Context, names []string) (Pulled, error) {
 	var pulled Pulled
 	groups, lists, err := c.discovery.ServerGroupsAndResourcesWithContext(ctx)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return pulled, err
 	} else if err != nil {
-		pulled.Notes = append(pulled.Notes, err.Error()) // that of another API server must not keep us from the rest
+		pulled.Notes = append(pulled.Notes, err.Error()) // an unavailable API service does not hide the others
 	}
 	all, err := served(groups, lists)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Cluster) Pull(ctx context.Context, names []string) (Pulled, error) {
 			if len(names) > 0 {
 				return pulled, err
 			}
-			pulled.Notes = append(pulled.Notes, err.Error()+"; it is left out")
+			pulled.Notes = append(pulled.Notes, err.Error()+"; skipped")
 			continue
 		}
 		pulled.Definitions = append(pulled.Definitions, definition)
@@ -98,7 +98,7 @@ func (c *Cluster) pull(ctx context.Context, r *resource) (*apiextensionsv1.Custo
 		definition = crd.Clean(stored)
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		if apierrors.IsForbidden(err) {
-			notes = append(notes, "you may not read a CustomResourceDefinition, so this is made from discovery and OpenAPI")
+			notes = append(notes, "you may not read its CustomResourceDefinition; generated from discovery and OpenAPI instead")
 		}
 		document, err := c.document(r.version)
 		if err != nil {
@@ -109,35 +109,35 @@ func (c *Cluster) pull(ctx context.Context, r *resource) (*apiextensionsv1.Custo
 		}
 		built = true
 		if sub := definition.Spec.Versions[0].Subresources; sub != nil && sub.Scale != nil && document.isCustom(r.version.WithKind(r.Kind)) {
-			notes = append(notes, "where its scale finds the replicas is not published; .spec.replicas and .status.replicas are assumed")
+			notes = append(notes, "the paths of its scale subresource are not published; assuming .spec.replicas and .status.replicas")
 		}
 	default:
 		return nil, nil, err
 	}
 	if definition.Spec.PreserveUnknownFields {
-		notes = append(notes, "spec.preserveUnknownFields is true, so the schema is replaced by one that accepts everything")
+		notes = append(notes, "spec.preserveUnknownFields is true; replaced its schema by one that accepts everything")
 		open(definition)
 	} else if problems := crd.Problems(definition); built && len(problems) > 0 {
-		notes = append(notes, "the schema is replaced by one that accepts everything: "+problems.ToAggregate().Error())
+		notes = append(notes, "replaced its schema by one that accepts everything: "+problems.ToAggregate().Error())
 		open(definition)
 	}
 	return definition, notes, nil
 }
 
-// document returns the OpenAPI description of a version of a group.
+// document returns the OpenAPI document of a group version.
 func (c *Cluster) document(gv schema.GroupVersion) (document, error) {
 	if d, found := c.documents[gv]; found {
 		return d, nil
 	}
 	openAPI, err := openapi3.NewRoot(c.discovery.OpenAPIV3()).GVSpec(gv)
 	if err != nil {
-		return document{}, fmt.Errorf("reading the OpenAPI description of %s: %w", gv, err)
+		return document{}, fmt.Errorf("reading the OpenAPI document of %s: %w", gv, err)
 	}
 	c.documents[gv] = newDocument(openAPI)
 	return c.documents[gv], nil
 }
 
-// table asks for the columns of a resource. That they cannot be had is no reason to fail: every resource can be shown without.
+// table reads the printer columns of a resource. It returns nil on errors, because columns are optional.
 func (c *Cluster) table(ctx context.Context, r *resource) *metav1.Table {
 	prefix := "/apis"
 	if r.version.Group == "" {

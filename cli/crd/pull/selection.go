@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// resource is one that a cluster serves, in one version.
+// resource is one version of a resource that a cluster serves.
 type resource struct {
 	metav1.APIResource
 	version schema.GroupVersion
-	// preferred tells that this is the version to take if none is named.
+	// preferred marks the version to use if the name has none.
 	preferred    bool
 	subresources []string
 }
 
-// String is the name of the resource with its group; that of the empty group is core.
+// String returns <resource>.<group>. The empty group is core.
 func (r *resource) String() string { return r.Name + "." + r.group() }
 
 func (r *resource) group() string { return cmp.Or(r.version.Group, "core") }
 
-// servedByKcp are resources that every workspace has: whole groups, or resources of the core group.
+// servedByKcp are the resources that every workspace has: all of a group, or the given ones.
 var servedByKcp = map[string][]string{
 	"":                             {"namespaces", "configmaps", "secrets", "events", "resourcequotas", "serviceaccounts"},
 	"rbac.authorization.k8s.io":    nil,
@@ -42,14 +42,14 @@ var servedByKcp = map[string][]string{
 	"topology.kcp.io":              nil,
 }
 
-// isExtra tells that a resource is worth pulling unasked: it holds objects, and no workspace has it already.
+// isExtra reports whether to pull a resource without being named: it stores objects, and workspaces do not have it by default.
 func (r *resource) isExtra() bool {
 	names, known := servedByKcp[r.version.Group]
 	served := known && (names == nil || slices.Contains(names, r.Name))
 	return !served && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "create")
 }
 
-// served lists what discovery tells, in its order.
+// served returns the resources in discovery, in its order.
 func served(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) ([]*resource, error) {
 	var all []*resource
 	byName := map[string]*resource{} // version/name
@@ -85,7 +85,7 @@ func served(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) ([]*reso
 	return all, nil
 }
 
-// selected returns the resources that names name, or all that are worth pulling if there are no names.
+// selected returns the resources with the given names. Without names it returns all that isExtra selects.
 func selected(all []*resource, names []string) ([]*resource, error) {
 	var result []*resource
 	if len(names) == 0 {
@@ -108,7 +108,7 @@ func selected(all []*resource, names []string) ([]*resource, error) {
 	return result, nil
 }
 
-// lookUp finds the one resource that a name means: by its plural, or else by its singular or a short name.
+// lookUp returns the resource with a name: its plural, or its singular, kind or a short name.
 func lookUp(all []*resource, name string) (*resource, error) {
 	for _, spellings := range []func(*resource) []string{
 		func(r *resource) []string { return []string{r.Name} },
@@ -127,13 +127,13 @@ func lookUp(all []*resource, name string) (*resource, error) {
 		case 1:
 			return found[0], nil
 		default:
-			return nil, fmt.Errorf("%q is ambiguous: name one of %s", name, strings.Join(texts(found), ", "))
+			return nil, fmt.Errorf("resource name %q is ambiguous: use one of %s", name, strings.Join(texts(found), ", "))
 		}
 	}
-	return nil, fmt.Errorf("the cluster serves no resource %q; see kubectl api-resources", name)
+	return nil, fmt.Errorf("the cluster serves no resource %q; run kubectl api-resources to list them", name)
 }
 
-// texts returns their names in order.
+// texts returns the sorted names of resources.
 func texts(resources []*resource) []string {
 	result := make([]string, len(resources))
 	for i, r := range resources {
@@ -143,7 +143,7 @@ func texts(resources []*resource) []string {
 	return result
 }
 
-// isCalled tells whether name means the resource that is spelled so: alone, with its group, or with its version and group.
+// isCalled reports whether name refers to the resource by one of its spellings: alone, with the group, or with version and group.
 func (r *resource) isCalled(spelled, name string) bool {
 	group := r.group()
 	return (r.preferred && (name == spelled || name == spelled+"."+group)) || name == spelled+"."+r.version.Version+"."+group

@@ -1,4 +1,4 @@
-// Package snapshot turns CustomResourceDefinitions into APIResourceSchemas, which is how an APIExport offers them.
+// Package snapshot converts CustomResourceDefinitions to APIResourceSchemas, which APIExports refer to.
 package snapshot
 
 import (
@@ -18,20 +18,20 @@ import (
 
 var prefixes = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
 
-// ValidatePrefix refuses what names of schemas cannot begin with.
+// ValidatePrefix refuses invalid prefixes of schema names.
 func ValidatePrefix(prefix string) error {
 	if !prefixes.MatchString(prefix) {
-		return fmt.Errorf("a prefix has lower case letters, digits and dashes, begins with a letter and ends with a letter or digit, not %q", prefix)
+		return fmt.Errorf("must be lower case letters, digits or dashes, start with a letter and end with a letter or digit, got %q", prefix)
 	}
 	return nil
 }
 
-// Name is that of the schema of a resource. The empty group is spelled core.
+// Name returns the name of the schema of a resource. The empty group is core.
 func Name(prefix, plural, group string) string {
 	return prefix + "." + plural + "." + cmp.Or(group, "core")
 }
 
-// Take returns the schema that a definition has now. It fails if a schema cannot say the same as the definition.
+// Take converts a definition to a schema. It fails if a schema cannot express the definition.
 func Take(definition *apiextensionsv1.CustomResourceDefinition, prefix string) (*apisv1alpha1.APIResourceSchema, error) {
 	if err := ValidatePrefix(prefix); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Take(definition *apiextensionsv1.CustomResourceDefinition, prefix string) (
 		result.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approval}
 	}
 	if spec.PreserveUnknownFields {
-		return nil, errors.New("spec.preserveUnknownFields is true; a schema can only preserve unknown fields by x-kubernetes-preserve-unknown-fields")
+		return nil, errors.New("spec.preserveUnknownFields: true is not supported; set x-kubernetes-preserve-unknown-fields in the schema instead")
 	}
 	for i := range spec.Versions {
 		v, err := version(&spec.Versions[i])
@@ -76,7 +76,7 @@ func version(from *apiextensionsv1.CustomResourceDefinitionVersion) (apisv1alpha
 	}, err
 }
 
-// conversion is left out where nothing is converted.
+// conversion returns nil if there is only one version and no webhook.
 func conversion(spec *apiextensionsv1.CustomResourceDefinitionSpec) (*apisv1alpha1.CustomResourceConversion, error) {
 	result := &apisv1alpha1.CustomResourceConversion{Strategy: apisv1alpha1.ConversionStrategy(spec.Conversion.Strategy)}
 	if spec.Conversion.Strategy == apiextensionsv1.NoneConverter {
@@ -87,12 +87,12 @@ func conversion(spec *apiextensionsv1.CustomResourceDefinitionSpec) (*apisv1alph
 	}
 	webhook := spec.Conversion.Webhook
 	if webhook == nil {
-		return nil, fmt.Errorf("the conversion strategy is %s, and spec.conversion.webhook is not set", spec.Conversion.Strategy)
+		return nil, fmt.Errorf("spec.conversion.webhook is required for the strategy %s", spec.Conversion.Strategy)
 	}
 	result.Webhook = &apisv1alpha1.WebhookConversion{ConversionReviewVersions: webhook.ConversionReviewVersions}
 	if client := webhook.ClientConfig; client != nil {
 		if client.Service != nil {
-			return nil, fmt.Errorf("the conversion webhook is the service %s/%s, which other workspaces cannot reach; give it a URL",
+			return nil, fmt.Errorf("spec.conversion.webhook refers to the Service %s/%s, which other workspaces cannot reach; use a URL instead",
 				client.Service.Namespace, client.Service.Name)
 		}
 		result.Webhook.ClientConfig = &apisv1alpha1.WebhookClientConfig{URL: ptr.Deref(client.URL, ""), CABundle: client.CABundle}

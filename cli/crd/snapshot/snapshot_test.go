@@ -30,7 +30,7 @@ func read(t *testing.T, file string) *apiextensionsv1.CustomResourceDefinition {
 	return definitions[0]
 }
 
-func TestADefinitionBecomesASchema(t *testing.T) {
+func TestTakeMatchesGoldenFile(t *testing.T) {
 	schema, err := Take(read(t, "everything.yaml"), "v1")
 	if err != nil {
 		t.Fatal(err)
@@ -54,19 +54,19 @@ func TestADefinitionBecomesASchema(t *testing.T) {
 	}
 }
 
-func TestWhatASchemaCannotSayIsRefused(t *testing.T) {
+func TestTakeRefusesUnsupportedDefinitions(t *testing.T) {
 	for _, row := range []struct {
 		name, prefix, want string
 		change             func(*apiextensionsv1.CustomResourceDefinitionSpec)
 	}{
-		{"a prefix", "V1.", "a prefix has lower case letters", func(*apiextensionsv1.CustomResourceDefinitionSpec) {}},
-		{"a service", "v1", "the conversion webhook is the service system/converter, which other workspaces cannot reach",
+		{"a prefix", "V1.", "must be lower case letters", func(*apiextensionsv1.CustomResourceDefinitionSpec) {}},
+		{"a service", "v1", "spec.conversion.webhook refers to the Service system/converter, which other workspaces cannot reach",
 			func(s *apiextensionsv1.CustomResourceDefinitionSpec) {
 				s.Conversion.Webhook.ClientConfig.Service = &apiextensionsv1.ServiceReference{Namespace: "system", Name: "converter"}
 			}},
-		{"no webhook", "v1", "the conversion strategy is Webhook, and spec.conversion.webhook is not set",
+		{"no webhook", "v1", "spec.conversion.webhook is required for the strategy Webhook",
 			func(s *apiextensionsv1.CustomResourceDefinitionSpec) { s.Conversion.Webhook = nil }},
-		{"unknown fields", "v1", "spec.preserveUnknownFields is true",
+		{"unknown fields", "v1", "spec.preserveUnknownFields: true is not supported",
 			func(s *apiextensionsv1.CustomResourceDefinitionSpec) { s.PreserveUnknownFields = true }},
 		{"no schema", "v1", "version v1 has no schema",
 			func(s *apiextensionsv1.CustomResourceDefinitionSpec) { s.Versions[0].Schema = nil }},
@@ -81,7 +81,7 @@ func TestWhatASchemaCannotSayIsRefused(t *testing.T) {
 	}
 }
 
-func TestConversionIsThereWhereItMustBe(t *testing.T) {
+func TestConversionIsSetForSeveralVersions(t *testing.T) {
 	definition := read(t, "everything.yaml")
 	definition.Spec.Conversion = nil
 	if schema, err := Take(definition, "v1"); err != nil || schema.Spec.Conversion == nil || schema.Spec.Conversion.Strategy != "None" {
@@ -93,7 +93,7 @@ func TestConversionIsThereWhereItMustBe(t *testing.T) {
 	}
 }
 
-func TestTheCoreGroupHasAName(t *testing.T) {
+func TestEmptyGroupIsCore(t *testing.T) {
 	if got := Name("v1", "pods", ""); got != "v1.pods.core" {
 		t.Error(got)
 	}

@@ -9,13 +9,13 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// claims is what the export widgets claims, as part of a manifest.
+// claims are the permission claims of the export widgets, as part of a manifest.
 const claims = `  permissionClaims:
   - {group: "", resource: configmaps, verbs: [get, list]}
   - {group: "", resource: secrets, verbs: ["*"]}
 `
 
-func TestBindingWithThePlugins(t *testing.T) {
+func TestBindWithPlugins(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	p.Apply(t, export("v1")+claims)
@@ -25,7 +25,7 @@ func TestBindingWithThePlugins(t *testing.T) {
 		text = strings.Join(strings.Fields(text), " ")
 		for _, want := range wanted {
 			if !strings.Contains(text, want) {
-				t.Errorf("%q is not in:\n%s", want, text)
+				t.Errorf("missing %q in:\n%s", want, text)
 			}
 		}
 	}
@@ -45,7 +45,7 @@ func TestBindingWithThePlugins(t *testing.T) {
 	contains(kubectl.Run(t, "kcp", "get", "apis"), "gadgets example.com v1 Gadget CustomResourceDefinition", "secrets v1 Secret built in",
 		"apibindings apis.kcp.io v1alpha2,v1alpha1 APIBinding built in")
 
-	// The export claims less, and more.
+	// The export replaces a claim.
 	p.Apply(t, export("v1")+strings.Replace(claims, "resource: secrets", "resource: serviceaccounts", 1))
 	kcptest.Eventually(t, "the binding knows the new claim", func(context.Context) error {
 		if list := kubectl.Run(t, "kcp", "claims", "get", "apibinding"); !strings.Contains(list, "serviceaccounts.core") {
@@ -53,29 +53,29 @@ func TestBindingWithThePlugins(t *testing.T) {
 		}
 		return nil
 	})
-	contains(kubectl.Run(t, "kcp", "claims", "update", "apibinding", "widgets"), "Removed secrets.core, which is not claimed any more")
+	contains(kubectl.Run(t, "kcp", "claims", "update", "apibinding", "widgets"), "Removed secrets.core, which is no longer claimed")
 	contains(kubectl.Run(t, "kcp", "claims", "accept", "apibinding", "widgets"), "Accepted serviceaccounts.core (*)")
 }
 
-func TestAPluginTellsWhyAnExportIsNotBound(t *testing.T) {
+func TestPluginExplainsWhyAnExportIsNotBound(t *testing.T) {
 	t.Parallel()
 	p, consumer, other := provider(t), server.Cluster(t), provider(t)
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
 	as := func(user kcptest.User) kcptest.Command { return consumer.Command(t, "kubectl", user).WithPlugins(t) }
 	refused := as(kcptest.Alice).Fail(t, "kcp", "bind", "apiexport", p.Name+":widgets")
 	if want := "no permission to bind to export " + p.Name + ":widgets"; !strings.Contains(refused, want) {
-		t.Errorf("%q is not in %s", want, refused)
+		t.Errorf("missing %q in %s", want, refused)
 	}
 	bind(t, consumer, other)
 	failed := as(kcptest.Masters).Fail(t, "kcp", "bind", "apiexport", p.Name+":widgets", "--name", "second", "--timeout", "2s")
-	for _, want := range []string{`APIBinding "second" of ` + consumer.Name + " is not bound after 2s", "NamingConflicts", "widgets.example.org"} {
+	for _, want := range []string{`APIBinding "second" in ` + consumer.Name + " is not bound after 2s", "NamingConflicts", "widgets.example.org"} {
 		if !strings.Contains(failed, want) {
-			t.Errorf("%q is not in %s", want, failed)
+			t.Errorf("missing %q in %s", want, failed)
 		}
 	}
 }
 
-func TestAConsumerWhoMayOnlyBindAnswersClaimsToo(t *testing.T) {
+func TestConsumerWithoutReadAccessRejectsClaims(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	p.Apply(t, export("v1")+claims)

@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAStrangerGetsAWorkspaceWithAnAPI(t *testing.T) {
+func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	here := server.Organization(t, kcptest.Alice)
 	kubectl := here.Command(t, "kubectl", kcptest.Alice).WithPlugins(t)
@@ -16,7 +16,7 @@ func TestAStrangerGetsAWorkspaceWithAnAPI(t *testing.T) {
 		t.Helper()
 		all := lines(got)
 		if len(all) < len(suffixes) {
-			t.Fatalf("it says only\n%s", got)
+			t.Fatalf("output is only\n%s", got)
 		}
 		for i, want := range suffixes {
 			if !strings.HasSuffix(all[i], want) {
@@ -27,12 +27,12 @@ func TestAStrangerGetsAWorkspaceWithAnAPI(t *testing.T) {
 	const dry = ": not done (dry run)"
 	expect(kubectl.Run(t, "kcp", "quickstart", "--dry-run", "--with-samples"), "-provider"+dry, "-provider"+dry, "-provider"+dry, "-consumer"+dry, "-consumer"+dry, "-consumer"+dry)
 	if got := kubectl.Run(t, "get", "workspaces", "-o", "name"); got != "" {
-		t.Errorf("a dry run has made %s", got)
+		t.Errorf("dry run created %s", got)
 	}
 	made := kubectl.Run(t, "kcp", "quickstart", "--with-samples")
-	expect(made, "-provider: created", ": created", ": created", "-consumer: created", ": created, is bound", ": created", "", "Go on with:",
+	expect(made, "-provider: created", ": created", ": created", "-consumer: created", ": created, bound", ": created", "", "Next steps:",
 		"quickstart-consumer", "kubectl explain cowboys.spec", "kubectl get cowboys")
-	expect(kubectl.Run(t, "kcp", "quickstart", "--with-samples"), ": exists", ": exists", ": exists", ": exists", ": exists, is bound", ": exists")
+	expect(kubectl.Run(t, "kcp", "quickstart", "--with-samples"), ": exists", ": exists", ": exists", ": exists", ": exists, bound", ": exists")
 	consumer := server.Named(strings.TrimPrefix(strings.Fields(lines(made)[8])[2], ":"))
 	if got := consumer.Command(t, "kubectl", kcptest.Alice).Run(t, "get", "cowboys"); !strings.Contains(got, "draw faster than his shadow") {
 		t.Errorf("the workspace has\n%s", got)
@@ -42,10 +42,10 @@ func TestAStrangerGetsAWorkspaceWithAnAPI(t *testing.T) {
 	expect(kubectl.Run(t, tree...), "quickstart-tree: created", ": created", ": created", ": created", ": created")
 	expect(kubectl.Run(t, tree...), "quickstart-tree: exists", ": exists", ": exists", ": exists", ": exists")
 
-	// Nothing that a quick start has not made is deleted.
+	// The cleanup deletes only what the quick start created.
 	kubectl.Run(t, "create", "workspace", "own-consumer")
-	if out := kubectl.Fail(t, "kcp", "quickstart", "--cleanup", "--name-prefix=own"); !strings.Contains(out, "was not made by a quick start") {
-		t.Errorf("the refusal to delete a workspace of somebody else is %s", out)
+	if out := kubectl.Fail(t, "kcp", "quickstart", "--cleanup", "--name-prefix=own"); !strings.Contains(out, "was not created by kubectl kcp quickstart") {
+		t.Errorf("want a refusal to delete another workspace, got %s", out)
 	}
 	expect(kubectl.Run(t, "kcp", "quickstart", "--cleanup"), "-consumer: deleted", "-provider: deleted")
 	expect(kubectl.Run(t, "kcp", "quickstart", "--cleanup"), "-consumer: nothing to delete", "-provider: nothing to delete")

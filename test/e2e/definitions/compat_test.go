@@ -63,7 +63,7 @@ func TestVersionsOfProjectsAreCompared(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, of := range []string{file, newer[filepath.Base(file)]} {
-				onlyAbout(t, "the default ", command.Try(t, "crd", "compat", lcd, of)) // objects have them before they get there
+				onlyAbout(t, ": default ", command.Try(t, "crd", "compat", lcd, of)) // objects have default values explicitly
 			}
 			cluster.Kubectl(t, "apply", "--server-side", "--filename="+lcd)
 		}

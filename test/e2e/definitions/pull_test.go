@@ -129,10 +129,10 @@ func TestTypesOfTheServerArePulled(t *testing.T) {
 		len(spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].XValidations) != 3 {
 		t.Errorf("workspaces are %+v", spec)
 	}
-	if text := command.Fail(t, "crd", "pull"); !strings.Contains(text, "serves nothing that a workspace does not have already") {
+	if text := command.Fail(t, "crd", "pull"); !strings.Contains(text, "serves only resources that every workspace already has") {
 		t.Errorf("%s", text)
 	}
-	if text := command.Fail(t, "crd", "pull", "events"); !strings.Contains(text, "name one of events.core, events.events.k8s.io") {
+	if text := command.Fail(t, "crd", "pull", "events"); !strings.Contains(text, "use one of events.core, events.events.k8s.io") {
 		t.Errorf("%s", text)
 	}
 }
@@ -161,8 +161,8 @@ func TestDefinitionsOfProjectsArePulled(t *testing.T) {
 						}
 						continue
 					}
-					onlyAbout(t, "the paths of the subresource scale", command.Try(t, "crd", "compat", pulled, file))
-					onlyAbout(t, "the paths of the subresource scale", command.Try(t, "crd", "compat", file, pulled))
+					onlyAbout(t, "the paths of the scale subresource", command.Try(t, "crd", "compat", pulled, file))
+					onlyAbout(t, "the paths of the scale subresource", command.Try(t, "crd", "compat", file, pulled))
 				}
 				if found, err := os.ReadDir(directory); err != nil || len(found) != len(files) {
 					t.Errorf("%d files are pulled, %v; want %d", len(found), err, len(files))
