@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcplane/kcp/server/etcd"
+	"github.com/kcplane/kcp/test/e2e/database"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -214,13 +213,7 @@ func unsettled(t *testing.T, workspaces, clusters lister, tenants []*tenant) (in
 // checkKeys opens the database of a server that has stopped: every key must belong to a logical cluster that exists.
 func checkKeys(t *testing.T, root string, workspaces int) {
 	t.Helper()
-	database, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(root, "etcd-server")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer database.Stop()
-	client := database.Client()
-	defer client.Close()
+	client := database.Open(t, root)
 	const prefix = "/registry/"
 	found, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {

@@ -1,27 +1,20 @@
 package durability
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/kcplane/kcp/server/etcd"
+	"github.com/kcplane/kcp/test/e2e/database"
 )
 
 // compareWithEtcd opens the database of a server that has stopped, and compares what it holds with what was listed in
 // each cluster.
 func compareWithEtcd(t *testing.T, root string, listed map[string][]string) {
 	t.Helper()
-	database, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(root, "etcd-server")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer database.Stop()
-	client := database.Client()
-	defer client.Close()
+	client := database.Open(t, root)
 	for name, want := range listed {
 		var stored []string
 		for resource, prefix := range map[string]string{

@@ -20,7 +20,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
@@ -62,7 +61,7 @@ func run(t *testing.T, members ...*member) {
 		cluster = append(cluster, m.name+"="+m.peer)
 	}
 	for _, m := range members {
-		m.process = exec.Command(binary, append(append(etcdcluster.ElectionArguments(), m.flags...),
+		m.process = exec.Command(binary, append(append([]string{"--heartbeat-interval=100", "--election-timeout=600"}, m.flags...), // as the operator sets them
 			"--name="+m.name, "--data-dir="+m.directory, "--listen-client-urls="+m.client, "--advertise-client-urls="+m.client,
 			"--listen-peer-urls="+m.peer, "--initial-advertise-peer-urls="+m.peer, "--initial-cluster="+strings.Join(cluster, ","), "--log-level=error")...)
 		m.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
-	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 const placeAnnotation = "internal.tenancy.kcp.io/cluster"
+
+// homeOfSomebody is the logical cluster of the home of the user somebody, who has none yet.
+const homeOfSomebody = "3vb3vnc5wmgrr"
 
 // Whoever chose the logical cluster of a workspace would own the home of somebody who has not come yet, or, in system:admin,
 // everything there is.
@@ -27,7 +29,7 @@ func TestNobodyChoosesTheLogicalClusterOfAWorkspace(t *testing.T) {
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
 	workspaces := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
-	for i, wanted := range []string{"system:admin", "system:shard", string(tree.HomeCluster("user-" + kcptest.Suffix())), "0123456789abcdef"} {
+	for i, wanted := range []string{"system:admin", "system:shard", homeOfSomebody, "0123456789abcdef"} {
 		name := fmt.Sprintf("w%d", i)
 		ws := kcptest.Workspace(name, "", "")
 		ws.SetAnnotations(map[string]string{placeAnnotation: wanted})

@@ -13,11 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/version"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
+
+// What a member of an etcd listens on.
+const clientPort, metricsPort = "2379", "8080"
 
 // before is a version of etcd, of the minor before that of the operator.
 const before = "3.6.16"
@@ -42,8 +45,8 @@ func TestAnEtcdLivesThroughWhatHappensToItsMembers(t *testing.T) {
 		disturbance{"etcd grows from 3 members to 5", func() { n.etcd(t, "replicas", "5") }},
 		disturbance{"etcd shrinks from 5 members to 3", func() { n.etcd(t, "replicas", "3") }},
 		disturbance{"etcd goes on to the next minor version", func() {
-			n.etcd(t, "version", strconv.Quote(etcdcluster.DefaultVersion))
-			if runs := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.status.currentVersion}"); runs != etcdcluster.DefaultVersion {
+			n.etcd(t, "version", strconv.Quote(version.Version))
+			if runs := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.status.currentVersion}"); runs != version.Version {
 				t.Errorf("it runs %s", runs)
 			}
 		}},
@@ -80,7 +83,7 @@ func (n *installed) member(t *testing.T, leads bool) string {
 		`--output=jsonpath={range .items[*]}{.metadata.name}={.status.podIP} {end}`))
 	for _, pod := range pods {
 		name, address, _ := strings.Cut(pod, "=")
-		response, err := http.Get("http://" + net.JoinHostPort(address, strconv.Itoa(etcdcluster.MetricsPort)) + "/metrics")
+		response, err := http.Get("http://" + net.JoinHostPort(address, metricsPort) + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +246,7 @@ func TestAnEtcdLetsInNobodyElseOfItsIssuer(t *testing.T) {
 	n.RemoveAfter(t)
 	n.Apply(t, vouched)
 	n.ready(t, "certificate/stranger", "etcdcluster/events")
-	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), strconv.Itoa(etcdcluster.ClientPort))
+	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), clientPort)
 	for secret, letIn := range map[string]bool{"events-client": true, "events-operator": true, "stranger": false} {
 		// Who is refused learns of it in the handshake up to this version, and later after that.
 		config := &tls.Config{Certificates: []tls.Certificate{n.Pair(t, secret)}, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/version"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kcplane/kcp/operator/etcdcluster"
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -96,7 +96,7 @@ func loadImages(t *testing.T) {
 		host.Exec(t, "ctr", "--namespace", "k8s.io", "images", "tag", "--force", "localhost/"+name+":test", "localhost/"+name+":next")
 	}
 	host.Load(t, "localhost/etcd:test", "/etcd", build("test/bench/etcd")+"=/etcd")
-	host.Load(t, "localhost/etcd:v"+etcdcluster.DefaultVersion, "/etcd",
+	host.Load(t, "localhost/etcd:v"+version.Version, "/etcd",
 		build("operator/cmd/etcd-member")+"=/etcd", build("operator/cmd/etcd-snapshot")+"=/etcd-snapshot")
 }
 

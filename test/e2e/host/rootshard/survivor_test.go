@@ -6,15 +6,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
-
-	"github.com/kcplane/kcp/operator/etcdcluster"
 )
 
 const survivors = snapshots + `
@@ -81,7 +78,7 @@ func (n *installed) dial(t *testing.T, member string) *clientv3.Client {
 	roots.AppendCertsFromPEM(n.Secret(t, "events-client", "ca.crt"))
 	address := n.Kubectl(t, "get", "pod", member, "--output=jsonpath={.status.podIP}")
 	there := func(ctx context.Context, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(etcdcluster.ClientPort)))
+		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, clientPort))
 	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:   []string{"https://localhost"}, // a name in every member's certificate
