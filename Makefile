@@ -225,15 +225,15 @@ fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/crd/compat
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/path
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/body
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/mount
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authorization
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/authentication
-	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha1 -fuzztime=$(FUZZTIME) ./server/conversion
-	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha2 -fuzztime=$(FUZZTIME) ./server/conversion
-	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha1 -fuzztime=$(FUZZTIME) ./server/conversion
-	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha2 -fuzztime=$(FUZZTIME) ./server/conversion
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/path
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/bodylimit
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/mount
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/auth/authorization
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/auth/authentication
+	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha1 -fuzztime=$(FUZZTIME) ./server/internal/apis/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzExportV1alpha2 -fuzztime=$(FUZZTIME) ./server/internal/apis/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha1 -fuzztime=$(FUZZTIME) ./server/internal/apis/conversion
+	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha2 -fuzztime=$(FUZZTIME) ./server/internal/apis/conversion
 
 .PHONY: bench
 bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.
@@ -258,12 +258,12 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 
 # The API groups that the server itself serves.
 SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
-GENERATED = api bundle charts config docs/reference operator server/customresources/system
+GENERATED = api bundle charts config docs/reference operator server/internal/apis/customresources/system
 
 .PHONY: generate
 generate: tools ## Generate deep copies, definitions and the reference from the types in api/.
 	$(BIN)/controller-gen object paths=./api/... paths=./operator/certmanager/...
-	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/customresources/system
+	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/internal/apis/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac
 	$(BIN)/trimcrds -below=extraVolumes,extraVolumeMounts,resources config/crd/bases/*.yaml

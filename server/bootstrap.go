@@ -8,25 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/bootstrap"
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/options"
-	"github.com/kcplane/kcp/server/root"
-	"github.com/kcplane/kcp/server/storage"
 )
 
 var rootCluster = logicalcluster.Cluster{Name: logicalcluster.Root}
 
 // bootstrap makes what every installation has.
 func (c *config) bootstrap(ctx context.Context) error {
-	shard := root.Shard{
+	shard := bootstrap.Shard{
 		Name: c.opts.ShardName, BaseURL: c.opts.ShardBaseURL, ExternalURL: c.opts.ShardExternalURL, VirtualWorkspaceURL: c.opts.ShardVirtualWorkspaceURL,
 	}
 	var homeCreators []string
 	if c.opts.Homes.Enabled {
 		homeCreators = c.opts.Homes.CreatorGroups
 	}
-	system := root.System{Definitions: c.systemDefinitions, Exports: c.exports.System()}
-	if err := root.Bootstrap(ctx, c.dynamic, shard, system, c.opts.Batteries, homeCreators); err != nil {
+	system := bootstrap.System{Definitions: c.systemDefinitions, Exports: c.exports.System()}
+	if err := bootstrap.Bootstrap(ctx, c.dynamic, shard, system, c.opts.Batteries, homeCreators); err != nil {
 		return err
 	}
 	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {

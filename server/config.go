@@ -57,46 +57,46 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
-	kcpadmission "github.com/kcplane/kcp/server/admission"
-	"github.com/kcplane/kcp/server/authentication"
-	"github.com/kcplane/kcp/server/authorization"
-	"github.com/kcplane/kcp/server/body"
-	"github.com/kcplane/kcp/server/builtin"
-	"github.com/kcplane/kcp/server/cachedresources"
-	"github.com/kcplane/kcp/server/clientcertificates"
-	"github.com/kcplane/kcp/server/clients"
-	"github.com/kcplane/kcp/server/controllers/garbagecollector"
-	"github.com/kcplane/kcp/server/customresources"
-	"github.com/kcplane/kcp/server/discovery"
-	"github.com/kcplane/kcp/server/drain"
-	"github.com/kcplane/kcp/server/entry"
-	"github.com/kcplane/kcp/server/exports"
-	"github.com/kcplane/kcp/server/freshness"
-	"github.com/kcplane/kcp/server/health"
-	"github.com/kcplane/kcp/server/home"
-	"github.com/kcplane/kcp/server/inactive"
-	"github.com/kcplane/kcp/server/inflight"
-	"github.com/kcplane/kcp/server/informers"
-	"github.com/kcplane/kcp/server/issuers"
-	"github.com/kcplane/kcp/server/kubeconfig"
+	kcpadmission "github.com/kcplane/kcp/server/internal/admission"
+	"github.com/kcplane/kcp/server/internal/admission/objectlimit"
+	"github.com/kcplane/kcp/server/internal/apis/builtin"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/apis/discovery"
+	"github.com/kcplane/kcp/server/internal/apis/openapi"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/auth/clientcertificates"
+	"github.com/kcplane/kcp/server/internal/auth/workspaceauth"
+	"github.com/kcplane/kcp/server/internal/bootstrap/kubeconfig"
+	"github.com/kcplane/kcp/server/internal/controllers/garbagecollector"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
+	"github.com/kcplane/kcp/server/internal/process/health"
+	"github.com/kcplane/kcp/server/internal/process/metrics"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/request/bodylimit"
+	"github.com/kcplane/kcp/server/internal/request/defaultcontent"
+	"github.com/kcplane/kcp/server/internal/request/drain"
+	"github.com/kcplane/kcp/server/internal/request/freshness"
+	"github.com/kcplane/kcp/server/internal/request/home"
+	"github.com/kcplane/kcp/server/internal/request/inactive"
+	"github.com/kcplane/kcp/server/internal/request/inflight"
+	"github.com/kcplane/kcp/server/internal/request/mount"
+	"github.com/kcplane/kcp/server/internal/request/path"
+	"github.com/kcplane/kcp/server/internal/request/slowclient"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/internal/views/apiexport"
+	"github.com/kcplane/kcp/server/internal/views/apiresourceschema"
+	"github.com/kcplane/kcp/server/internal/views/lifecycle"
+	"github.com/kcplane/kcp/server/internal/views/replication"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/metrics"
-	"github.com/kcplane/kcp/server/mount"
-	"github.com/kcplane/kcp/server/objectlimit"
-	"github.com/kcplane/kcp/server/openapi"
 	"github.com/kcplane/kcp/server/options"
-	"github.com/kcplane/kcp/server/outbound"
-	"github.com/kcplane/kcp/server/path"
-	"github.com/kcplane/kcp/server/scheduling"
-	"github.com/kcplane/kcp/server/slowclient"
-	"github.com/kcplane/kcp/server/storage"
-	"github.com/kcplane/kcp/server/tree"
 	"github.com/kcplane/kcp/server/virtual"
-	"github.com/kcplane/kcp/server/virtual/apiexport"
-	"github.com/kcplane/kcp/server/virtual/apiresourceschema"
-	"github.com/kcplane/kcp/server/virtual/lifecycle"
-	"github.com/kcplane/kcp/server/virtual/replication"
-	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
 // config is everything that a server is made of.
@@ -124,7 +124,7 @@ type config struct {
 	informers *informers.Factory
 	set       *informers.Set
 	rules     *authorization.Rules
-	tree      *tree.Tree
+	tree      *pathindex.Tree
 	types     *workspacetypes.Types
 	exports   *exports.Exports
 	cached    *cachedresources.Resources
@@ -142,7 +142,7 @@ type config struct {
 	scheduler  *scheduling.Scheduler
 	limits     *objectlimit.Limits
 	inflight   *inflight.Limits
-	entry      *entry.Entry
+	entry      *defaultcontent.Entry
 	views      virtual.Views
 	// mounts passes requests on to mountHosts.
 	mounts     *mount.Proxy
@@ -226,7 +226,7 @@ func newConfig(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Authorizer: c.generic.Authorization.Authorizer, Tree: c.tree, Types: c.types, Exports: c.exports, Limits: c.limits,
 		Payer: inflight.Payer(c.set.LogicalClusters), MaxLargeObjects: int(c.opts.MaxLargeObjects),
 		ClientFor: func(cluster logicalcluster.Name) (kubernetes.Interface, error) {
-			return kubernetes.NewForConfig(clients.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
+			return kubernetes.NewForConfig(clusterclient.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 		},
 		RESTMapper:    c.restMapper,
 		TypeConverter: c.typeConverter,
@@ -324,18 +324,18 @@ func (c *config) buildClients() error {
 	c.loopback = rest.CopyConfig(c.generic.LoopbackClientConfig)
 	c.loopback.QPS = -1
 	var err error
-	if c.kube, err = kubernetes.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+	if c.kube, err = kubernetes.NewForConfig(clusterclient.ForContext(c.loopback)); err != nil {
 		return err
 	}
-	if c.metadata, err = metadata.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+	if c.metadata, err = metadata.NewForConfig(clusterclient.ForContext(c.loopback)); err != nil {
 		return err
 	}
-	if c.definitions, err = apiextensionsclient.NewForConfig(clients.ForContext(c.loopback)); err != nil {
+	if c.definitions, err = apiextensionsclient.NewForConfig(clusterclient.ForContext(c.loopback)); err != nil {
 		return err
 	}
 	plain := rest.CopyConfig(c.loopback)
 	plain.ContentType = runtime.ContentTypeJSON
-	if c.dynamic, err = dynamic.NewForConfig(clients.ForContext(plain)); err != nil {
+	if c.dynamic, err = dynamic.NewForConfig(clusterclient.ForContext(plain)); err != nil {
 		return err
 	}
 	scheme := runtime.NewScheme()
@@ -365,7 +365,7 @@ func (c *config) buildAuthentication(tokens *kubeconfig.Tokens) (err error) {
 		return err
 	}
 	upstream := authentication.Wrap(authn.Authenticator)
-	ofTypes := issuers.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.calls)
+	ofTypes := workspaceauth.New(c.set, c.types, authn.APIAudiences, c.opts.Generic.Authentication.ServiceAccounts.Issuers, c.calls)
 	upstream = union.New(upstream, bearertoken.New(virtual.AtHome(ofTypes)))
 	all := union.New(bearertoken.New(authenticator.WrapAudienceAgnosticToken(authn.APIAudiences, tokens)), upstream)
 	c.reviews = authentication.Reviews(all)
@@ -426,7 +426,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	h = c.withCustomResources(h)
 	h = c.entry.WithContent(h, g.Serializer)
 	h = inactive.NewWatches(c.set.LogicalClusters).WithEnd(h)
-	h = body.WithSelectors(body.WithText(h))
+	h = bodylimit.WithSelectors(bodylimit.WithText(h))
 	h = c.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, c.set.LogicalClusters, c.inService, g.Serializer)))
 	if c.opts.Homes.Enabled {
 		homes := home.Homes{Clusters: c.stored["logicalclusters"], Scheduler: c.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer}
@@ -445,7 +445,7 @@ func (c *config) chain(api http.Handler, g *genericapiserver.Config) http.Handle
 	bare := h
 	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
 	h = inactive.WithRefusal(h, c.set.LogicalClusters, own, g.Serializer)
-	places := tree.NewStored(c.tree, c.stored["logicalclusters"], c.stored["workspaces"], own)
+	places := pathindex.NewStored(c.tree, c.stored["logicalclusters"], c.stored["workspaces"], own)
 	h = path.WithCluster(h, g.Serializer, places)
 	bare = virtual.WithKnown(bare, func(r *http.Request, cluster logicalcluster.Name) error {
 		_, _, err := places.Find(r, string(cluster)) // authorization answers for a cluster that does not exist
@@ -533,7 +533,7 @@ func (c *config) newServer() (*genericapiserver.GenericAPIServer, error) {
 		status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", r.URL.Path+" is not a path of this server", 0, true)
 		responsewriters.ErrorNegotiated(status, c.generic.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 	}))
-	client, err := kubernetes.NewForConfig(clients.ForCluster(c.loopback, rootCluster))
+	client, err := kubernetes.NewForConfig(clusterclient.ForCluster(c.loopback, rootCluster))
 	if err != nil {
 		return nil, err
 	}

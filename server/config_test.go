@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/kcplane/kcp/server/customresources"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
 )
 
 func TestNothingBuiltInIsServedByAView(t *testing.T) {

@@ -6,29 +6,29 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/kcplane/kcp/server/controllers/apibinding"
-	"github.com/kcplane/kcp/server/controllers/apiexport"
-	"github.com/kcplane/kcp/server/controllers/boundschemas"
-	"github.com/kcplane/kcp/server/controllers/certificates"
-	"github.com/kcplane/kcp/server/controllers/claimlabels"
-	"github.com/kcplane/kcp/server/controllers/clustercachedresource"
-	"github.com/kcplane/kcp/server/controllers/clusterroleaggregation"
-	"github.com/kcplane/kcp/server/controllers/controller"
-	"github.com/kcplane/kcp/server/controllers/customresourcedefinition"
-	"github.com/kcplane/kcp/server/controllers/endpointslice"
-	"github.com/kcplane/kcp/server/controllers/garbagecollector"
-	"github.com/kcplane/kcp/server/controllers/logicalcluster"
-	"github.com/kcplane/kcp/server/controllers/mount"
-	"github.com/kcplane/kcp/server/controllers/namespace"
-	"github.com/kcplane/kcp/server/controllers/partitionset"
-	"github.com/kcplane/kcp/server/controllers/resourcequota"
-	"github.com/kcplane/kcp/server/controllers/rootca"
-	"github.com/kcplane/kcp/server/controllers/serviceaccount"
-	"github.com/kcplane/kcp/server/controllers/serviceaccounttoken"
-	"github.com/kcplane/kcp/server/controllers/validatingadmissionpolicystatus"
-	"github.com/kcplane/kcp/server/controllers/workspace"
-	"github.com/kcplane/kcp/server/controllers/workspacetype"
-	"github.com/kcplane/kcp/server/inflight"
+	"github.com/kcplane/kcp/server/internal/controllers/apibinding"
+	"github.com/kcplane/kcp/server/internal/controllers/apiexport"
+	"github.com/kcplane/kcp/server/internal/controllers/boundschemas"
+	"github.com/kcplane/kcp/server/internal/controllers/certificates"
+	"github.com/kcplane/kcp/server/internal/controllers/claimlabels"
+	"github.com/kcplane/kcp/server/internal/controllers/clustercachedresource"
+	"github.com/kcplane/kcp/server/internal/controllers/clusterroleaggregation"
+	"github.com/kcplane/kcp/server/internal/controllers/customresourcedefinition"
+	"github.com/kcplane/kcp/server/internal/controllers/endpointslice"
+	"github.com/kcplane/kcp/server/internal/controllers/garbagecollector"
+	"github.com/kcplane/kcp/server/internal/controllers/logicalcluster"
+	"github.com/kcplane/kcp/server/internal/controllers/mount"
+	"github.com/kcplane/kcp/server/internal/controllers/namespace"
+	"github.com/kcplane/kcp/server/internal/controllers/partitionset"
+	"github.com/kcplane/kcp/server/internal/controllers/resourcequota"
+	"github.com/kcplane/kcp/server/internal/controllers/rootca"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/controllers/serviceaccount"
+	"github.com/kcplane/kcp/server/internal/controllers/serviceaccounttoken"
+	"github.com/kcplane/kcp/server/internal/controllers/validatingadmissionpolicystatus"
+	"github.com/kcplane/kcp/server/internal/controllers/workspace"
+	"github.com/kcplane/kcp/server/internal/controllers/workspacetype"
+	"github.com/kcplane/kcp/server/internal/request/inflight"
 )
 
 // runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical
@@ -47,7 +47,7 @@ func (c *config) runControllers(ctx context.Context) {
 	collector := garbagecollector.New(c.metadata, c.kube, c.discovery, c.informers.Existing, quotas, mounts, labels, cached)
 	c.collector.Store(collector)
 	defer c.collector.Store(nil)
-	ctx = controller.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
+	ctx = runner.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, ctl := range []interface{ Run(context.Context) }{

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
-	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -45,7 +45,7 @@ type election struct {
 func (c *config) newElection(ctx context.Context, lead func(context.Context)) (*election, error) {
 	config := rest.CopyConfig(c.loopback)
 	config.Timeout = renewDeadline
-	client, err := kubernetes.NewForConfig(clients.ForCluster(config, logicalcluster.Cluster{Name: logicalcluster.SystemAdmin}))
+	client, err := kubernetes.NewForConfig(clusterclient.ForCluster(config, logicalcluster.Cluster{Name: logicalcluster.SystemAdmin}))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package server
 import (
 	"fmt"
 
-	"github.com/kcplane/kcp/server/mount"
+	"github.com/kcplane/kcp/server/internal/request/mount"
 )
 
 // buildMounts makes what passes requests for mounted workspaces on.

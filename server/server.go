@@ -14,10 +14,10 @@ import (
 	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
-	"github.com/kcplane/kcp/server/freshness"
-	"github.com/kcplane/kcp/server/kubeconfig"
+	"github.com/kcplane/kcp/server/internal/bootstrap/kubeconfig"
+	"github.com/kcplane/kcp/server/internal/process/metrics"
+	"github.com/kcplane/kcp/server/internal/request/freshness"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/metrics"
 	"github.com/kcplane/kcp/server/options"
 )
 

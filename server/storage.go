@@ -6,10 +6,10 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/kcplane/kcp/server/authorization"
-	"github.com/kcplane/kcp/server/etcd"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/storage/etcd"
 	"github.com/kcplane/kcp/server/options"
-	"github.com/kcplane/kcp/server/storage"
 )
 
 // openStorage connects to the etcd of the options, which it starts if it is the embedded one. fatal delivers an error with which the

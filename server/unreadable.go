@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/storage"
 )
 
 const (

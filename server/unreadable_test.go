@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcplane/kcp/server/storage"
+	"github.com/kcplane/kcp/server/internal/storage"
 )
 
 func TestManyUnreadableObjectsHoldNobodyUp(t *testing.T) {

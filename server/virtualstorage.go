@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcplane/kcp/server/internal/views/endpoints"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/virtual/endpoints"
 )
 
 // newEndpoints makes what leads to the virtual workspaces of providers.

@@ -10,19 +10,19 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
-	"github.com/kcplane/kcp/server/cachedresources"
-	"github.com/kcplane/kcp/server/claims"
-	"github.com/kcplane/kcp/server/controllers/rootca"
-	"github.com/kcplane/kcp/server/customresources"
-	"github.com/kcplane/kcp/server/entry"
-	"github.com/kcplane/kcp/server/exports"
-	"github.com/kcplane/kcp/server/informers"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/controllers/rootca"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/informers/transform"
+	"github.com/kcplane/kcp/server/internal/request/defaultcontent"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/internal/tenancy/claims"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
-	"github.com/kcplane/kcp/server/scheduling"
-	"github.com/kcplane/kcp/server/storage"
-	"github.com/kcplane/kcp/server/tree"
-	"github.com/kcplane/kcp/server/trim"
-	"github.com/kcplane/kcp/server/workspacetypes"
 )
 
 // buildWorkspaces makes the informers, and what knows and makes workspaces. The types of which there is one object or
@@ -34,9 +34,9 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 		resource, kind string
 		source         informers.Source
 	}{
-		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Packed: trim.LogicalCluster}},
+		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Packed: transform.LogicalCluster}},
 		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Packed: trim.Workspace}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Packed: transform.Workspace}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
 		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
 		{apisv1alpha2.SchemeGroupVersion, "apiexports", "APIExport", informers.Source{}},
@@ -62,9 +62,9 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	if c.set, err = informers.NewSet(c.informers); err != nil {
 		return err
 	}
-	c.set.APIBindings.SetTransform(trim.New().APIBinding)
-	c.set.ConfigMaps.SetTransform(trim.New().ConfigMap(rootca.Name))
-	c.tree = tree.New(c.set)
+	c.set.APIBindings.SetTransform(transform.New().APIBinding)
+	c.set.ConfigMaps.SetTransform(transform.New().ConfigMap(rootca.Name))
+	c.tree = pathindex.New(c.set)
 	c.types = workspacetypes.New(c.set, c.tree)
 	if c.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (c *config) buildWorkspaces(scheme *runtime.Scheme) error {
 	c.scheduler.Follow(c.set)
 	ca := c.rootCA()
 	c.defaults = exports.Defaults{Exports: c.exports, Types: c.types}
-	c.entry = &entry.Entry{Set: c.set, Creator: &c.registries, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
+	c.entry = &defaultcontent.Entry{Set: c.set, Creator: &c.registries, CA: ca, Bindings: c.defaultBindings, Stored: c.stored["apibindings"]}
 	return nil
 }
 

@@ -25,8 +25,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server"
-	"github.com/kcplane/kcp/server/boundedlog"
-	"github.com/kcplane/kcp/server/heap"
+	"github.com/kcplane/kcp/server/internal/process/boundedlog"
+	"github.com/kcplane/kcp/server/internal/process/gctuner"
 	"github.com/kcplane/kcp/server/options"
 )
 
@@ -67,7 +67,7 @@ The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
 }
 
 func start(command *cobra.Command, opts *options.Options) error {
-	heap.Tune()
+	gctuner.Tune()
 	began := time.Now()
 	if err := applyLogs(opts.Generic.Logs); err != nil {
 		return err

@@ -3,7 +3,7 @@ package options
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/kcplane/kcp/server/outbound"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
 // MountProxy are the options of how requests for mounted workspaces are passed on.

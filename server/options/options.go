@@ -20,8 +20,8 @@ import (
 	controlplaneoptions "k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 
-	"github.com/kcplane/kcp/server/etcd"
-	"github.com/kcplane/kcp/server/outbound"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/storage/etcd"
 )
 
 // DefaultIssuer is in the iss claim of service account tokens.

@@ -3,7 +3,7 @@ package options
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/kcplane/kcp/server/outbound"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
 // VirtualStorage are the options of virtual storage whose objects are in virtual workspaces of providers' own.

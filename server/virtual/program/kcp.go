@@ -24,9 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 
-	"github.com/kcplane/kcp/server/authentication"
-	"github.com/kcplane/kcp/server/authorization"
-	"github.com/kcplane/kcp/server/clients"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 )
@@ -99,7 +99,7 @@ func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (autho
 
 // acting returns a configuration for clients that act in the cluster, and as the user, of the context of each call.
 func acting(base *rest.Config) *rest.Config {
-	config := clients.ForContext(base)
+	config := clusterclient.ForContext(base)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return actor{next} })
 	return config
 }

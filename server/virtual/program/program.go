@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kcplane/kcp/server/clients"
-	"github.com/kcplane/kcp/server/drain"
+	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
+	"github.com/kcplane/kcp/server/internal/request/drain"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
 )
@@ -83,7 +83,7 @@ func New(o *Options) (*Program, error) {
 	}
 	base := rest.CopyConfig(reviews)
 	base.Host, base.QPS = host, -1
-	asking, err := kubernetes.NewForConfig(clients.ForContext(base))
+	asking, err := kubernetes.NewForConfig(clusterclient.ForContext(base))
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcplane/kcp/server/customresources"
-	"github.com/kcplane/kcp/server/discovery"
-	"github.com/kcplane/kcp/server/openapi"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/apis/discovery"
+	"github.com/kcplane/kcp/server/internal/apis/openapi"
 	"github.com/kcplane/kcp/server/virtual"
 )
 

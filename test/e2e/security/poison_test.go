@@ -45,7 +45,7 @@ func poisonTime(t *testing.T) time.Duration {
 // systemDefinitions are those of the server's own resources.
 func systemDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	files, err := filepath.Glob("../../../server/customresources/system/*.yaml")
+	files, err := filepath.Glob("../../../server/internal/apis/customresources/system/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no definitions: %v", err)
 	}

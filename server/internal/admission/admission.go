@@ -1,0 +1,221 @@
+// Package admission holds the rules that a write must pass in its logical cluster. One chain serves all clusters: each
+// plugin takes the cluster from the context.
+package admission
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/admission/objectlimit"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Config of the chain. Clients reach the cluster in the context of each call.
+type Config struct {
+	Set        *informers.Set
+	Kube       kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Authorizer authorizer.UnconditionalAuthorizer
+	Tree       *pathindex.Tree
+	Types      *workspacetypes.Types
+	Exports    *exports.Exports
+	Limits     *objectlimit.Limits
+	// Payer returns who pays for a cluster, MaxLargeObjects is how many bytes of memory large objects of all tenants may take; zero is any number.
+	Payer           func(logicalcluster.Name) string
+	MaxLargeObjects int
+	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
+	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
+	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
+	RESTMapper    func(context.Context) (meta.RESTMapper, error)
+	TypeConverter func(logicalcluster.Name, schema.GroupVersionKind) managedfields.TypeConverter
+	// OfServer tells whether a resource is the server's own, and no export's or cluster's.
+	OfServer func(schema.GroupResource) bool
+	// WebhookAuthentication tells how the server authenticates to webhooks.
+	WebhookAuthentication webhook.AuthenticationInfoResolverWrapper
+}
+
+// New returns the chain of plugins, in the order in which they see a request.
+func New(config Config) (admission.Interface, error) {
+	config.Authorizer = currentAuthorizer{config.Authorizer, config}
+	certificates, err := certificatePlugins(config.Authorizer)
+	if err != nil {
+		return nil, err
+	}
+	r := rules{config}
+	named := []struct {
+		name   string
+		plugin admission.Interface
+	}{
+		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
+		{"LogicalClusterLifecycle", newLifecycle(config)},
+		{"tenancy.kcp.io/Workspace", workspaceRules{r}},
+		{"tenancy.kcp.io/WorkspaceType", workspaceTypeRules{r}},
+		{"core.kcp.io/LogicalCluster", logicalClusterRules{}},
+		{"core.kcp.io/Shard", shardDefaults{}},
+		{"apis.kcp.io/APIResourceSchema", resourceSchemaRules{r}},
+		{"apis.kcp.io/APIExport", exportRules{r}},
+		{"apis.kcp.io/APIConversion", conversionRules{r}},
+		{"apis.kcp.io/APIBinding", bindingRules{}},
+		{"apis.kcp.io/APIBindingPermission", bindPermission{r}},
+		{"cache.kcp.io/ClusterCachedResource", cachedResourceRules{r}},
+		{"apis.kcp.io/SystemBindings", newSystemBindings(config)},
+		{"kcp.io/PathAnnotation", pathAnnotation{r}},
+		{"kcp.io/ReservedDefinitions", reservedDefinitions{}},
+		{"kcp.io/BoundedExpressions", boundedExpressions{}},
+		{"kcp.io/BoundedRules", boundedRules{r}},
+		{"kcp.io/BoundedOwners", boundedOwners{}},
+		{"CertificateApproval", certificates[0]},
+		{"CertificateSigning", certificates[1]},
+		{"CertificateSubjectRestriction", certificates[2]},
+		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
+		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
+		{"kcp.io/RoleCombinations", roleCombinations{r}},
+		{"apis.kcp.io/PermissionClaims", permissionClaims{r}},
+		{"ValidatingAdmissionPolicy", newValidatingPolicies(config)},
+		{"ValidatingAdmissionWebhook", newValidatingWebhooks(config)},
+		{"core.kcp.io/LogicalClusterLargeObjects", newLargeObjects(config)},
+		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
+		{"ResourceQuota", newQuota(config)},
+	}
+	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.
+	plugins := admission.NewPlugins()
+	names := make([]string, len(named))
+	for i, n := range named {
+		names[i] = n.name
+		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
+	}
+	none := admission.PluginInitializers{}
+	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics))
+}
+
+// noConfiguration says that no plugin has a file of its own.
+type noConfiguration struct{}
+
+func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
+
+var (
+	logicalClusterResource = corev1alpha1.Resource("logicalclusters")
+	definitionResource     = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	namespaceResource      = schema.GroupResource{Resource: "namespaces"}
+)
+
+// decode converts an object of a custom resource into its Go type, but for the managed fields: no rule is about them, and
+// they would cost more than all the rest. Before the object is validated, it may be of another form.
+func decode(obj runtime.Object, into any) error {
+	u, ok := obj.(runtime.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, obj)
+	}
+	content := u.UnstructuredContent()
+	if metadata, ok := content["metadata"].(map[string]any); ok && metadata["managedFields"] != nil {
+		content, metadata = maps.Clone(content), maps.Clone(metadata)
+		delete(metadata, "managedFields")
+		content["metadata"] = metadata
+	}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	if err == nil {
+		return nil
+	}
+	// What is stored already may have conditions that cannot be decoded. New ones are refused by the storage, which names the field.
+	if less, found := withoutConditions(content); !found || runtime.DefaultUnstructuredConverter.FromUnstructured(less, into) != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// withoutConditions returns an object without the conditions of its status, and whether there were any.
+func withoutConditions(content map[string]any) (map[string]any, bool) {
+	status, _ := content["status"].(map[string]any)
+	if _, found := status["conditions"]; !found {
+		return nil, false
+	}
+	content, status = maps.Clone(content), maps.Clone(status)
+	delete(status, "conditions")
+	content["status"] = status
+	return content, true
+}
+
+// decodeBoth converts an object, and what an update makes it of.
+func decodeBoth(a admission.Attributes, obj, old any) error {
+	if err := decode(a.GetObject(), obj); err != nil || a.GetOperation() != admission.Update {
+		return err
+	}
+	return decode(a.GetOldObject(), old)
+}
+
+func annotations(obj runtime.Object) map[string]string {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil
+	}
+	return m.GetAnnotations()
+}
+
+func forbidden(a admission.Attributes, format string, args ...any) error {
+	return admission.NewForbidden(a, fmt.Errorf(format, args...))
+}
+
+// invalid returns what is wrong with the fields of an object as one error, nil if there is nothing.
+func invalid(a admission.Attributes, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
+}
+
+// rules are plugins for the requests that create or update.
+type rules struct{ config Config }
+
+// Handles implements admission.Interface.
+func (rules) Handles(op admission.Operation) bool {
+	return op == admission.Create || op == admission.Update
+}
+
+// allows tells whether who makes a request may do something in the cluster of ctx.
+func (r rules) allows(ctx context.Context, a admission.Attributes, something authorizer.AttributesRecord) bool {
+	something.User, something.ResourceRequest = a.GetUserInfo(), true
+	decision, _, err := r.config.Authorizer.Authorize(ctx, something)
+	return err == nil && decision == authorizer.DecisionAllow
+}
+
+// mayBind tells whether they may bind an object of a cluster, which they need not be able to enter.
+func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, resource schema.GroupResource, name string) bool {
+	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+		Verb: "bind", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, Name: name,
+	})
+}
+
+// isReview tells whether a request is a review: nothing is stored, and webhooks of theirs could lock everybody out.
+func isReview(a admission.Attributes) bool {
+	group := a.GetResource().Group
+	return group == "authorization.k8s.io" || group == "authentication.k8s.io"
+}
+
+// errUnexpected is wrapped by errors about objects that no client can send.
+var errUnexpected = errors.New("unexpected object")
+
+func handles(operations ...admission.Operation) *admission.Handler {
+	return admission.NewHandler(operations...)
+}

@@ -1,0 +1,154 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/apis/conversion"
+)
+
+// exportRules refuse exports whose schemas are of other resources, and claims that do not say on whose resource.
+type exportRules struct{ rules }
+
+var _ admission.ValidationInterface = exportRules{}
+
+// Validate implements admission.ValidationInterface.
+func (r exportRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != apisv1alpha2.Resource("apiexports") || a.GetSubresource() != "" {
+		return nil
+	}
+	var errs field.ErrorList
+	shown := &apisv1alpha1.APIExport{}
+	if isV1alpha1(a) {
+		if err := decode(a.GetObject(), shown); err != nil {
+			return err
+		}
+		errs = conversion.ValidateExport(shown)
+	}
+	export, old := &apisv1alpha2.APIExport{}, &apisv1alpha2.APIExport{}
+	if err := decodeV1alpha2(a.GetObject(), export); err != nil {
+		return err
+	}
+	if a.GetOperation() == admission.Update {
+		if err := decodeV1alpha2(a.GetOldObject(), old); err != nil {
+			return err
+		}
+	}
+	if err := r.checkIdentity(ctx, a, export.Spec.Identity, old.Spec.Identity); err != nil {
+		return err
+	}
+	errs = append(errs, validateResources(export.Spec.Resources, len(shown.Spec.LatestResourceSchemas))...)
+	for i, claim := range export.Spec.PermissionClaims {
+		path := claimsPath.Index(i)
+		resource := schema.GroupResource{Group: claim.Group, Resource: claim.Resource}
+		if claim.IdentityHash == "" && !r.config.OfServer(resource) {
+			errs = append(errs, field.Required(path.Child("identityHash"),
+				fmt.Sprintf("%s is not built in: it takes the status.identityHash of the APIExport that it comes from", resource)))
+		}
+		if claim.DefaultSelector != nil {
+			errs = append(errs, validateSelector(claim.DefaultSelector, path.Child("defaultSelector"))...)
+		}
+	}
+	errs = append(errs, validateSize(export.Spec.PermissionClaims)...)
+	errs = append(errs, apivalidation.ValidateAnnotations(conversion.ExportToV1alpha1(export).Annotations, annotationsPath)...)
+	return invalid(a, errs)
+}
+
+// checkIdentity refuses an identity whose key is in a secret that the user may not read: whoever has the key has the identity.
+func (r rules) checkIdentity(ctx context.Context, a admission.Attributes, now, old *apisv1alpha2.Identity) error {
+	if now == nil || now.SecretRef == nil || (old != nil && old.SecretRef != nil && *old.SecretRef == *now.SecretRef) || isExempt(ctx, a) {
+		return nil
+	}
+	key := authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: now.SecretRef.Namespace, Name: now.SecretRef.Name}
+	if !r.allows(ctx, a, key) {
+		return forbidden(a, "spec.identity.secretRef: missing verb='get' permission on secret %s/%s", key.Namespace, key.Name)
+	}
+	return nil
+}
+
+// claimsLimit is how many bytes of JSON the claims of an object may have. A binding that v1alpha1 shows has up to three such
+// lists in annotations: those that it accepts, and in its status, those of the export and those in effect. If they did not
+// fit there together with annotationsLimit, nobody could list the binding, nor any other one beside it, in v1alpha1.
+const claimsLimit = 40 << 10
+
+// annotationsLimit is how many bytes the annotations of a binding may have.
+const annotationsLimit = 64 << 10
+
+var (
+	claimsPath      = field.NewPath("spec", "permissionClaims")
+	annotationsPath = field.NewPath("metadata", "annotations")
+)
+
+func validateSize[T any](claims []T) field.ErrorList {
+	if text, err := json.Marshal(claims); err != nil || len(text) > claimsLimit {
+		return field.ErrorList{field.TooLong(claimsPath, "", claimsLimit)}
+	}
+	return nil
+}
+
+// validateResources checks the names of the schemas of resources. In v1alpha1 there are no more than these names for the
+// first resources, as many as listed.
+func validateResources(resources []apisv1alpha2.ResourceSchema, listed int) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[schema.GroupResource]bool{}
+	for i, resource := range resources {
+		path, want := field.NewPath("spec", "resources").Index(i).Child("schema"), "must end with "+schemaSuffix(resource.Name, resource.Group)
+		if i < listed {
+			path, want = field.NewPath("spec", "latestResourceSchemas").Index(i), "must be <prefix>.<resource>.<group>, with core for the empty group"
+		}
+		if !strings.HasSuffix(resource.Schema, schemaSuffix(resource.Name, resource.Group)) {
+			errs = append(errs, field.Invalid(path, resource.Schema, want))
+		}
+		name := schema.GroupResource{Group: resource.Group, Resource: resource.Name}
+		if seen[name] {
+			errs = append(errs, field.Invalid(path, resource.Schema, fmt.Sprintf("there is another schema of %s already", name)))
+		}
+		seen[name] = true
+	}
+	return errs
+}
+
+// validateSelector wants one way to select, and selectors that can be evaluated.
+func validateSelector(s *apisv1alpha2.PermissionClaimSelector, path *field.Path) field.ErrorList {
+	labels := len(s.MatchLabels) > 0 || len(s.MatchExpressions) > 0
+	switch {
+	case s.MatchAll && labels:
+		return field.ErrorList{field.Forbidden(path, "matchAll excludes matchLabels and matchExpressions")}
+	case !s.MatchAll && !labels:
+		return field.ErrorList{field.Required(path, "either matchAll must be true, or matchLabels or matchExpressions be set")}
+	}
+	if _, err := metav1.LabelSelectorAsSelector(&s.LabelSelector); err != nil {
+		return field.ErrorList{field.Invalid(path, s.LabelSelector, err.Error())}
+	}
+	return nil
+}
+
+func isV1alpha1(a admission.Attributes) bool {
+	return a.GetKind().Version == apisv1alpha1.SchemeGroupVersion.Version
+}
+
+// decodeV1alpha2 converts an object of either version into its Go type in v1alpha2.
+func decodeV1alpha2(obj runtime.Object, into any) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, obj)
+	}
+	u, err := conversion.Convert(u, apisv1alpha2.SchemeGroupVersion)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	return decode(u, into)
+}

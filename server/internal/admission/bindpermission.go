@@ -1,0 +1,145 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apiserver/pkg/admission"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// bindPermission lets those bind an export, or list its endpoints, who may: the provider says who does. It marks bindings with
+// their export, and holds them until their objects are gone.
+type bindPermission struct{ rules }
+
+var (
+	_ admission.MutationInterface   = bindPermission{}
+	_ admission.ValidationInterface = bindPermission{}
+)
+
+func isAPIBinding(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == apisv1alpha2.Resource("apibindings") && a.GetSubresource() == ""
+}
+
+func isEndpointSlice(a admission.Attributes) bool {
+	resource := a.GetResource().GroupResource()
+	return (resource == apisv1alpha1.Resource("apiexportendpointslices") || resource == cachedSlice) && a.GetSubresource() == ""
+}
+
+// reference is what both versions of both kinds have in the same place.
+type reference struct {
+	Spec struct {
+		Reference struct {
+			Export *apisv1alpha2.ExportBindingReference `json:"export"`
+		} `json:"reference"`
+		Export *apisv1alpha2.ExportBindingReference `json:"export"`
+	} `json:"spec"`
+}
+
+// exportOf returns what an object refers to, nil if it names nothing.
+func exportOf(a admission.Attributes) (*apisv1alpha2.ExportBindingReference, error) {
+	r := &reference{}
+	if err := decode(a.GetObject(), r); err != nil {
+		return nil, err
+	}
+	if isEndpointSlice(a) {
+		return r.Spec.Export, nil
+	}
+	return r.Spec.Reference.Export, nil
+}
+
+// Admit implements admission.MutationInterface.
+func (p bindPermission) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isAPIBinding(a) {
+		return nil
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnexpected, err)
+	}
+	if m.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	if a.GetOperation() == admission.Create && !slices.Contains(m.GetFinalizers(), apisv1alpha2.APIBindingFinalizer) {
+		m.SetFinalizers(append(m.GetFinalizers(), apisv1alpha2.APIBindingFinalizer))
+	}
+	export, err := exportOf(a)
+	if err != nil || export == nil {
+		return err
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	labels := m.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	delete(labels, apisv1alpha2.ExportLabel)
+	if of, ok := p.config.cluster(ctx, cluster, export.Path); ok {
+		key, value := exports.BindingLabel(of, export.Name)
+		labels[key] = value
+	}
+	m.SetLabels(labels)
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	verb := "create"
+	switch {
+	case isEndpointSlice(a) && a.GetOperation() == admission.Create:
+	case isAPIBinding(a) && a.GetOperation() == admission.Create:
+	case isAPIBinding(a):
+		verb = "update"
+		if m, err := meta.Accessor(a.GetObject()); err != nil || m.GetDeletionTimestamp() != nil || (p.unchanged(a) && !byClaim(ctx)) {
+			return err
+		}
+	default:
+		return nil
+	}
+	if isExempt(ctx, a) {
+		return nil
+	}
+	export, err := exportOf(a)
+	if err != nil || export == nil {
+		return err
+	}
+	from, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	path := export.Path
+	if path == "" {
+		path = p.config.Tree.Path(from)
+	}
+	refused := forbidden(a, "unable to %s %s: no permission to bind to export %s:%s", verb, a.GetKind().Kind, path, export.Name)
+	cluster, ok := p.config.cluster(ctx, from, export.Path)
+	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
+		return refused
+	}
+	if isEndpointSlice(a) { // a binding may come before its export
+		p.config.Set.APIExports.Current(ctx, cluster)
+		if _, err := p.config.Exports.Get(cluster, export.Name); apierrors.IsNotFound(err) {
+			return refused
+		}
+	}
+	return nil
+}
+
+// unchanged tells whether an update leaves the reference as it was: who may change a binding need not be able to make it. A provider that
+// claims bindings has to be able to.
+func (p bindPermission) unchanged(a admission.Attributes) bool {
+	now, old := &reference{}, &reference{}
+	if decode(a.GetObject(), now) != nil || decode(a.GetOldObject(), old) != nil {
+		return false
+	}
+	return now.Spec.Reference.Export != nil && old.Spec.Reference.Export != nil && *now.Spec.Reference.Export == *old.Spec.Reference.Export
+}

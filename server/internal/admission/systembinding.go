@@ -1,0 +1,57 @@
+package admission
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apiserver/pkg/admission"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// systemBindings keep what every cluster has bound as long as the cluster: the server goes on to serve it.
+type systemBindings struct {
+	*admission.Handler
+	config Config
+}
+
+var _ admission.ValidationInterface = systemBindings{}
+
+func newSystemBindings(config Config) systemBindings {
+	return systemBindings{handles(admission.Delete), config}
+}
+
+// Validate implements admission.ValidationInterface.
+func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isAPIBinding(a) || a.GetName() == "" {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	s.config.Set.APIBindings.Current(ctx, cluster)
+	binding, err := s.config.Set.APIBindings.Get(cluster, "", a.GetName())
+	if err != nil || binding.Spec.Reference.Export == nil {
+		return nil // what is not here yet is not what the cluster began with
+	}
+	of, ok := s.config.cluster(ctx, cluster, binding.Spec.Reference.Export.Path)
+	if !ok || !exports.Everywhere(of, binding.Spec.Reference.Export.Name) {
+		return nil
+	}
+	another := slices.ContainsFunc(s.config.Exports.BindingsIn(cluster), func(b *apisv1alpha2.APIBinding) bool {
+		return b.Name != binding.Name && b.DeletionTimestamp == nil && s.config.Exports.Binds(b, of, binding.Spec.Reference.Export.Name)
+	})
+	if another {
+		return nil
+	}
+	s.config.Set.LogicalClusters.Current(ctx, cluster)
+	lc, err := s.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil || lc.DeletionTimestamp != nil {
+		return nil
+	}
+	return forbidden(a, "every workspace has bound %s:%s, and keeps it", binding.Spec.Reference.Export.Path, binding.Spec.Reference.Export.Name)
+}

@@ -1,0 +1,211 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+var workspaceTypeResource = tenancyv1alpha1.Resource("workspacetypes")
+
+// reservedTypeNames mean something else in references.
+var reservedTypeNames = []string{"any", "system"}
+
+// workspaceTypeRules make references absolute, and refuse types that nobody could use.
+type workspaceTypeRules struct{ rules }
+
+var (
+	_ admission.MutationInterface   = workspaceTypeRules{}
+	_ admission.ValidationInterface = workspaceTypeRules{}
+)
+
+func isWorkspaceType(a admission.Attributes) bool {
+	return a.GetResource().GroupResource() == workspaceTypeResource && a.GetSubresource() == ""
+}
+
+// referenceFields are where a WorkspaceType refers to others, as lists.
+var referenceFields = [][]string{
+	{"spec", "extend", "with"}, {"spec", "limitAllowedChildren", "types"}, {"spec", "limitAllowedParents", "types"}, {"spec", "defaultAPIBindings"},
+}
+
+// Admit implements admission.MutationInterface.
+func (w workspaceTypeRules) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspaceType(a) {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("%w: %T", errUnexpected, a.GetObject())
+	}
+	path := w.config.Tree.Path(cluster)
+	complete := func(ref any) {
+		if m, ok := ref.(map[string]any); ok && (m["path"] == nil || m["path"] == "") {
+			m["path"] = path
+		}
+	}
+	for _, field := range referenceFields {
+		if refs, found, _ := unstructured.NestedFieldNoCopy(u.Object, field...); found {
+			list, _ := refs.([]any)
+			for _, ref := range list {
+				complete(ref)
+			}
+		}
+	}
+	if ref, found, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "defaultChildWorkspaceType"); found {
+		complete(ref)
+	}
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if !isWorkspaceType(a) {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	wt, old := &tenancyv1alpha1.WorkspaceType{}, &tenancyv1alpha1.WorkspaceType{}
+	if err := decodeBoth(a, wt, old); err != nil {
+		return err
+	}
+	switch {
+	case slices.Contains(reservedTypeNames, wt.Name):
+		return forbidden(a, "name is reserved")
+	case wt.Name == string(logicalcluster.Root) && cluster != logicalcluster.Root:
+		return forbidden(a, "the workspace type root exists in the workspace root only")
+	}
+	if isExempt(ctx, a) {
+		return nil
+	}
+	types, of := w.config.Types.Current(ctx), workspacetypes.Type{WorkspaceType: wt, Cluster: cluster, Path: w.config.Tree.Path(cluster)}
+	for _, ref := range wt.Spec.Extend.With {
+		if ref != of.Reference() && !slices.Contains(old.Spec.Extend.With, ref) {
+			if err := w.checkExtend(ctx, a, types, cluster, ref); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := types.Aliases(of); err != nil {
+		return forbidden(a, "%w", err)
+	}
+	for _, binding := range wt.Spec.DefaultAPIBindings {
+		if !slices.Contains(old.Spec.DefaultAPIBindings, binding) {
+			if err := w.checkBind(ctx, a, binding); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkExtend refuses to extend a type that the user may not use: workspaces of the type get the default bindings of what it extends,
+// those that exist already among them.
+func (w workspaceTypeRules) checkExtend(
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, cluster logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+) error {
+	extended, err := w.findType(ctx, a, types, cluster, ref)
+	if err != nil {
+		return err
+	}
+	aliases, err := types.Aliases(extended)
+	if err != nil {
+		return forbidden(a, "%w", err)
+	}
+	return w.checkUse(ctx, a, aliases)
+}
+
+// findType returns a type that the user may use. The refusal is the same for one that does not exist at a path, unless the user could
+// use it.
+func (r rules) findType(
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+) (workspacetypes.Type, error) {
+	of, err := types.Find(from, ref)
+	if err == nil {
+		return of, r.checkUse(ctx, a, []workspacetypes.Type{of})
+	}
+	if place, ok := r.config.Tree.Lookup(ref.Path); ok && !r.mayUse(ctx, a, place.Cluster, ref.Name) {
+		ref.Path = r.config.Tree.Path(place.Cluster)
+		return of, mayNotUse(a, ref)
+	}
+	return of, forbidden(a, "%w", err)
+}
+
+// checkUse refuses types that the user may not use. The last one, which extends the others, is the first that it looks at.
+func (r rules) checkUse(ctx context.Context, a admission.Attributes, aliases []workspacetypes.Type) error {
+	for _, alias := range slices.Backward(aliases) {
+		if !r.mayUse(ctx, a, alias.Cluster, alias.Name) {
+			return mayNotUse(a, alias.Reference())
+		}
+	}
+	return nil
+}
+
+func mayNotUse(a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReference) error {
+	return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", ref)
+}
+
+// mayUse tells whether they may use a workspace type of a cluster, which they need not be able to enter.
+func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, name string) bool {
+	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
+		Verb: "use", APIGroup: workspaceTypeResource.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+		Resource: workspaceTypeResource.Resource, Name: name,
+	})
+}
+
+// checkBind refuses a default binding to an export that the user may not bind. It says the same of one that is not there.
+func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
+	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
+	w.config.Tree.Current(ctx, binding.Path)
+	place, ok := w.config.Tree.Lookup(binding.Path)
+	if !ok || place.Cluster == "" || !w.mayBind(ctx, a, place.Cluster, apisv1alpha2.Resource("apiexports"), binding.Export) {
+		return refused
+	}
+	return nil
+}
+
+// pathResources always carry their path: other workspaces refer to them by it.
+var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings"), cachedResource}
+
+// pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
+type pathAnnotation struct{ rules }
+
+var _ admission.MutationInterface = pathAnnotation{}
+
+// Admit implements admission.MutationInterface.
+func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetSubresource() != "" || isReview(a) || a.GetResource().GroupResource() == logicalClusterResource {
+		return nil // the path of a LogicalCluster is where all others come from
+	}
+	m, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return nil
+	}
+	if _, carried := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !carried && !slices.Contains(pathResources, a.GetResource().GroupResource()) {
+		return nil
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	annotate(m, corev1alpha1.PathAnnotation, p.config.Tree.Path(cluster))
+	return nil
+}

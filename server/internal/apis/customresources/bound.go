@@ -1,0 +1,222 @@
+package customresources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// This file makes clusters serve what they have bound. The schemas of bound APIs are kept in the cluster system:bound-crds,
+// each under its UID, where they outlive their providers.
+
+// bound is what the clusters have bound, guarded by the registry.
+type bound struct {
+	schemas map[string]kept // by the UID of the schema
+	// missing are bound resources whose schema has not arrived.
+	missing map[use]binding
+}
+
+// kept is what a schema stands for, with its rules of conversion.
+type kept struct {
+	crd   *apiextensionsv1.CustomResourceDefinition
+	rules *apisv1alpha1.APIConversionSpec
+}
+
+// use is a resource of a cluster.
+type use struct {
+	cluster logicalcluster.Name
+	key     string
+}
+
+// binding is what an APIBinding says of one resource.
+type binding struct {
+	name             string
+	schema, identity string
+	shownBy          informers.Key // the export, if its provider shows objects of his own
+	deleting         bool
+}
+
+func newBound() bound {
+	return bound{schemas: map[string]kept{}, missing: map[use]binding{}}
+}
+
+// followBindings follows the APIBindings of all clusters, and the schemas that are kept for them.
+func (r *registry) followBindings(bindings *informers.Informer, schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
+	schemas.AddHandler(func(old, obj runtime.Object) {
+		if obj == nil { // what serves a resource goes on to
+			if gone := old.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(gone) == logicalcluster.SystemBoundCRDs {
+				r.mu.Lock()
+				delete(r.bound.schemas, gone.Name)
+				r.mu.Unlock()
+			}
+			return
+		}
+		if s := obj.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(s) == logicalcluster.SystemBoundCRDs {
+			r.keep(s)
+		}
+	})
+	r.conversions.AddHandler(func(old, obj runtime.Object) {
+		c := conversionIn(old, obj)
+		if logicalcluster.Of(c) != logicalcluster.SystemBoundCRDs {
+			return
+		}
+		if s, err := schemas.Get(logicalcluster.SystemBoundCRDs, "", c.Name); err == nil {
+			r.rekeep(s, bindings)
+		}
+	})
+	bindings.AddHandler(func(old, obj runtime.Object) {
+		before, now := usesOf(old), usesOf(obj)
+		for u, b := range before {
+			if _, ok := now[u]; !ok {
+				r.unbind(u, b)
+			}
+		}
+		for u, b := range now {
+			r.bind(u, b)
+		}
+	})
+}
+
+// conversionIn returns the conversion that an event is about.
+func conversionIn(old, obj runtime.Object) *apisv1alpha1.APIConversion {
+	if obj == nil {
+		obj = old
+	}
+	return obj.(*apisv1alpha1.APIConversion)
+}
+
+// rekeep takes a schema in again, with other rules of conversion, and serves it where it is bound.
+func (r *registry) rekeep(schema *apisv1alpha1.APIResourceSchema, bindings *informers.Informer) {
+	r.mu.Lock()
+	delete(r.bound.schemas, schema.Name)
+	r.mu.Unlock()
+	r.keep(schema)
+	for _, obj := range bindings.Indexer().List() {
+		for u, b := range usesOf(obj.(*apisv1alpha2.APIBinding)) {
+			if b.schema == schema.Name {
+				r.bind(u, b)
+			}
+		}
+	}
+}
+
+// usesOf returns what an APIBinding makes its cluster serve.
+func usesOf(obj runtime.Object) map[use]binding {
+	b, ok := obj.(*apisv1alpha2.APIBinding)
+	if !ok || b == nil {
+		return nil
+	}
+	uses := make(map[use]binding, len(b.Status.BoundResources))
+	for _, resource := range b.Status.BoundResources {
+		var shownBy informers.Key
+		if len(resource.StorageVersions) == 0 && b.Spec.Reference.Export != nil { // of what is stored there is one at least
+			shownBy = informers.Key{Cluster: logicalcluster.Name(b.Status.APIExportClusterName), Name: b.Spec.Reference.Export.Name}
+		}
+		uses[use{logicalcluster.Of(b), ResourceName(resource.Resource, resource.Group)}] = binding{
+			name: b.Name, schema: resource.Schema.UID, identity: resource.Schema.IdentityHash, shownBy: shownBy, deleting: b.DeletionTimestamp != nil,
+		}
+	}
+	return uses
+}
+
+// keep takes a schema in, and serves it where it is bound already.
+func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
+	r.mu.RLock()
+	_, known := r.bound.schemas[schema.Name] // it never changes
+	r.mu.RUnlock()
+	if known {
+		return
+	}
+	crd, rules, err := r.definitionOf(schema)
+	if err != nil {
+		utilruntime.HandleError(fmt.Errorf("a bound API cannot be served: %w", err))
+		return
+	}
+	r.mu.Lock()
+	r.bound.schemas[schema.Name] = kept{crd, rules}
+	waiting := map[use]binding{}
+	for u, b := range r.bound.missing {
+		if b.schema == schema.Name {
+			waiting[u] = b
+		}
+	}
+	r.mu.Unlock()
+	for u, b := range waiting {
+		r.bind(u, b)
+	}
+}
+
+// bind makes a cluster serve a resource as a binding says, if its schema is there. A definition of the cluster's own goes
+// before, and one of the server needs no binding.
+func (r *registry) bind(u use, b binding) {
+	if r.system[u.key] != nil {
+		return
+	}
+	r.mu.Lock()
+	schema, arrived := r.bound.schemas[b.schema]
+	own := r.installed[u.cluster][u.key]
+	if arrived {
+		delete(r.bound.missing, u)
+	} else {
+		r.bound.missing[u] = b
+	}
+	r.mu.Unlock()
+	if !arrived || (own.Definition != nil && own.Binding == "") {
+		return
+	}
+	d, err := r.definition(schema.crd, sharing{b.identity, schema.rules, b.shownBy})
+	if err != nil {
+		utilruntime.HandleError(err)
+		return
+	}
+	r.replace(u.cluster, u.key, Installed{Definition: d, Terminating: b.deleting, Binding: b.name, boundAt: time.Since(r.made)})
+}
+
+// unbind ends that a cluster serves a resource because of a binding.
+func (r *registry) unbind(u use, b binding) {
+	r.mu.Lock()
+	if r.bound.missing[u].name == b.name {
+		delete(r.bound.missing, u)
+	}
+	serves := r.installed[u.cluster][u.key].Binding == b.name
+	r.mu.Unlock()
+	if serves {
+		r.replace(u.cluster, u.key, Installed{})
+	}
+}
+
+// identified returns the definition of a bound resource of all clusters: of several that have the identity, the one that
+// serves the version.
+func (r *registry) identified(key, identity, version string) (*Definition, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	found := slices.DeleteFunc(slices.Collect(maps.Keys(r.byKey[key])), func(d *Definition) bool {
+		return d.Identity != identity || d.IsVirtual() || !d.Serves(version)
+	})
+	if len(found) == 0 {
+		return nil, false
+	}
+	return slices.MinFunc(found, func(a, b *Definition) int { return strings.Compare(a.Hash, b.Hash) }), true
+}
+
+// Identity returns under which identity a cluster has the objects of a resource, empty if it has not bound it.
+func (h *Handler) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
+	h.registry.mu.RLock()
+	defer h.registry.mu.RUnlock()
+	if d := h.registry.installed[cluster][ResourceName(resource.Resource, resource.Group)].Definition; d != nil {
+		return d.Identity
+	}
+	return ""
+}

@@ -1,0 +1,166 @@
+package customresources
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"sync"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
+	"github.com/kcplane/kcp/server/internal/informers"
+)
+
+// Definition is a distinct API: all that two CustomResourceDefinitions that behave alike have in common. It is shared by
+// clusters and immutable.
+type Definition struct {
+	// Hash identifies the definition by its content.
+	Hash string
+	// CRD has the spec, the accepted names and the condition Established; no metadata but the name. Columns that exceed the
+	// limits are left out, and schemas that do are replaced by one that preserves everything.
+	CRD      *apiextensionsv1.CustomResourceDefinition
+	readOnly bool
+	// statusOnly definitions are readOnly but for the status of their objects.
+	statusOnly bool
+	sharing
+
+	stored     *apiextensionsv1.CustomResourceDefinition // CRD with what exceeds the limits
+	exceeds    error                                     // why the definition is not served
+	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
+	references int                                       // guarded by the registry
+	system     bool
+	compiled   func() (http.Handler, error)
+	informer   *capturingInformer
+}
+
+// sharing is what a definition has because it is exported; nothing for others.
+type sharing struct {
+	// Identity is that of the APIExport under which the objects are stored.
+	Identity string
+	// rules convert between the versions; nil without an APIConversion.
+	rules *apisv1alpha1.APIConversionSpec
+	// shownBy is the export that shows objects of its provider; nothing for resources whose objects are stored.
+	shownBy informers.Key
+}
+
+// IsVirtual tells whether the objects are those of a provider, which can only be read.
+func (s sharing) IsVirtual() bool { return s.shownBy != informers.Key{} }
+
+// CanBeWritten tells whether requests for a subresource, or for objects if it is empty, can do more than get, list and watch.
+func (d *Definition) CanBeWritten(subresource string) bool {
+	return !d.readOnly && !d.IsVirtual() && (!d.statusOnly || subresource == "status")
+}
+
+// hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
+// names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.
+func hashOf(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (string, error) {
+	content, err := json.Marshal(struct {
+		Spec     *apiextensionsv1.CustomResourceDefinitionSpec
+		Names    *apiextensionsv1.CustomResourceDefinitionNames
+		Identity string
+		Rules    *apisv1alpha1.APIConversionSpec
+		ShownBy  informers.Key
+	}{&crd.Spec, &crd.Status.AcceptedNames, shared.Identity, shared.rules, shared.shownBy})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// ResourceName returns the name under which the definition of a resource is stored: <resource>.<group>, with "core" for
+// the empty group.
+func ResourceName(resource, group string) string {
+	return resource + "." + cmp.Or(group, "core")
+}
+
+// newDefinition strips crd of everything that differs between clusters.
+func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
+	served := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), UID: types.UID(hash)},
+		Spec:       crd.Spec,
+	}
+	served.Status.AcceptedNames = crd.Status.AcceptedNames
+	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established, apiextensionsv1.NamesAccepted} {
+		served.Status.Conditions = append(served.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
+			// Long ago, because upstream delays what is created within two seconds of being established.
+			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
+		})
+	}
+	d := &Definition{Hash: hash, sharing: shared, stored: served, informer: &capturingInformer{}}
+	d.CRD, d.exceeds = within(served)
+	d.shown = disguiseCore(d.CRD)
+	d.compiled = sync.OnceValues(func() (http.Handler, error) {
+		handler, err := compile(d)
+		if err == nil {
+			d.informer.completed(d.shown)
+		}
+		return handler, err
+	})
+	return d
+}
+
+// within returns what of a definition is within the limits, and why it is not served.
+func within(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+	served, _ := limits.WithoutColumns(crd)
+	errs := limits.Check(&served.Spec, false)
+	if len(errs) == 0 {
+		return served, nil
+	}
+	copied := *served
+	copied.Spec.Versions = slices.Clone(served.Spec.Versions)
+	for i := range copied.Spec.Versions {
+		copied.Spec.Versions[i].Schema = &apiextensionsv1.CustomResourceValidation{
+			OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)},
+		}
+		copied.Spec.Versions[i].SelectableFields = nil
+	}
+	return &copied, errs.ToAggregate()
+}
+
+// Serves tells whether the definition serves a version.
+func (d *Definition) Serves(version string) bool {
+	return apiextensionshelpers.HasServedCRDVersion(d.CRD, version)
+}
+
+// Reaches tells whether the scope of the definition lets clients reach an object that is stored with a namespace, or without one if it is
+// empty.
+func (d *Definition) Reaches(namespace string) bool {
+	return (namespace != "") == (d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
+}
+
+// VersionOf returns version, or the one that is stored if it is empty; empty if that is not served.
+func (d *Definition) VersionOf(version string) string {
+	for _, v := range d.CRD.Spec.Versions {
+		if v.Served && (v.Name == version || (version == "" && v.Storage)) {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// IsSystem tells whether the definition is one that the server itself makes.
+func (d *Definition) IsSystem() bool { return d.system }
+
+// Key returns the resource and group, in the form of ResourceName.
+func (d *Definition) Key() string { return d.CRD.Name }
+
+// close ends the storage of a definition that no cluster holds any more.
+func (d *Definition) close() { d.informer.removed(d.shown) }
+
+// content identifies the memory that holds the versions of a definition: crds that share it are equal.
+func content(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinitionVersion {
+	if len(crd.Spec.Versions) == 0 {
+		return nil
+	}
+	return &crd.Spec.Versions[0]
+}

@@ -1,0 +1,306 @@
+package customresources
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apiextensionshelpers "k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Installed is a definition as one cluster holds it.
+type Installed struct {
+	*Definition
+	// Terminating definitions serve everything but creation.
+	Terminating bool
+	// Binding is the name of the APIBinding that made the cluster hold it; empty for a definition of the cluster's own.
+	Binding string
+	// boundAt is when the registry learned of the binding, as the time that had passed since it was made.
+	boundAt time.Duration
+}
+
+// same tells whether two are the same, whenever that was learned of.
+func (i Installed) same(other Installed) bool {
+	i.boundAt = other.boundAt
+	return i == other
+}
+
+// registry knows the definitions of all clusters, each distinct one once. It is fed by an informer.
+type registry struct {
+	made    time.Time
+	compile func(*Definition) (http.Handler, error)
+	system  map[string]*Definition // by Key
+	// moved is told when a resource of a cluster is served by another definition than before, or not at all any more;
+	// forgotten, when no cluster serves it. Neither is called with the lock held.
+	moved     func(cluster logicalcluster.Name, key string)
+	forgotten func(key string)
+	// stands tells whether what an export offers is a system definition.
+	stands func(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool
+	// conversions are the rules between versions of schemas, under the names of these.
+	conversions informers.Lister[*apisv1alpha1.APIConversion]
+
+	mu        sync.RWMutex
+	byHash    map[string]*Definition
+	byContent map[contentKey]*Definition
+	byKey     map[string]sets.Set[*Definition]             // those with references
+	installed map[logicalcluster.Name]map[string]Installed // by Key
+	bound     bound
+	listeners []func()
+}
+
+func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
+	return &registry{
+		made: time.Now(), compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
+		byContent: map[contentKey]*Definition{},
+		byKey:     map[string]sets.Set[*Definition]{},
+		installed: map[logicalcluster.Name]map[string]Installed{},
+		bound:     newBound(),
+		stands:    exports.System{}.Stands,
+		moved:     func(logicalcluster.Name, string) {}, forgotten: func(string) {},
+	}
+}
+
+// addSystem registers a definition that every cluster has.
+func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) error {
+	hash, err := hashOf(crd, sharing{})
+	if err != nil {
+		return err
+	}
+	d := newDefinition(hash, sharing{}, crd, compile)
+	d.system = true
+	d.references = 1 // of the server: views come and go
+	r.system[d.Key()] = d
+	return nil
+}
+
+// watch follows the definitions of all clusters, and makes equal specs share memory.
+func (r *registry) watch(i *informers.Informer) {
+	i.SetTransform(r.share)
+	i.AddHandler(func(old, obj runtime.Object) {
+		if obj == nil {
+			r.remove(old.(*apiextensionsv1.CustomResourceDefinition))
+			return
+		}
+		r.set(obj.(*apiextensionsv1.CustomResourceDefinition))
+	})
+}
+
+// share drops from a definition what nobody reads, and replaces its content by equal content that is held already. An
+// established definition is delivered to set after it was shared; what is held for it meanwhile has no references.
+func (r *registry) share(obj runtime.Object) {
+	crd := obj.(*apiextensionsv1.CustomResourceDefinition)
+	crd.ManagedFields = nil
+	delete(crd.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	if !served(crd) {
+		return
+	}
+	if d, err := r.definition(crd, sharing{}); err == nil {
+		crd.Spec, crd.Status.AcceptedNames = d.stored.Spec, d.stored.Status.AcceptedNames
+	}
+}
+
+// contentKey tells apart what definition returns without looking at all of the content.
+type contentKey struct {
+	versions *apiextensionsv1.CustomResourceDefinitionVersion
+	sharing
+}
+
+// definition returns the one definition with the content of crd, shared as it says.
+func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (*Definition, error) {
+	r.mu.RLock()
+	d, ok := r.byContent[contentKey{content(crd), shared}]
+	r.mu.RUnlock()
+	if ok {
+		return d, nil
+	}
+	hash, err := hashOf(crd, shared)
+	if err != nil {
+		return nil, fmt.Errorf("content of definition %s: %w", crd.Name, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if d, ok := r.byHash[hash]; ok {
+		return d, nil
+	}
+	d = newDefinition(hash, shared, crd, r.compile)
+	r.byHash[hash] = d
+	if c := content(crd); c != nil {
+		r.byContent[contentKey{c, shared}] = d
+	}
+	return d, nil
+}
+
+func served(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established)
+}
+
+// set brings the registry up to date with a definition of the cluster that it was read from.
+func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
+	if !served(crd) {
+		r.remove(crd)
+		return
+	}
+	d, err := r.definition(crd, sharing{})
+	if err != nil {
+		utilruntime.HandleError(err)
+		return
+	}
+	now := Installed{Definition: d, Terminating: crd.DeletionTimestamp != nil || apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
+	r.replace(logicalcluster.Of(crd), d.Key(), now)
+}
+
+func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
+	cluster, key := logicalcluster.Of(crd), ResourceName(crd.Spec.Names.Plural, crd.Spec.Group)
+	if i, _ := r.get(cluster, key); i.Binding != "" {
+		return
+	}
+	r.replace(cluster, key, Installed{})
+}
+
+// replace makes now serve a resource in a cluster; the empty value means nothing.
+func (r *registry) replace(cluster logicalcluster.Name, key string, now Installed) {
+	r.mu.Lock()
+	before := r.installed[cluster][key]
+	if before.same(now) {
+		r.mu.Unlock()
+		return
+	}
+	if now.Definition != nil {
+		if r.installed[cluster] == nil {
+			r.installed[cluster] = map[string]Installed{}
+		}
+		r.installed[cluster][key] = now
+		r.hold(now.Definition)
+	} else {
+		delete(r.installed[cluster], key)
+		if len(r.installed[cluster]) == 0 {
+			delete(r.installed, cluster)
+		}
+	}
+	unused := before.Definition != nil && r.release(before.Definition)
+	forgotten := len(r.byKey[key]) == 0
+	r.mu.Unlock()
+
+	if before.Definition != nil && before.Definition != now.Definition {
+		r.moved(cluster, key)
+	}
+	if unused {
+		before.close()
+	}
+	if forgotten {
+		r.forgotten(key)
+	}
+	r.changed()
+}
+
+// hold takes a reference.
+func (r *registry) hold(d *Definition) {
+	d.references++
+	if r.byKey[d.Key()] == nil {
+		r.byKey[d.Key()] = sets.New[*Definition]()
+	}
+	r.byKey[d.Key()].Insert(d)
+}
+
+// release gives up a reference, and returns whether it was the last.
+func (r *registry) release(d *Definition) bool {
+	d.references--
+	if d.references > 0 {
+		return false
+	}
+	delete(r.byHash, d.Hash)
+	delete(r.byContent, contentKey{content(d.stored), d.sharing})
+	r.byKey[d.Key()].Delete(d)
+	if len(r.byKey[d.Key()]) == 0 {
+		delete(r.byKey, d.Key())
+	}
+	return true
+}
+
+// get returns what serves a resource in a cluster.
+func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool) {
+	if d, ok := r.system[key]; ok && servedIn(key, cluster) {
+		return Installed{Definition: d}, true
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	i, ok := r.installed[cluster][key]
+	return i, ok
+}
+
+// anywhere returns a definition of a resource that stores objects and serves version in some cluster: the same one for as long as the
+// definitions are the same.
+func (r *registry) anywhere(key, version string) (*Definition, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var found *Definition
+	for d := range r.byKey[key] {
+		if d.Serves(version) && !d.IsVirtual() && (found == nil || d.Hash < found.Hash) {
+			found = d
+		}
+	}
+	return found, found != nil
+}
+
+// list returns what a cluster serves, in the order of names.
+func (r *registry) list(cluster logicalcluster.Name) []Installed {
+	var all []Installed
+	for key, d := range r.system {
+		if servedIn(key, cluster) {
+			all = append(all, Installed{Definition: d})
+		}
+	}
+	r.mu.RLock()
+	for key, i := range r.installed[cluster] {
+		if _, ok := r.system[key]; !ok || !servedIn(key, cluster) {
+			all = append(all, i)
+		}
+	}
+	r.mu.RUnlock()
+	slices.SortFunc(all, func(a, b Installed) int { return strings.Compare(a.Key(), b.Key()) })
+	return all
+}
+
+// distinct returns every definition of every cluster once.
+func (r *registry) distinct() []*Definition {
+	var all []*Definition
+	for _, d := range r.system {
+		all = append(all, d)
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, d := range r.byHash {
+		if d.references > 0 {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func (r *registry) onChange(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listeners = append(r.listeners, f)
+}
+
+func (r *registry) changed() {
+	r.mu.RLock()
+	listeners := r.listeners
+	r.mu.RUnlock()
+	for _, f := range listeners {
+		f()
+	}
+}

@@ -1,0 +1,77 @@
+package customresources
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/trace/noop"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+)
+
+// Static is a definition that every cluster has and that never changes.
+type Static struct {
+	CRD *apiextensionsv1.CustomResourceDefinition
+	// Options place the objects.
+	Options generic.RESTOptionsGetter
+	// ReadOnly objects can be got, listed and watched.
+	ReadOnly bool
+	// StatusOnly objects are ReadOnly but for their status.
+	StatusOnly bool
+}
+
+// NewStatic returns a handler of definitions of which nothing is stored here. Authorizer is asked whether a client may create
+// what it applies.
+func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Handler, error) {
+	h := &Handler{config: Config{
+		Authorizer: az, Admission: admission.NewChainHandler(),
+		ServiceResolver: outbound.NoServices{},
+		AuthResolver:    webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, noop.NewTracerProvider()),
+		RequestTimeout:  staticRequestTimeout, MinRequestTimeout: staticWatchTimeout, MaxRequestBodyBytes: staticMaxBody,
+		Live: func(_ context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+			return nil, apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), name)
+		},
+	}}
+	h.registry = newRegistry(nil)
+	for _, s := range definitions {
+		err := h.registry.addSystem(Establish(s.CRD), func(d *Definition) (http.Handler, error) {
+			c := h.config
+			c.Options = s.Options
+			return h.compile(d, c)
+		})
+		if err != nil {
+			return nil, err
+		}
+		added := h.registry.system[ResourceName(s.CRD.Spec.Names.Plural, s.CRD.Spec.Group)]
+		added.readOnly, added.statusOnly = s.ReadOnly, s.StatusOnly
+	}
+	return h, nil
+}
+
+// Limits of requests, as those of API servers are.
+const (
+	staticRequestTimeout = time.Minute
+	staticWatchTimeout   = 30 * time.Minute
+	staticMaxBody        = 3 << 20
+)
+
+// Establish returns a definition as it is once its cluster serves it.
+func Establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
+	crd = crd.DeepCopy()
+	apiextensionsapiserver.Scheme.Default(crd)
+	crd.Status.AcceptedNames = crd.Spec.Names
+	if crd.Status.AcceptedNames.Singular == "" {
+		crd.Status.AcceptedNames.Singular = strings.ToLower(crd.Spec.Names.Kind)
+	}
+	return crd
+}

@@ -1,0 +1,45 @@
+package customresources
+
+import (
+	"sync"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
+)
+
+// weights know what the validation of objects costs, by version. They are made when the first object is written.
+type weights func() map[string]*limits.Weights
+
+func weightsOf(crd *apiextensionsv1.CustomResourceDefinition) weights {
+	return sync.OnceValue(func() map[string]*limits.Weights {
+		all := map[string]*limits.Weights{}
+		for _, v := range crd.Spec.Versions {
+			if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil {
+				all[v.Name] = limits.Weigh(v.Schema.OpenAPIV3Schema)
+			}
+		}
+		return all
+	})
+}
+
+// check refuses objects that upstream's validation would take too long for. It has no context to be cancelled by.
+func (w weights) check(a admission.Attributes) error {
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok || w == nil || (a.GetOperation() != admission.Create && a.GetOperation() != admission.Update) {
+		return nil
+	}
+	of := w()[a.GetKind().Version]
+	if of == nil {
+		return nil
+	}
+	if err := of.Check(u.Object); err != nil {
+		invalid := apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), nil)
+		invalid.ErrStatus.Message += ": " + err.Error()
+		return invalid
+	}
+	return nil
+}

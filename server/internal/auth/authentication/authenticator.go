@@ -1,0 +1,126 @@
+package authentication
+
+import (
+	"errors"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// errNoCluster refuses a token that could be used in every cluster.
+var errNoCluster = errors.New("the service account token names no logical cluster; request a new one")
+
+// errForeign refuses a review of a token in a cluster that it is not from.
+var errForeign = errors.New("the token is of a service account of another logical cluster")
+
+// errTwoClusters refuses a request with tokens of different logical clusters: only one of them would be checked.
+var errTwoClusters = errors.New("the request bears tokens of different logical clusters")
+
+// Wrap makes inner check service account tokens against the logical cluster that they were issued in, and tells the
+// steps behind it which one that is. Identities from elsewhere cannot claim to be of a cluster.
+//
+// inner must not have upstream's cache of tokens, which looks accounts up without the context of the request.
+func Wrap(inner authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		borne := bearerTokens(r)
+		claimed, err := commonCluster(borne)
+		if err != nil {
+			return nil, false, err
+		}
+		scoped := r
+		if claimed != "" {
+			scoped = r.WithContext(logicalcluster.WithName(r.Context(), claimed))
+		}
+		response, ok, err := inner.AuthenticateRequest(scoped)
+		if !ok || err != nil {
+			return response, ok, err
+		}
+		// Authenticators remove what they have used, so that it reaches nobody else.
+		r.Header = scoped.Header
+		if err := authorization.CheckExtra(response.User); err != nil {
+			return nil, false, err
+		}
+		if _, issued := authorization.IssuedIn(response.User); issued {
+			return response, true, nil // vouched for by a front proxy, which knows the issuers of the cluster
+		}
+		switch {
+		case !isServiceAccount(response.User):
+			return withExtra(response, nil), true, nil
+		case claimed == "":
+			return checkUnclaimed(response)
+		}
+		return checkClaimed(response, claimed, len(bearerTokens(scoped)) < len(borne))
+	})
+}
+
+// checkClaimed handles a service account of a request whose token claims a cluster. The claim counts if the token is what
+// was authenticated, and not a certificate or the headers of a front proxy beside it.
+func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name, used bool) (*authenticator.Response, bool, error) {
+	if vouched, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
+		if !slices.Equal(vouched, []string{string(claimed)}) {
+			return nil, false, errForeign
+		}
+		return response, true, nil
+	}
+	if !used {
+		return nil, false, errNoCluster
+	}
+	return withExtra(response, []string{string(claimed)}), true, nil
+}
+
+// checkUnclaimed handles a service account of a request whose token, if there is one, names no cluster.
+func checkUnclaimed(response *authenticator.Response) (*authenticator.Response, bool, error) {
+	if _, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
+		return response, true, nil // vouched for by a front proxy, or by a certificate that the administrator signed
+	}
+	return nil, false, errNoCluster
+}
+
+func isServiceAccount(u user.Info) bool {
+	return strings.HasPrefix(u.GetName(), serviceaccount.ServiceAccountUsernamePrefix)
+}
+
+// withExtra returns the response with the cluster of its service account set to clusters, or removed if these are none.
+func withExtra(response *authenticator.Response, clusters []string) *authenticator.Response {
+	extra := maps.Clone(response.User.GetExtra())
+	if extra == nil {
+		extra = map[string][]string{}
+	}
+	if clusters == nil && len(extra[authorization.ClusterNameKey]) == 0 {
+		return response
+	}
+	delete(extra, authorization.ClusterNameKey)
+	if clusters != nil {
+		extra[authorization.ClusterNameKey] = clusters
+	}
+	result := *response
+	result.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: extra}
+	return &result
+}
+
+// Reviews returns inner for TokenReviews: a token of a service account of another cluster than the review's is not
+// authenticated, because its user name means another account there.
+func Reviews(inner authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := inner.AuthenticateRequest(r)
+		if !ok || err != nil || !isServiceAccount(response.User) {
+			return response, ok, err
+		}
+		cluster, err := logicalcluster.NameFrom(r.Context())
+		if err != nil {
+			return nil, false, err
+		}
+		if !slices.Contains(response.User.GetExtra()[authorization.ClusterNameKey], string(cluster)) {
+			return nil, false, errForeign
+		}
+		return response, true, nil
+	})
+}

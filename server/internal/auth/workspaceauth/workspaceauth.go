@@ -1,0 +1,301 @@
+// Package workspaceauth accepts, in the workspaces of a type, the tokens of the issuers that the type names: by
+// WorkspaceAuthenticationConfigurations in the workspace of the type. What they say about a user holds in that one workspace.
+package workspaceauth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/cel-go/cel"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	apiserverv1 "k8s.io/apiserver/pkg/apis/apiserver/v1"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+	certutil "k8s.io/client-go/util/cert"
+	"k8s.io/klog/v2"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// most configurations are kept ready for tokens at a time. They are made when the first token comes.
+	most = 256
+	// patience is how long the first token waits for the discovery document of its issuer, and longest how long any token is looked at.
+	patience, longest = 5 * time.Second, 10 * time.Second
+	// maxExpressions are used of the rules and mappings for the tokens of one issuer.
+	maxExpressions = 64
+	// maxCost of evaluating an expression, in upstream's units: a tenth of what a policy may cost.
+	maxCost = celconfig.PerCallLimit / 10
+	// maxToken and maxUser are the most bytes of a token, and of the identity that is made of it.
+	maxToken, maxUser = 64 << 10, 64 << 10
+)
+
+// Issuers is an authenticator.Token. The cluster of a request must be in its context.
+type Issuers struct {
+	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
+	configs    informers.Lister[*tenancyv1alpha1.WorkspaceAuthenticationConfiguration]
+	types      *workspacetypes.Types
+	audiences  authenticator.Audiences
+	disallowed []string
+	compiler   func() authenticationcel.Compiler
+	calls      *outbound.Calls
+
+	mu    sync.Mutex
+	ready map[informers.Key]*ready
+}
+
+// ready is a configuration that tokens can be checked with.
+type ready struct {
+	version string
+	tokens  func() []authenticator.Token
+	used    time.Time
+	stop    context.CancelFunc
+}
+
+// New returns the issuers of all types. Whose tokens they accept is good for audiences, those of the server. Nobody may
+// name one of disallowed, which are the issuers of the server itself. They are called by calls.
+func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string, calls *outbound.Calls) *Issuers {
+	i := &Issuers{
+		clusters: set.LogicalClusters, configs: set.WorkspaceAuthenticationConfigurations, types: types,
+		audiences: audiences, disallowed: disallowed, calls: calls,
+		compiler: sync.OnceValue(newCompiler),
+		ready:    map[informers.Key]*ready{},
+	}
+	set.WorkspaceAuthenticationConfigurations.AddHandler(func(old, _ runtime.Object) {
+		if key, err := informers.KeyOf(old); old != nil && err == nil {
+			i.forget(key)
+		}
+	})
+	return i
+}
+
+// newCompiler returns what compiles expressions. Their evaluation ends at maxCost, or with its context.
+func newCompiler() authenticationcel.Compiler {
+	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
+		IntroducedVersion: version.MajorMinor(1, 0),
+		ProgramOptions:    []cel.ProgramOption{cel.CostLimit(maxCost), cel.CostTracking(&library.CostEstimator{}), cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
+	})
+	if err != nil {
+		panic(err) // the options are constant
+	}
+	return boundedCompiler{authenticationcel.NewCompiler(env)}
+}
+
+func (i *Issuers) forget(key informers.Key) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if r := i.ready[key]; r != nil {
+		r.stop()
+		delete(i.ready, key)
+	}
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return nil, false, nil // nobody is anybody in all clusters by what one of them says
+	}
+	lc, err := i.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return nil, false, nil
+	}
+	of, ok := i.types.Of(lc)
+	if !ok {
+		return nil, false, nil
+	}
+	if len(of.Spec.AuthenticationConfigurations) == 0 {
+		return nil, false, nil
+	}
+	if len(token) > maxToken {
+		return nil, false, fmt.Errorf("the token has %d bytes, the limit of issuers of workspaces is %d", len(token), maxToken)
+	}
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
+	var refused []error
+	for _, reference := range of.Spec.AuthenticationConfigurations {
+		config, err := i.configs.Get(of.Cluster, "", reference.Name)
+		if err != nil {
+			continue // it may come
+		}
+		for _, tokens := range i.authenticators(config) {
+			response, ok, err := tokens.AuthenticateToken(ctx, token)
+			if err != nil {
+				refused = append(refused, errors.New(shortened(err)))
+			}
+			if ok {
+				return confine(response, cluster)
+			}
+		}
+	}
+	return nil, false, utilerrors.NewAggregate(refused)
+}
+
+// confine makes a user somebody in one cluster only, without anything that the system alone may give.
+func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
+	u := response.User
+	if authorization.IsReserved(u.GetName()) {
+		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
+	}
+	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{authorization.ClusterNameKey: {string(cluster)}}}
+	for _, group := range u.GetGroups() {
+		if !authorization.IsReserved(group) {
+			confined.Groups = append(confined.Groups, group)
+		}
+	}
+	confined.Groups = append(confined.Groups, user.AllAuthenticated)
+	for key, values := range u.GetExtra() {
+		if !strings.Contains(key, "kcp.io") && key != authorization.FormerClusterNameKey {
+			confined.Extra[key] = values
+		}
+	}
+	if size := sizeOf(confined); size > maxUser {
+		return nil, false, fmt.Errorf("the name, groups and extra information of the user have %d bytes, the limit of issuers of workspaces is %d", size, maxUser)
+	}
+	return &authenticator.Response{User: authorization.InClusterOnly(confined, cluster), Audiences: response.Audiences}, true, nil
+}
+
+// sizeOf returns how many bytes describe a user.
+func sizeOf(u user.Info) int {
+	size := len(u.GetName()) + len(u.GetUID())
+	for _, group := range u.GetGroups() {
+		size += 1 + len(group)
+	}
+	for key, values := range u.GetExtra() {
+		size += len(key)
+		for _, value := range values {
+			size += 1 + len(value)
+		}
+	}
+	return size
+}
+
+// authenticators returns those of a configuration; none if it cannot be used.
+func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) []authenticator.Token {
+	key := informers.Key{Cluster: logicalcluster.Of(config), Name: config.Name}
+	i.mu.Lock()
+	r := i.ready[key]
+	if r == nil || r.version != config.ResourceVersion {
+		if r != nil {
+			r.stop()
+		}
+		r = i.prepare(config)
+		i.ready[key] = r
+		i.makeRoom()
+	}
+	r.used = time.Now()
+	i.mu.Unlock()
+	return r.tokens()
+}
+
+// makeRoom drops a configuration if there are too many: of the workspace that has the most, the one that was not used for longest.
+func (i *Issuers) makeRoom() {
+	if len(i.ready) <= most {
+		return
+	}
+	of := map[logicalcluster.Name]int{}
+	for key := range i.ready {
+		of[key.Cluster]++
+	}
+	var oldest informers.Key
+	for key, r := range i.ready {
+		more, o := of[key.Cluster]-of[oldest.Cluster], i.ready[oldest]
+		if more > 0 || (more == 0 && r.used.Before(o.used)) {
+			oldest = key
+		}
+	}
+	i.ready[oldest].stop()
+	delete(i.ready, oldest)
+}
+
+// prepare makes a configuration ready when its authenticators are asked for: expressions are compiled, which must not keep others from
+// their own. Those that are invalid are left out, and the others keep working.
+func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) *ready {
+	ctx, stop := context.WithCancel(context.Background())
+	return &ready{version: config.ResourceVersion, stop: stop, tokens: sync.OnceValue(func() []authenticator.Token {
+		var all []authenticator.Token
+		for _, jwt := range config.Spec.JWT {
+			tokens, err := i.newAuthenticator(ctx, jwt)
+			if err != nil {
+				klog.InfoS("Issuer of a workspace type is not used", "cluster", logicalcluster.Of(config), "configuration", config.Name, "err", shortened(err))
+				continue
+			}
+			all = append(all, tokens)
+		}
+		return all
+	})}
+}
+
+func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTAuthenticator) (authenticator.Token, error) {
+	if n := len(jwt.ClaimValidationRules) + len(jwt.UserValidationRules) + len(jwt.ClaimMappings.Extra); n > maxExpressions {
+		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra, the limit is %d together", jwt.Issuer.URL, n, maxExpressions)
+	}
+	// The fields are those of upstream's versioned type.
+	content, err := json.Marshal(jwt)
+	if err != nil {
+		return nil, err
+	}
+	versioned, internal := &apiserverv1.JWTAuthenticator{}, apiserver.JWTAuthenticator{}
+	if err := json.Unmarshal(content, versioned); err != nil {
+		return nil, err
+	}
+	if err := apiserverv1.Convert_v1_JWTAuthenticator_To_apiserver_JWTAuthenticator(versioned, &internal, nil); err != nil {
+		return nil, err
+	}
+	var roots *x509.CertPool // those of the system
+	if ca := internal.Issuer.CertificateAuthority; ca != "" {
+		if roots, err = certutil.NewPoolFromBytes([]byte(ca)); err != nil {
+			return nil, err
+		}
+	}
+	caller := func(limits outbound.Limits) http.RoundTripper {
+		return i.calls.RoundTripper(&tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}, limits)
+	}
+	published := newKeys(ctx, internal.Issuer.URL, internal.Issuer.DiscoveryURL, caller)
+	if internal.Issuer.DiscoveryURL != "" {
+		if _, errs := validation.CompileAndValidateJWTAuthenticator(i.compiler(), internal, i.disallowed); len(errs) > 0 {
+			return nil, errs.ToAggregate()
+		}
+		internal.Issuer.DiscoveryURL = "" // upstream wants one of it and keys
+	}
+	checked, err := oidc.New(ctx, oidc.Options{
+		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: i.disallowed,
+		KeySet: published, Client: &http.Client{Transport: undistributed{}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return authenticator.WrapAudienceAgnosticToken(i.audiences, checked), nil
+}
+
+// undistributed refuses to read claims that a token says are elsewhere. For each issuer that it finds there, upstream would start a
+// goroutine that has no end.
+type undistributed struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (undistributed) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("distributed claims are not supported: the token itself must have the claim")
+}

@@ -1,0 +1,117 @@
+package apibinding
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/claims"
+)
+
+const (
+	// pageSize is how many objects are looked at a time to be labelled.
+	pageSize = 500
+	// How many claims the messages of conditions name.
+	mostInvalid, mostMismatches = 10, 5
+)
+
+// claim brings those claims into effect that the binding accepts and the export has: labels on the objects they select.
+func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) {
+	comparison := claims.Compare(status.ExportPermissionClaims, binding)
+	failed := sets.New[claims.Key]()
+	var problem error
+	for _, changed := range [][]apisv1alpha2.ScopedPermissionClaim{comparison.Apply, comparison.Reselect, comparison.Remove} {
+		for i := range changed {
+			r.answers.add(key, claims.KeyOf(&changed[i].PermissionClaim))
+		}
+	}
+	for claim := range r.answers.take(key) {
+		if err := r.relabel(ctx, key, claim); err != nil {
+			klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding", key.Name, "claim", claim)
+			r.answers.add(key, claim)
+			failed.Insert(claim)
+			problem = fmt.Errorf("the objects of %s could not be labelled", claim)
+		}
+	}
+	status.AppliedPermissionClaims = comparison.Applied(failed)
+	condition(status, apisv1alpha2.APIBindingPermissionClaimsApplied, problem, apisv1alpha2.ReasonInternalError)
+	if problem != nil {
+		r.controller.EnqueueAfter(key, remainingInterval)
+	}
+	valid := corev1alpha1.Condition{Type: apisv1alpha2.APIBindingPermissionClaimsValid, Status: metav1.ConditionTrue}
+	if mismatches := claims.Mismatches(status.ExportPermissionClaims, comparison.Expected); len(mismatches) > 0 {
+		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Warning", apisv1alpha2.ReasonPermissionClaimsMismatch
+		valid.Message = "claims are accepted in another form than the export has them: " + claims.List(mismatches, mostMismatches)
+	}
+	if len(comparison.Unexpected) > 0 {
+		var unexpected []claims.Key
+		for i := range comparison.Unexpected {
+			unexpected = append(unexpected, claims.KeyOf(&comparison.Unexpected[i].PermissionClaim))
+		}
+		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Error", apisv1alpha2.ReasonInvalidPermissionClaims
+		valid.Message = "claims are accepted that the export does not have: " + claims.List(unexpected, mostInvalid)
+	}
+	conditions.Set(&status.Conditions, valid)
+}
+
+// relabel makes the labels of the objects of what is claimed right. Admission writes them: it is enough to ask for a change of
+// nothing.
+func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claims.Key) error {
+	if r.Exports.Identity(key.Cluster, claim.GroupResource) != claim.IdentityHash {
+		return nil // the cluster does not have what is claimed
+	}
+	served, err := r.Resources(ctx)
+	if err != nil {
+		return err
+	}
+	for _, resource := range served {
+		if resource.GroupResource() != claim.GroupResource || !resource.Verbs.HasAll("list", "patch") {
+			continue
+		}
+		err := r.relabelAll(ctx, key, claim, resource.GroupVersionResource)
+		if err == nil || claim.IdentityHash == "" {
+			return err
+		}
+		// Rules and conversions of another provider have no say in this.
+		klog.FromContext(ctx).Info("Labelling the objects of a permission claim without the API, which fails", "cluster", key.Cluster, "claim", claim, "err", err)
+		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {
+			return claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, labels)
+		})
+	}
+	return nil
+}
+
+func (r *reconciler) relabelAll(ctx context.Context, key informers.Key, claim claims.Key, resource schema.GroupVersionResource) error {
+	client := r.Metadata.Resource(resource)
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		list, err := client.List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			if maps.Equal(claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, item.Labels), item.Labels) {
+				continue
+			}
+			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package apibinding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/apis/instances"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/claims"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// finalize deletes the objects of what was bound, and lets the binding go when there are none.
+func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding) error {
+	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
+		return nil
+	}
+	asking, cancel := context.WithTimeout(ctx, instances.Asking)
+	defer cancel()
+	var remaining []string
+	for _, resource := range binding.Status.BoundResources {
+		if len(resource.StorageVersions) == 0 || r.succeeded(key, binding, resource) {
+			continue
+		}
+		left, err := r.deleteInstances(ctx, asking, key, resource)
+		if err != nil {
+			return fmt.Errorf("deleting the objects of %s: %w", resource.Resource, err)
+		}
+		if left > 0 {
+			remaining = append(remaining, r.describe(key, schema.GroupResource{Group: resource.Group, Resource: resource.Resource}, left))
+		}
+	}
+	if len(remaining) > 0 {
+		status := binding.Status.DeepCopy()
+		conditions.Set(&status.Conditions, corev1alpha1.Condition{
+			Type: apisv1alpha2.APIBindingResourceDeleteSuccess, Status: metav1.ConditionFalse, Severity: "Error",
+			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
+		})
+		age := time.Since(binding.DeletionTimestamp.Time)
+		r.controller.EnqueueAfter(key, min(max(age/10, remainingInterval), longestInterval))
+		return r.commit(ctx, binding, status)
+	}
+	r.held.forget(key)
+	// A binding that is being deleted does not label any more.
+	for i := range binding.Status.AppliedPermissionClaims {
+		r.answers.add(key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim))
+	}
+	for claim := range r.answers.take(key) {
+		if err := r.relabel(ctx, key, claim); err != nil {
+			r.answers.add(key, claim)
+			return err
+		}
+	}
+	return r.Bindings.Release(ctx, binding.Name, binding.UID, apisv1alpha2.APIBindingFinalizer, func() runtime.Object { return &apisv1alpha2.APIBinding{} })
+}
+
+// describe returns what is left of a resource.
+func (r *reconciler) describe(key informers.Key, resource schema.GroupResource, left int) string {
+	if until := r.held.until(key, resource); !until.IsZero() {
+		return fmt.Sprintf("%d %s (the API refuses to remove them; they do not count from %s on)", left, resource, until.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf("%d %s", left, resource)
+}
+
+// succeeded tells whether another binding of the cluster goes on with a resource: the same schema, under the same identity.
+func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBinding, resource apisv1alpha2.BoundAPIResource) bool {
+	for _, other := range r.Exports.BindingsIn(key.Cluster) {
+		if other.Name == binding.Name || other.DeletionTimestamp != nil || other.Spec.Reference.Export == nil {
+			continue
+		}
+		export, err := r.Exports.Find(key.Cluster, *other.Spec.Reference.Export)
+		if err != nil || export.Status.IdentityHash != resource.Schema.IdentityHash {
+			continue
+		}
+		offers, err := r.wanted(logicalcluster.Of(export), export)
+		if err == nil && slices.ContainsFunc(offers, func(o offer) bool {
+			return !o.virtual && o.resource.Group == resource.Group && o.resource.Resource == resource.Resource && string(o.schema.UID) == resource.Schema.UID
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// errNotServed is why the finalizers of an object cannot be removed.
+var errNotServed = errors.New("the resource is not served")
+
+// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first, as long as asking allows: rules of
+// the provider hear of it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can
+// remove them: those of objects that are stored as the workspace is served them, unless their removal is refused for long.
+func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
+	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
+	installed, ok := r.serves(key, resource)
+	if ok && installed.IsSystem() {
+		return 0, nil // the objects are not those of the binding
+	}
+	version := ""
+	if ok {
+		version = instances.Version(installed.CRD)
+	}
+	if version != "" {
+		_, err := instances.DeleteOwn(asking, r.Metadata, of.WithVersion(version), func() bool { _, ok := r.serves(key, resource); return ok })
+		if err != nil {
+			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name, "resource", of, "err", err)
+		}
+	}
+	trying, cancel := context.WithTimeout(ctx, instances.Asking)
+	defer cancel()
+	waits := r.held.waits(key, of, func(u *unstructured.Unstructured) error {
+		if !ok { // it was never served, or a definition of the cluster has come before
+			return errNotServed
+		}
+		return r.removeFinalizers(trying, of.WithVersion(version), u)
+	})
+	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(u *unstructured.Unstructured) bool {
+		return (!ok || version != "" && installed.Reaches(u.GetNamespace())) && waits(u)
+	})
+	if err != nil || left > 0 {
+		return left, err
+	}
+	return 0, r.deleteFormer(ctx, key, of, resource.Schema.IdentityHash)
+}
+
+// serves returns what the cluster serves of a resource, and whether that is the server's own, or what a binding says.
+func (r *reconciler) serves(key informers.Key, resource apisv1alpha2.BoundAPIResource) (customresources.Installed, bool) {
+	for _, i := range r.Serves(key.Cluster) {
+		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
+			return i, i.IsSystem() || (i.Binding != "" && i.Identity == resource.Schema.IdentityHash)
+		}
+	}
+	return customresources.Installed{}, false
+}
+
+// deleteFormer deletes the objects of a resource under other identities, which are out of reach: a former server followed exports that were
+// made again.
+func (r *reconciler) deleteFormer(ctx context.Context, key informers.Key, of schema.GroupResource, identity string) error {
+	identities, err := r.Remains.Identities(ctx, of)
+	if err != nil {
+		return err
+	}
+	kept := sets.New(identity)
+	for _, other := range r.Exports.BindingsIn(key.Cluster) {
+		for _, b := range other.Status.BoundResources {
+			if other.Name != key.Name && b.Group == of.Group && b.Resource == of.Resource {
+				kept.Insert(b.Schema.IdentityHash)
+			}
+		}
+	}
+	for _, former := range identities {
+		if kept.Has(former) {
+			continue
+		}
+		if _, err := r.Remains.Delete(ctx, of, former, func(*unstructured.Unstructured) bool { return false }); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+// Package clustercachedresource gives every ClusterCachedResource its identity, and tells whether and how many objects others can
+// read because of it.
+package clustercachedresource
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/internal/tenancy/identity"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// countInterval is how long changes of objects are collected before the objects are counted again.
+const countInterval = time.Second
+
+// Inputs of the controller. Clients and storage reach the cluster in each call's context.
+type Inputs struct {
+	Set      *informers.Set
+	Cached   *cachedresources.Resources
+	Kube     kubernetes.Interface
+	Metadata metadata.Interface
+	// Serves returns what a cluster serves beside the built-in types.
+	Serves func(logicalcluster.Name) []customresources.Installed
+	Stored *storage.Typed
+}
+
+// Controller reconciles ClusterCachedResources. It implements garbagecollector.Observer, to count objects when they change.
+type Controller struct {
+	*runner.Controller
+	in Inputs
+}
+
+// New returns the controller. Its keys are ClusterCachedResources.
+func New(in Inputs) *Controller {
+	c := &Controller{in: in}
+	c.Controller = runner.New("clustercachedresource", 2, c.reconcile)
+	c.Watch(in.Set.ClusterCachedResources.Informer)
+	c.WatchMapped(in.Set.Secrets.Informer, c.mapped(func(resource *cachev1alpha1.ClusterCachedResource, secret informers.Key) bool {
+		ref := identity.Reference(resource.Spec.Identity, resource.Name)
+		return ref.Namespace == secret.Namespace && ref.Name == secret.Name
+	}))
+	// What is served there now is known in a moment.
+	anyOf := c.mapped(func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool { return true })
+	served := func(old, obj runtime.Object) {
+		for _, o := range []runtime.Object{old, obj} {
+			if o == nil {
+				continue
+			}
+			for _, key := range anyOf(o) {
+				c.EnqueueAfter(key, countInterval)
+			}
+		}
+	}
+	in.Set.CustomResourceDefinitions.AddHandler(served)
+	in.Set.APIBindings.AddHandler(served)
+	return c
+}
+
+// mapped maps an object to those ClusterCachedResources of its cluster that it concerns.
+func (c *Controller) mapped(concerns func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool) func(runtime.Object) []informers.Key {
+	return func(obj runtime.Object) []informers.Key {
+		key, err := informers.KeyOf(obj)
+		if err != nil {
+			return nil
+		}
+		var keys []informers.Key
+		for _, resource := range c.in.Cached.In(key.Cluster) {
+			if concerns(resource, key) {
+				keys = append(keys, informers.Key{Cluster: key.Cluster, Name: resource.Name})
+			}
+		}
+		return keys
+	}
+}
+
+// Changed implements garbagecollector.Observer.
+func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
+	for _, cached := range c.in.Cached.In(logicalcluster.Of(obj)) {
+		if cached.Spec.Group == resource.Group && cached.Spec.Resource == resource.Resource {
+			c.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(obj), Name: cached.Name}, countInterval)
+		}
+	}
+}
+
+// Deleted implements garbagecollector.Observer.
+func (c *Controller) Deleted(resource schema.GroupVersionResource, obj metav1.Object) {
+	c.Changed(resource, obj)
+}
+
+// Relisted implements garbagecollector.Observer.
+func (c *Controller) Relisted(resource schema.GroupVersionResource) {
+	for _, obj := range c.in.Set.ClusterCachedResources.Indexer().List() {
+		cached := obj.(*cachev1alpha1.ClusterCachedResource)
+		if cached.Spec.Group == resource.Group && cached.Spec.Resource == resource.Resource {
+			c.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(cached), Name: cached.Name}, countInterval)
+		}
+	}
+}
+
+func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
+	resource, err := c.in.Set.ClusterCachedResources.Get(key.Cluster, "", key.Name)
+	if err != nil {
+		return runner.IgnoreNotFound(err)
+	}
+	if resource.DeletionTimestamp != nil {
+		return c.release(ctx, resource)
+	}
+	ref := identity.Reference(resource.Spec.Identity, resource.Name)
+	secret, err := identity.Secret(ctx, c.in.Kube, ref, resource.Name, resource.Status.IdentityHash)
+	if err != nil {
+		return err
+	}
+	version, problem := c.problem(key.Cluster, resource)
+	count := 0
+	if problem == nil {
+		if count, err = c.count(ctx, resource, version); err != nil {
+			return err
+		}
+	}
+	err = c.in.Stored.Update(ctx, key.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
+		live := obj.(*cachev1alpha1.ClusterCachedResource)
+		if live.DeletionTimestamp != nil {
+			return nil
+		}
+		if !slices.Contains(live.Finalizers, cachev1alpha1.ClusterCachedResourceFinalizer) {
+			live.Finalizers = append(live.Finalizers, cachev1alpha1.ClusterCachedResourceFinalizer)
+		}
+		hash, condition := identity.Verify(live.Status.IdentityHash, ref, secret)
+		live.Status.IdentityHash = hash
+		conditions.Set(&live.Status.Conditions, condition)
+		describe(&live.Status, problem, condition.Status == metav1.ConditionTrue, count)
+		return nil
+	})
+	return runner.IgnoreNotFound(err)
+}
+
+// problem is why nobody can be shown the objects.
+type problem struct{ reason, message string }
+
+// problem returns the version in which the cluster serves the resource, or what is wrong with it.
+func (c *Controller) problem(cluster logicalcluster.Name, resource *cachev1alpha1.ClusterCachedResource) (string, *problem) {
+	key := customresources.ResourceName(resource.Spec.Resource, resource.Spec.Group)
+	served := c.in.Serves(cluster)
+	i := slices.IndexFunc(served, func(i customresources.Installed) bool { return i.Key() == key })
+	switch {
+	case i < 0:
+		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("the workspace neither defines nor binds a resource %s", key)}
+	case served[i].IsSystem():
+		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("%s is the server's own: only what the workspace defines or binds can be shown to others", key)}
+	case served[i].IsVirtual():
+		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("the objects of %s are another provider's", key)}
+	case served[i].CRD.Spec.Scope != apiextensionsv1.ClusterScoped:
+		return "", &problem{cachev1alpha1.ReasonResourceNotClusterScoped, fmt.Sprintf("%s is namespaced", key)}
+	}
+	version := served[i].VersionOf(resource.Spec.Version)
+	if version == "" {
+		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("version %q of %s is not served", resource.Spec.Version, key)}
+	}
+	return version, nil
+}
+
+// describe brings a status up to date.
+func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, identified bool, count int) {
+	valid := corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionTrue}
+	if p != nil {
+		valid = corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: p.reason, Message: p.message}
+	}
+	conditions.Set(&status.Conditions, valid)
+	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count} // what is read elsewhere is not copied
+	status.Phase = cachev1alpha1.PhaseInitializing
+	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonNoResources}
+	if p == nil && identified {
+		status.Phase = cachev1alpha1.PhaseReady
+		started = corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionTrue, Reason: cachev1alpha1.ReasonStarted}
+	}
+	conditions.Set(&status.Conditions, started)
+}
+
+// count returns how many objects are selected.
+func (c *Controller) count(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource, version string) (int, error) {
+	objects := c.in.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version, Resource: resource.Spec.Resource})
+	options := metav1.ListOptions{Limit: 1} // of all of them the server tells how many more there are
+	if resource.Spec.LabelSelector != nil {
+		options = metav1.ListOptions{Limit: 500, LabelSelector: metav1.FormatLabelSelector(resource.Spec.LabelSelector)}
+	}
+	for n := 0; ; {
+		list, err := objects.List(ctx, options)
+		if err != nil {
+			return 0, fmt.Errorf("counting %s: %w", resource.Spec.Resource, err)
+		}
+		n += len(list.Items)
+		if list.RemainingItemCount != nil {
+			return n + int(*list.RemainingItemCount), nil
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return n, nil
+		}
+	}
+}
+
+// release lets a ClusterCachedResource go: from its deletion on, nobody is shown its objects.
+func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
+	err := c.in.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
+		live := obj.(*cachev1alpha1.ClusterCachedResource)
+		if live.UID != resource.UID {
+			return nil
+		}
+		live.Status.Phase = cachev1alpha1.PhaseDeleting
+		conditions.Set(&live.Status.Conditions, corev1alpha1.Condition{
+			Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonDeleting, Message: "it is being deleted",
+		})
+		return nil
+	})
+	if err != nil {
+		return runner.IgnoreNotFound(err)
+	}
+	return c.in.Stored.Release(ctx, resource.Name, resource.UID, cachev1alpha1.ClusterCachedResourceFinalizer,
+		func() runtime.Object { return &cachev1alpha1.ClusterCachedResource{} })
+}

@@ -1,0 +1,158 @@
+package logicalcluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/apis/discovery"
+	"github.com/kcplane/kcp/server/internal/apis/instances"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// parallelDeletions bounds the collections of one cluster that are deleted at a time.
+const parallelDeletions = 8
+
+var (
+	definitions = schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	bindings    = schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}
+)
+
+// deleteContent deletes everything in the cluster of ctx but its LogicalCluster, and returns what is still there as
+// "<number> <resource>". Definitions go after their instances, and the bindings that grant access last, so that whoever
+// may see the cluster can see it go.
+func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
+	served, err := r.Resources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var deletable []discovery.Resource
+	var kinds []schema.GroupResource
+	for _, d := range served {
+		if d.Verbs.HasAll("list", "delete") && d.GroupVersionResource != resource && !shadowed(d.GroupResource()) {
+			deletable = append(deletable, d)
+			kinds = append(kinds, d.GroupResource())
+		}
+	}
+	held, err := r.Held(ctx, kinds, "")
+	if err != nil {
+		return nil, err
+	}
+	var first, last []discovery.Resource
+	for _, d := range deletable {
+		switch {
+		case !slices.Contains(held, d.GroupResource()):
+		case d.GroupResource() == definitions || d.GroupResource() == bindings:
+			last = append(last, d)
+		default:
+			first = append(first, d)
+		}
+	}
+	for _, stage := range [][]discovery.Resource{first, last} {
+		remaining, err := r.deleteAll(ctx, stage)
+		if err != nil || len(remaining) > 0 {
+			return remaining, err
+		}
+	}
+	return nil, nil
+}
+
+// shadowed resources are another view of objects that are deleted through the first.
+func shadowed(r schema.GroupResource) bool {
+	return r == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
+}
+
+func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
+	left := make([]int, len(resources))
+	group := errgroup.Group{} // one resource does not keep others
+	group.SetLimit(parallelDeletions)
+	for i, d := range resources {
+		group.Go(func() error {
+			asking, cancel := context.WithTimeout(ctx, instances.Asking)
+			defer cancel()
+			n, err := r.deleteResource(ctx, asking, d)
+			left[i] = n
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var remaining []string
+	for i, n := range left {
+		if n > 0 {
+			remaining = append(remaining, fmt.Sprintf("%d %s", n, resources[i].GroupResource()))
+		}
+	}
+	slices.Sort(remaining)
+	return remaining, nil
+}
+
+// deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It asks the API first. What that does
+// not delete because of rules and conversions of a provider, or of the cluster itself, is deleted all the same if it is custom, and asking
+// is how long the API has for that.
+func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Resource) (int, error) {
+	background := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &background}
+	defined, custom := r.defined(ctx, d.GroupResource())
+	if !custom {
+		left, err := instances.Delete(ctx, r.Metadata, d.GroupVersionResource, options)
+		return left, ignoreGone(err)
+	}
+	left, err := instances.Delete(asking, r.Metadata, d.GroupVersionResource, options)
+	if err = ignoreGone(err); err == nil && left == 0 {
+		return 0, nil
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource", d.GroupResource(), "err", err)
+	}
+	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
+}
+
+// defined returns the definition of a resource whose objects the cluster of ctx stores for itself, not for the server.
+func (r *reconciler) defined(ctx context.Context, resource schema.GroupResource) (customresources.Installed, bool) {
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return customresources.Installed{}, false
+	}
+	for _, i := range r.Serves(cluster) {
+		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
+			return i, !i.IsSystem() && !i.IsVirtual()
+		}
+	}
+	return customresources.Installed{}, false
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+		return nil
+	}
+	return err
+}
+
+// inProgress tells that it is too early to say what is left.
+var inProgress = corev1alpha1.Condition{
+	Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain", Message: "what it holds is being deleted",
+}
+
+// contentCondition tells what is left.
+func contentCondition(remaining []string) corev1alpha1.Condition {
+	if len(remaining) == 0 {
+		return corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionTrue}
+	}
+	return corev1alpha1.Condition{
+		Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
+		Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
+	}
+}

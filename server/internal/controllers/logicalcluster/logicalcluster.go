@@ -1,0 +1,194 @@
+package logicalcluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/metadata"
+	"k8s.io/klog/v2"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/controllers/namespace"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Inputs of the controller. Clients and storage reach the cluster in each call's context.
+type Inputs struct {
+	Set       *informers.Set
+	Metadata  metadata.Interface
+	Resources namespace.Resources
+	Held      namespace.Held
+	// Serves returns what a cluster serves that is not built in, and Remains are the objects of that which are stored.
+	Serves  func(logicalcluster.Name) []customresources.Installed
+	Remains *storage.Remains
+	// Clusters and Workspaces store the objects.
+	Clusters, Workspaces *storage.Typed
+	// ExternalURL of the installation, without a trailing slash.
+	ExternalURL string
+}
+
+const (
+	remainingInterval = time.Second
+	orphanAge         = time.Minute
+	slowDeletion      = time.Second
+)
+
+var (
+	resource   = corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters")
+	workspaces = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
+)
+
+type reconciler struct {
+	Inputs
+	controller *runner.Controller
+	started    time.Time
+}
+
+// New returns the controller. Its keys are LogicalClusters.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{Inputs: in, started: time.Now()}
+	r.controller = runner.New("logicalcluster", 8, r.reconcile)
+	// Nothing is queued for what is settled, which is nearly everything when a server starts.
+	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
+		lc := obj.(*corev1alpha1.LogicalCluster)
+		if r.settled(lc) {
+			return nil
+		}
+		return []informers.Key{{Cluster: logicalcluster.Of(lc), Name: lc.Name}}
+	})
+	in.Set.Namespaces.AddHandler(func(old, obj runtime.Object) {
+		if obj == nil {
+			r.lostNamespace(logicalcluster.Of(old.(*corev1.Namespace)))
+		}
+	})
+	return r.controller
+}
+
+// lostNamespace goes on with a logical cluster that may have waited for one of its namespaces.
+func (r *reconciler) lostNamespace(cluster logicalcluster.Name) {
+	lc, err := r.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err == nil && lc.DeletionTimestamp != nil {
+		r.controller.Enqueue(informers.Key{Cluster: cluster, Name: corev1alpha1.LogicalClusterName})
+	}
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	lc, err := r.Set.LogicalClusters.Get(key.Cluster, "", key.Name)
+	if err != nil || r.settled(lc) {
+		return runner.IgnoreNotFound(err)
+	}
+	if orphan, err := r.orphan(ctx, key, lc); orphan || err != nil {
+		return err
+	}
+	if lc.DeletionTimestamp != nil && len(lc.Finalizers) == 0 {
+		return r.delete(ctx, lc)
+	}
+	var content *corev1alpha1.Condition
+	if deletable(lc) {
+		// Most are empty in a moment. What takes longer tells meanwhile that it goes.
+		slow := time.AfterFunc(slowDeletion, func() {
+			if err := r.show(ctx, key, &inProgress); err != nil {
+				klog.FromContext(ctx).Info("That a logical cluster is being deleted is not shown", "err", err)
+			}
+		})
+		remaining, err := r.deleteContent(ctx)
+		slow.Stop()
+		if err != nil {
+			return err
+		}
+		if len(remaining) == 0 && len(lc.Finalizers) == 1 {
+			return r.delete(ctx, lc)
+		}
+		if len(remaining) > 0 {
+			r.controller.EnqueueAfter(key, remainingInterval)
+		}
+		condition := contentCondition(remaining)
+		content = &condition
+	}
+	return r.show(ctx, key, content)
+}
+
+// show writes the phase that follows, and what there is to say of the content if that is being deleted.
+func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev1alpha1.Condition) error {
+	return ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
+		live := obj.(*corev1alpha1.LogicalCluster)
+		advance(live, r.ExternalURL)
+		if content != nil {
+			conditions.Set(&live.Status.Conditions, *content)
+			if content.Status == metav1.ConditionTrue {
+				live.Finalizers = slices.DeleteFunc(live.Finalizers, func(f string) bool { return f == corev1alpha1.DeletionFinalizer })
+			}
+		}
+		return nil
+	}))
+}
+
+var errChanged = errors.New("it has changed meanwhile")
+
+// delete removes a LogicalCluster that nothing holds any more.
+func (r *reconciler) delete(ctx context.Context, lc *corev1alpha1.LogicalCluster) error {
+	return ignoreGone(r.Clusters.Delete(ctx, lc.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
+		if live := obj.(*corev1alpha1.LogicalCluster); live.UID != lc.UID || !slices.Equal(live.Finalizers, lc.Finalizers) {
+			return apierrors.NewConflict(resource.GroupResource(), lc.Name, errChanged)
+		}
+		return nil
+	}))
+}
+
+// deletable tells whether the content of a logical cluster is to be deleted now.
+func deletable(lc *corev1alpha1.LogicalCluster) bool {
+	return nextPhase(lc) == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(lc.Finalizers, corev1alpha1.DeletionFinalizer)
+}
+
+// settled tells whether a logical cluster needs nothing.
+func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
+	return lc.DeletionTimestamp == nil && lc.Status.Phase == nextPhase(lc) && lc.Labels[corev1alpha1.PhaseLabel] == string(lc.Status.Phase) &&
+		lc.Status.URL == urlOf(lc, r.ExternalURL) && lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady &&
+		slices.Contains(lc.Finalizers, corev1alpha1.TerminatorsFinalizer) == (len(lc.Status.Terminators) > 0) && !r.suspect(lc)
+}
+
+// suspect tells whether a logical cluster may have lost its workspace while no server was running: one from before this
+// process, without its workspace.
+func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
+	owner := lc.Spec.Owner
+	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {
+		return false
+	}
+	_, err := r.Set.Workspaces.Get(logicalcluster.Name(owner.Cluster), "", owner.Name)
+	return apierrors.IsNotFound(err)
+}
+
+// orphan deletes a logical cluster whose workspace does not exist, once it is old enough for a request of another server
+// that is still storing the workspace.
+func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1alpha1.LogicalCluster) (bool, error) {
+	if !r.suspect(lc) {
+		return false, nil
+	}
+	if age := time.Since(lc.CreationTimestamp.Time); age < orphanAge {
+		r.controller.EnqueueAfter(key, orphanAge-age)
+		return true, nil
+	}
+	owner := lc.Spec.Owner
+	found := &tenancyv1alpha1.Workspace{}
+	err := r.Workspaces.Get(logicalcluster.WithName(ctx, logicalcluster.Name(owner.Cluster)), owner.Name, found)
+	if err == nil && found.UID == owner.UID {
+		return false, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, err
+	}
+	return true, ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted))
+}

@@ -1,0 +1,128 @@
+// Package partitionset divides the shards as each PartitionSet says, into one Partition for each combination of values that the
+// labels of shards have.
+package partitionset
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+var (
+	resource = topologyv1alpha1.SchemeGroupVersion.WithResource("partitions")
+	setKind  = topologyv1alpha1.SchemeGroupVersion.WithKind("PartitionSet")
+)
+
+// Inputs of the controller. Client and storage reach the cluster in each call's context.
+type Inputs struct {
+	Set     *informers.Set
+	Dynamic dynamic.Interface
+	// Sets stores PartitionSets.
+	Sets *storage.Typed
+}
+
+type reconciler struct{ Inputs }
+
+// New returns the controller. Its keys are PartitionSets.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
+	c := runner.New("partitionset", 2, r.reconcile)
+	c.Watch(in.Set.PartitionSets.Informer)
+	c.WatchMapped(in.Set.Partitions.Informer, func(obj runtime.Object) []informers.Key {
+		p := obj.(*topologyv1alpha1.Partition)
+		if owner := metav1.GetControllerOf(p); owner != nil && owner.Kind == setKind.Kind {
+			return []informers.Key{{Cluster: logicalcluster.Of(p), Name: owner.Name}}
+		}
+		return nil
+	})
+	c.WatchMapped(in.Set.Shards.Informer, runner.Every(in.Set.PartitionSets.Informer))
+	return c
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	set, err := r.Set.PartitionSets.Get(key.Cluster, "", key.Name)
+	if err != nil || set.DeletionTimestamp != nil {
+		return runner.IgnoreNotFound(err)
+	}
+	shards, err := r.Set.Shards.List(logicalcluster.Root)
+	if err != nil {
+		return err
+	}
+	wanted, problem := divide(&set.Spec, shards)
+	valid := conditions.Judge(topologyv1alpha1.PartitionSetValid, topologyv1alpha1.ReasonInvalidSelector, problem)
+	if problem != nil {
+		return r.commit(ctx, set, set.Status.Count, valid)
+	}
+	err = r.settle(ctx, set, wanted)
+	ready := conditions.Judge(topologyv1alpha1.PartitionsReady, topologyv1alpha1.ReasonErrorGeneratingPartitions, err)
+	if commitErr := r.commit(ctx, set, len(wanted), valid, ready); err == nil {
+		err = commitErr
+	}
+	return err
+}
+
+// settle makes the partitions of a set that are missing, and deletes those that are not wanted any more. What is there is read from
+// storage: a partition of which the informer has not heard yet would be made again.
+func (r *reconciler) settle(ctx context.Context, set *topologyv1alpha1.PartitionSet, wanted []partition) error {
+	client := r.Dynamic.Resource(resource)
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing partitions: %w", err)
+	}
+	for i := range list.Items {
+		p := &topologyv1alpha1.Partition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, p); err != nil {
+			return err
+		}
+		if !metav1.IsControlledBy(p, set) || p.DeletionTimestamp != nil || take(&wanted, p.Spec.Selector) {
+			continue
+		}
+		if err := client.Delete(ctx, p.Name, *metav1.NewPreconditionDeleteOptions(string(p.UID))); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting the partition %s: %w", p.Name, err)
+		}
+	}
+	for _, w := range wanted {
+		p := &topologyv1alpha1.Partition{
+			TypeMeta: metav1.TypeMeta{APIVersion: resource.GroupVersion().String(), Kind: "Partition"},
+			ObjectMeta: metav1.ObjectMeta{
+				GenerateName:    w.prefix(set.Name),
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(set, setKind)},
+			},
+			Spec: topologyv1alpha1.PartitionSpec{Selector: w.selector},
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+		if err != nil {
+			return err
+		}
+		if _, err := client.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating the partition of %v: %w", w.values, err)
+		}
+	}
+	return nil
+}
+
+// commit writes the status of a set, if it has changed.
+func (r *reconciler) commit(ctx context.Context, set *topologyv1alpha1.PartitionSet, count int, judged ...corev1alpha1.Condition) error {
+	err := r.Sets.Update(ctx, set.Name, &topologyv1alpha1.PartitionSet{}, func(obj runtime.Object) error {
+		live := obj.(*topologyv1alpha1.PartitionSet)
+		live.Status.Count = count
+		for _, c := range judged {
+			conditions.Set(&live.Status.Conditions, c)
+		}
+		return nil
+	})
+	return runner.IgnoreNotFound(err)
+}

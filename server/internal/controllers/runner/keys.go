@@ -1,0 +1,61 @@
+package runner
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// NamespaceOfNamed maps objects of one name to the namespace that they are in, and all others to nothing.
+func NamespaceOfNamed(name string) func(runtime.Object) []informers.Key {
+	return func(obj runtime.Object) []informers.Key {
+		key, err := informers.KeyOf(obj)
+		if err != nil || key.Name != name {
+			return nil
+		}
+		return []informers.Key{{Cluster: key.Cluster, Name: key.Namespace}}
+	}
+}
+
+// IgnoreGoing drops the errors of creating an object that exists already, or in a namespace or a logical cluster that is gone or going.
+func IgnoreGoing(err error) error {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
+		apierrors.HasStatusCause(err, logicalcluster.TerminatingCause) {
+		return nil
+	}
+	return err
+}
+
+// IgnoreNotFound drops the error of an object that is gone.
+func IgnoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// KeysOf returns the keys of objects.
+func KeysOf[T metav1.Object](objects []T) []informers.Key {
+	keys := make([]informers.Key, 0, len(objects))
+	for _, obj := range objects {
+		keys = append(keys, informers.Key{Cluster: logicalcluster.Of(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()})
+	}
+	return keys
+}
+
+// Every maps whatever there is to all objects of i.
+func Every(i *informers.Informer) func(runtime.Object) []informers.Key {
+	return func(runtime.Object) []informers.Key {
+		var keys []informers.Key
+		for _, obj := range i.Indexer().List() {
+			if key, err := informers.KeyOf(obj); err == nil {
+				keys = append(keys, key)
+			}
+		}
+		return keys
+	}
+}

@@ -1,0 +1,38 @@
+package runner
+
+import (
+	"errors"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+func TestWhatGoesNeedsNothing(t *testing.T) {
+	resource := schema.GroupResource{Resource: "configmaps"}
+	because := func(cause metav1.CauseType) error {
+		err := apierrors.NewForbidden(resource, "kube-root-ca.crt", errors.New("refused"))
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: cause}}
+		return err
+	}
+	for name, test := range map[string]struct {
+		err    error
+		ignore bool
+	}{
+		"no error":                     {nil, true},
+		"it exists":                    {apierrors.NewAlreadyExists(resource, "a"), true},
+		"its namespace is gone":        {apierrors.NewNotFound(resource, "a"), true},
+		"its namespace goes":           {because(corev1.NamespaceTerminatingCause), true},
+		"its logical cluster goes":     {because(logicalcluster.TerminatingCause), true},
+		"a policy refuses it":          {because(metav1.CauseTypeForbidden), false},
+		"somebody else has written it": {apierrors.NewConflict(resource, "a", nil), false},
+	} {
+		if got := IgnoreGoing(test.err); (got == nil) != test.ignore {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token, and deletes those whose account
+// is gone.
+package serviceaccounttoken
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/informers"
+)
+
+type reconciler struct {
+	set       *informers.Set
+	kube      kubernetes.Interface
+	generator serviceaccount.TokenGenerator
+	ca        []byte
+}
+
+// New returns the controller. Its keys are Secrets; generator signs tokens of the cluster of its context, ca is in PEM.
+func New(set *informers.Set, kube kubernetes.Interface, generator serviceaccount.TokenGenerator, ca []byte) *runner.Controller {
+	r := &reconciler{set: set, kube: kube, generator: generator, ca: ca}
+	c := runner.New("serviceaccounttoken", 4, r.reconcile)
+	c.WatchMapped(set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
+		if obj.(*corev1.Secret).Type != corev1.SecretTypeServiceAccountToken {
+			return nil
+		}
+		key, err := informers.KeyOf(obj)
+		if err != nil {
+			return nil
+		}
+		return []informers.Key{key}
+	})
+	c.WatchMapped(set.ServiceAccounts.Informer, func(obj runtime.Object) []informers.Key {
+		key, err := informers.KeyOf(obj)
+		if err != nil {
+			return nil
+		}
+		return r.secretsOf(key)
+	})
+	return c
+}
+
+// secretsOf returns the token Secrets of an account.
+func (r *reconciler) secretsOf(account informers.Key) []informers.Key {
+	secrets, err := r.set.Secrets.ListNamespace(account.Cluster, account.Namespace)
+	if err != nil {
+		return nil
+	}
+	var keys []informers.Key
+	for _, s := range secrets {
+		if s.Type == corev1.SecretTypeServiceAccountToken && s.Annotations[corev1.ServiceAccountNameKey] == account.Name {
+			keys = append(keys, informers.Key{Cluster: account.Cluster, Namespace: s.Namespace, Name: s.Name})
+		}
+	}
+	return keys
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	secret, err := r.set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
+	if err != nil || secret.DeletionTimestamp != nil {
+		return runner.IgnoreNotFound(err)
+	}
+	account, err := r.kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx, secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if uid := secret.Annotations[corev1.ServiceAccountUIDKey]; err != nil || (uid != "" && uid != string(account.UID)) {
+		preconditions := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}}
+		err := r.kube.CoreV1().Secrets(key.Namespace).Delete(ctx, key.Name, preconditions)
+		if apierrors.IsConflict(err) {
+			return nil
+		}
+		return runner.IgnoreGoing(err)
+	}
+	return r.fill(ctx, account, secret)
+}
+
+func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) error {
+	filled := secret.DeepCopy()
+	if filled.Data == nil {
+		filled.Data = map[string][]byte{}
+	}
+	complete := filled.Annotations[corev1.ServiceAccountUIDKey] == string(account.UID) && len(filled.Data[corev1.ServiceAccountTokenKey]) > 0 &&
+		string(filled.Data[corev1.ServiceAccountRootCAKey]) == string(r.ca) && string(filled.Data[corev1.ServiceAccountNamespaceKey]) == filled.Namespace
+	if complete {
+		return nil
+	}
+	filled.Annotations[corev1.ServiceAccountUIDKey] = string(account.UID)
+	filled.Data[corev1.ServiceAccountRootCAKey] = r.ca
+	filled.Data[corev1.ServiceAccountNamespaceKey] = []byte(filled.Namespace)
+	if len(filled.Data[corev1.ServiceAccountTokenKey]) == 0 {
+		claims, private := serviceaccount.LegacyClaims(*account, *filled)
+		token, err := r.generator.GenerateToken(ctx, claims, private)
+		if err != nil {
+			return err
+		}
+		filled.Data[corev1.ServiceAccountTokenKey] = []byte(token)
+	}
+	_, err := r.kube.CoreV1().Secrets(filled.Namespace).Update(ctx, filled, metav1.UpdateOptions{})
+	return runner.IgnoreGoing(err)
+}

@@ -1,0 +1,121 @@
+// Package compact keeps objects of which there are very many as few bytes: a fraction of what their Go types take, and
+// nothing that the garbage collector has to follow.
+package compact
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"reflect"
+	"strconv"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Codec packs the objects of one Go type. Pack must not be called by two goroutines at a time; Unpack may, and beside it.
+type Codec struct {
+	object reflect.Type
+	coder  coder
+	words  *words
+}
+
+// New returns the codec of the type of example, a pointer to a struct of strings, numbers, times, slices and maps.
+func New(example runtime.Object) (*Codec, error) {
+	t := reflect.TypeOf(example).Elem()
+	coder, err := coderOf(t, nil)
+	if err != nil {
+		return nil, fmt.Errorf("objects of type %s cannot be packed: %w", t, err)
+	}
+	return &Codec{object: t, coder: coder, words: newWords()}, nil
+}
+
+// Pack returns obj in short. Times lose what is below a second, as in JSON. key is what tells obj from other objects.
+func (c *Codec) Pack(key string, obj runtime.Object) string {
+	p := &packer{words: c.words, object: maphash.String(c.words.seed, key)}
+	c.coder.pack(p, reflect.ValueOf(obj).Elem())
+	return string(p.data)
+}
+
+// Unpack returns what was packed as a new object, which shares memory with packed. It panics on what Pack has not made.
+func (c *Codec) Unpack(packed string) runtime.Object {
+	v := reflect.New(c.object)
+	c.coder.unpack(&unpacker{words: c.words, data: packed}, v.Elem())
+	return v.Interface().(runtime.Object)
+}
+
+// How a string is written: the two low bits of the number that comes first.
+const (
+	plain   = iota // the number is the length of what follows
+	word           // the number is that of a word
+	decimal        // the number says nothing; the string is that of the number that follows
+	hex            // the number says nothing; 16 bytes of a UUID follow
+	kinds
+)
+
+type packer struct {
+	words  *words
+	object uint64 // tells objects apart
+	data   []byte
+}
+
+func (p *packer) number(n uint64) { p.data = binary.AppendUvarint(p.data, n) }
+
+func (p *packer) string(s string) {
+	if s != "" && '0' <= s[0] && s[0] <= '9' && len(s) <= 20 {
+		if n, err := strconv.ParseUint(s, 10, 64); err == nil && strconv.FormatUint(n, 10) == s {
+			p.number(decimal)
+			p.number(n)
+			return
+		}
+	}
+	if len(s) == 36 {
+		if id, err := uuid.Parse(s); err == nil && id.String() == s {
+			p.number(hex)
+			p.data = append(p.data, id[:]...)
+			return
+		}
+	}
+	if n, ok := p.words.number(s, p.object); ok {
+		p.number(n*kinds + word)
+		return
+	}
+	p.number(uint64(len(s))*kinds + plain)
+	p.data = append(p.data, s...)
+}
+
+type unpacker struct {
+	words *words
+	data  string // what is left
+}
+
+func (u *unpacker) number() uint64 {
+	var n uint64
+	for i := 0; ; i++ {
+		b := u.data[i]
+		n |= uint64(b&0x7f) << (7 * i)
+		if b < 0x80 {
+			u.data = u.data[i+1:]
+			return n
+		}
+	}
+}
+
+func (u *unpacker) take(n int) string {
+	taken := u.data[:n]
+	u.data = u.data[n:]
+	return taken
+}
+
+func (u *unpacker) string() string {
+	n := u.number()
+	switch n % kinds {
+	case word:
+		return u.words.word(n / kinds)
+	case decimal:
+		return strconv.FormatUint(u.number(), 10)
+	case hex:
+		return uuid.UUID([]byte(u.take(16))).String()
+	}
+	return u.take(int(n / kinds))
+}

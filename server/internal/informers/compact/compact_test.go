@@ -1,0 +1,163 @@
+package compact
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/randfill"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+)
+
+func logicalCluster(n int) *corev1alpha1.LogicalCluster {
+	uid := types.UID(fmt.Sprintf("13569ebc-0c6a-4fa2-bd32-%012x", n))
+	return &corev1alpha1.LogicalCluster{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "cluster", UID: uid, ResourceVersion: fmt.Sprint(1000 + n), Generation: 1, CreationTimestamp: metav1.Unix(1_800_000_000, 0),
+			Labels:      map[string]string{"tenancy.kcp.io/phase": "Ready"},
+			Annotations: map[string]string{"kcp.io/cluster": fmt.Sprintf("cluster%09d", n), "kcp.io/path": fmt.Sprintf("root:team-%d", n), "internal.tenancy.kcp.io/type": "root:organization"},
+			Finalizers:  []string{"core.kcp.io/logicalcluster-deletion"},
+		},
+		Spec: corev1alpha1.LogicalClusterSpec{
+			Owner:     &corev1alpha1.LogicalClusterOwner{APIVersion: "tenancy.kcp.io/v1alpha1", Resource: "workspaces", Name: fmt.Sprintf("team-%d", n), Cluster: "root", UID: uid},
+			CreatedBy: &corev1alpha1.UserInfo{Username: "kcp-admin", Groups: []string{"system:kcp:admin", "system:authenticated"}},
+		},
+		Status: corev1alpha1.LogicalClusterStatus{URL: fmt.Sprintf("https://localhost:6443/clusters/cluster%09d", n), Phase: corev1alpha1.LogicalClusterPhaseReady},
+	}
+}
+
+func TestWhatIsUnpackedIsWhatWasPacked(t *testing.T) {
+	fill := randfill.NewWithSeed(rand.Int64()).NilChance(0.3).NumElements(0, 3).Funcs(
+		func(s *string, c randfill.Continue) {
+			*s = []string{"", "0", "007", "18446744073709551615", "99999999999999999999", "-1", "cluster", "core.kcp.io/shard", strings.Repeat("x", 1000),
+				"13569ebc-0c6a-4fa2-bd32-4b48223cb5ec", "13569EBC-0C6A-4FA2-BD32-4B48223CB5EC", "a\x00b", c.String(20)}[c.Intn(13)]
+		},
+		func(t *metav1.Time, c randfill.Continue) {
+			if c.Intn(3) > 0 {
+				*t = metav1.Unix(c.Int63n(1<<40)-1<<39, 0)
+			}
+		},
+		func(*[]metav1.ManagedFieldsEntry, randfill.Continue) {},
+	)
+	workspaces, err := New(&tenancyv1alpha1.Workspace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clusters, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type packed struct {
+		codec *Codec
+		want  any
+		data  string
+	}
+	var all []packed
+	for n := range 3000 {
+		ws, lc := &tenancyv1alpha1.Workspace{}, &corev1alpha1.LogicalCluster{}
+		fill.Fill(ws)
+		fill.Fill(lc)
+		all = append(all, packed{workspaces, ws, workspaces.Pack(fmt.Sprint(n), ws)}, packed{clusters, lc, clusters.Pack(fmt.Sprint(n), lc)})
+	}
+	for _, p := range all { // once more words are known than there were then
+		if got := p.codec.Unpack(p.data); !reflect.DeepEqual(got, p.want) {
+			t.Fatalf("got %#v\nwant %#v", got, p.want)
+		}
+	}
+}
+
+func TestObjectsThatAreAlikeTakeFewBytes(t *testing.T) {
+	for range 300 { // what shares a place with what is another with each seed
+		codec, err := New(&corev1alpha1.LogicalCluster{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var packed string
+		for n := range 100 {
+			packed = codec.Pack(fmt.Sprint(n), logicalCluster(n))
+		}
+		if len(packed) > 200 {
+			t.Fatalf("a logical cluster takes %d bytes", len(packed))
+		}
+	}
+}
+
+func TestStringsOfOneObjectAreNotRemembered(t *testing.T) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		codec.Pack("one", logicalCluster(1))
+	}
+	if n := len(*codec.words.numbered.Load()); n != 0 {
+		t.Errorf("%d words come from one object", n)
+	}
+	for n := range 3 * most {
+		for _, object := range []string{"a", "b"} {
+			codec.Pack(object, &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("name-", n)}})
+		}
+	}
+	if n := len(*codec.words.numbered.Load()); n != most {
+		t.Errorf("%d words are kept, want %d at the most", n, most)
+	}
+}
+
+func TestTypesThatCannotBePackedAreRefused(t *testing.T) {
+	if _, err := New(&corev1.Pod{}); err == nil || !strings.Contains(err.Error(), "Pod") {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestUnpackingGoesOnBesidePacking(t *testing.T) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed := make(chan string)
+	go func() {
+		defer close(packed)
+		for n := range 2000 {
+			packed <- codec.Pack(fmt.Sprint(n), logicalCluster(n))
+		}
+	}()
+	n := 0
+	for p := range packed {
+		if got := codec.Unpack(p); !reflect.DeepEqual(got, logicalCluster(n)) {
+			t.Fatalf("got %v", got)
+		}
+		n++
+	}
+}
+
+func BenchmarkUnpack(b *testing.B) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	packed := codec.Pack("1", logicalCluster(1))
+	b.ReportAllocs()
+	for b.Loop() {
+		runtime.KeepAlive(codec.Unpack(packed))
+	}
+}
+
+func BenchmarkPack(b *testing.B) {
+	codec, err := New(&corev1alpha1.LogicalCluster{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	lc := logicalCluster(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		runtime.KeepAlive(codec.Pack("1", lc))
+	}
+}

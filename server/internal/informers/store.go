@@ -1,0 +1,193 @@
+package informers
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kcplane/kcp/server/internal/informers/compact"
+)
+
+// store keeps the objects of an informer, by Key.String().
+type store interface {
+	get(key string) (runtime.Object, bool)
+	// peek is get for those who read every object once.
+	peek(key string) (runtime.Object, bool)
+	set(key string, obj runtime.Object) error
+	remove(key string, obj runtime.Object) error
+	keys() []string
+	// unpacked returns obj, in the form that get returns.
+	unpacked(obj runtime.Object) runtime.Object
+}
+
+// indexed is a store with indexes.
+type indexed struct{ cache.Indexer }
+
+func (s indexed) get(key string) (runtime.Object, bool) {
+	obj, ok, _ := s.GetByKey(key) // of which the error is nil always
+	if !ok {
+		return nil, false
+	}
+	return obj.(runtime.Object), true
+}
+
+func (s indexed) peek(key string) (runtime.Object, bool)     { return s.get(key) }
+func (s indexed) set(_ string, obj runtime.Object) error     { return s.Update(obj) }
+func (s indexed) remove(_ string, obj runtime.Object) error  { return s.Delete(obj) }
+func (s indexed) keys() []string                             { return s.ListKeys() }
+func (s indexed) unpacked(obj runtime.Object) runtime.Object { return obj }
+
+// packed is a store of as few bytes as possible, without indexes.
+type packed struct {
+	codec    *compact.Codec
+	seed     maphash.Seed
+	detector cache.MutationDetector
+
+	mu      sync.RWMutex
+	objects map[string]string
+	// read are objects that were read of late, so that those in use need not be unpacked for every request.
+	read [readOfLate]atomic.Pointer[reading]
+}
+
+// readOfLate is how many unpacked objects are kept at the most, of some 1.5 KiB each.
+const readOfLate = 1 << 12
+
+type reading struct {
+	packed string
+	obj    runtime.Object
+}
+
+func newPacked(example runtime.Object) (*packed, error) {
+	codec, err := compact.New(example)
+	return &packed{codec: codec, seed: maphash.MakeSeed(), objects: map[string]string{}}, err
+}
+
+func (s *packed) data(key string) (string, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	data, ok := s.objects[key]
+	return data, ok
+}
+
+func (s *packed) get(key string) (runtime.Object, bool) {
+	data, ok := s.data(key)
+	if !ok {
+		return nil, false
+	}
+	slot := s.slot(key)
+	if r := slot.Load(); r != nil && r.packed == data {
+		return r.obj, true
+	}
+	obj := s.codec.Unpack(data)
+	s.detector.AddObject(obj)
+	slot.Store(&reading{data, obj})
+	return obj, true
+}
+
+func (s *packed) peek(key string) (runtime.Object, bool) {
+	data, ok := s.data(key)
+	if !ok {
+		return nil, false
+	}
+	return s.codec.Unpack(data), true
+}
+
+func (s *packed) slot(key string) *atomic.Pointer[reading] {
+	return &s.read[maphash.String(s.seed, key)%readOfLate]
+}
+
+func (s *packed) set(key string, obj runtime.Object) error {
+	data := ""
+	if p, ok := obj.(*packedObject); ok {
+		data = p.data
+	} else {
+		data = s.codec.Pack(key, obj)
+	}
+	whole := key + data // one object, for the garbage collector, instead of two
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[whole[:len(key)]] = whole[len(key):]
+	return nil
+}
+
+func (s *packed) remove(key string, _ runtime.Object) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, key)
+	s.slot(key).Store(nil)
+	return nil
+}
+
+func (s *packed) keys() []string {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	keys := make([]string, 0, len(s.objects))
+	for key := range s.objects {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// packedObject is an object on the way from a list into a packed store.
+type packedObject struct {
+	metav1.TypeMeta
+	key, data string
+}
+
+// DeepCopyObject implements runtime.Object.
+func (o *packedObject) DeepCopyObject() runtime.Object {
+	copied := *o
+	return &copied
+}
+
+// unpacked returns obj as handlers want it.
+func (s *packed) unpacked(obj runtime.Object) runtime.Object {
+	if p, ok := obj.(*packedObject); ok {
+		return s.codec.Unpack(p.data)
+	}
+	return obj
+}
+
+// packedList packs every page of a list when it arrives, so that not all objects are in memory as they are.
+type packedList struct {
+	PagedList
+	store     *packed
+	transform func(runtime.Object)
+}
+
+func (l packedList) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	page, err := cache.ToListerWatcherWithContext(l.ListerWatcher).ListWithContext(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	from, err := meta.ListAccessor(page)
+	if err != nil {
+		return nil, err
+	}
+	list := &metainternalversion.List{ListMeta: metav1.ListMeta{ResourceVersion: from.GetResourceVersion(), Continue: from.GetContinue()}}
+	err = meta.EachListItem(page, func(obj runtime.Object) error {
+		l.transform(obj)
+		key, err := storeKey(obj)
+		if err != nil { // as ignore does
+			utilruntime.HandleErrorWithContext(ctx, err, "Object is left out of the informer", "type", fmt.Sprintf("%T", obj))
+			return nil
+		}
+		list.Items = append(list.Items, &packedObject{key: key, data: l.store.codec.Pack(key, obj)})
+		return nil
+	})
+	return list, err
+}
+
+func (l packedList) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return cache.ToListerWatcherWithContext(l.ListerWatcher).WatchWithContext(ctx, options)
+}

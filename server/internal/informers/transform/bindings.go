@@ -1,0 +1,54 @@
+package transform
+
+import (
+	"hash/maphash"
+	"reflect"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+)
+
+// APIBinding trims one, for informers.Informer.SetTransform. The bindings to an export are equal in most of what their status
+// says.
+func (t *Trimmer) APIBinding(obj runtime.Object) {
+	b := obj.(*apisv1alpha2.APIBinding)
+	b.TypeMeta = metav1.TypeMeta{}
+	t.meta(&b.ObjectMeta)
+	of := ""
+	if export := b.Spec.Reference.Export; export != nil {
+		export.Path, export.Name = t.string(export.Path), t.string(export.Name)
+		of = export.Name
+	}
+	exact := make(map[string]string, len(b.Annotations))
+	for key, value := range b.Annotations {
+		exact[t.string(key)] = t.string(value)
+	}
+	b.Annotations = exact
+	status := &b.Status
+	status.APIExportClusterName, status.Phase = t.string(status.APIExportClusterName), apisv1alpha2.APIBindingPhase(t.string(string(status.Phase)))
+	slot := &t.bindings[maphash.String(t.seed, status.APIExportClusterName+"|"+of)%remembered]
+	if *slot == nil {
+		*slot = &apisv1alpha2.APIBindingStatus{}
+	}
+	share(&(*slot).BoundResources, &status.BoundResources)
+	share(&(*slot).ExportPermissionClaims, &status.ExportPermissionClaims)
+	share(&(*slot).AppliedPermissionClaims, &status.AppliedPermissionClaims)
+	status.Conditions = slices.Clip(slices.Clone(status.Conditions))
+	for i := range status.Conditions {
+		c := &status.Conditions[i]
+		c.Type, c.Status = t.string(c.Type), metav1.ConditionStatus(t.string(string(c.Status)))
+		c.Reason, c.Message = t.string(c.Reason), t.string(c.Message)
+	}
+	share(&(*slot).Conditions, &status.Conditions) // those that were bound in the same second
+}
+
+// share makes own what another object has if it is equal, and otherwise what others get.
+func share[T any](others, own *[]T) {
+	if !reflect.DeepEqual(*others, *own) {
+		*others = *own
+	}
+	*own = *others
+}

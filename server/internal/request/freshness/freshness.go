@@ -1,0 +1,196 @@
+// Package freshness refuses requests until the informers are filled, and while they may be behind etcd by more than a limit. Otherwise
+// what exists would be answered 404 or 403, and permissions that were revoked elsewhere would still count.
+package freshness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/internal/process/health"
+)
+
+// retryAfter is when a client that was refused may try again, in seconds.
+const retryAfter = 1
+
+// Informer mirrors stored objects.
+type Informer interface {
+	// Version returns the resource version up to which it has everything.
+	Version() uint64
+}
+
+// Source is where the informers read from.
+type Source interface {
+	// Revision returns the current revision.
+	Revision(ctx context.Context) (uint64, error)
+	// Progress makes etcd report to the watches of the informers how far they are.
+	Progress(ctx context.Context) error
+	// Advance stores something, so that there is a newer revision. Watches that were resumed begin behind the last revision that they have
+	// seen, and etcd reports no progress to any watch of a stream before that revision exists.
+	Advance(ctx context.Context) error
+}
+
+const (
+	// parts is how often within the limit the state is compared with what is stored.
+	parts = 10
+	// poll is how often the informers are looked at until they have what is stored.
+	poll = 10 * time.Millisecond
+	// unanswered is how often progress is asked for without an answer until something is stored.
+	unanswered = 2
+)
+
+// State is how current the informers are.
+type State struct {
+	// Limit is how far they may be behind; zero is without limit.
+	Limit time.Duration
+
+	filled atomic.Bool
+	lost   atomic.Pointer[error]
+
+	mu sync.Mutex
+	at time.Time // the informers have everything that was stored at that time
+}
+
+// Filled records that the informers are filled.
+func (s *State) Filled() {
+	s.advance(time.Now())
+	s.filled.Store(true)
+}
+
+// Lose makes the state stale for good, for a reason.
+func (s *State) Lose(err error) { s.lost.Store(&err) }
+
+func (s *State) advance(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if at.After(s.at) {
+		s.at = at
+	}
+}
+
+// Age returns how far the informers may be behind.
+func (s *State) Age() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Since(s.at)
+}
+
+// Stale returns why requests must not be decided by what the informers have, nil if they may.
+func (s *State) Stale() error {
+	if lost := s.lost.Load(); lost != nil {
+		return *lost
+	}
+	if !s.filled.Load() {
+		return errors.New("the server is starting and has not read what is stored yet")
+	}
+	if s.Limit == 0 {
+		return nil
+	}
+	if age := s.Age(); age > s.Limit {
+		return fmt.Errorf("the server has not caught up with etcd for %s, and permissions may have been revoked since", age.Round(time.Second))
+	}
+	return nil
+}
+
+// Run compares informers with source until ctx ends. It must not be called if Limit is zero.
+func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
+	tick := time.NewTicker(s.Limit / parts)
+	defer tick.Stop()
+	stale := false
+	for {
+		if began := time.Now(); s.compare(ctx, source, informers) {
+			s.advance(began)
+		}
+		if now := s.Age() > s.Limit; now != stale {
+			if stale = now; stale {
+				klog.FromContext(ctx).Info("etcd cannot be reached or watches are behind, refusing requests", "age", s.Age(), "limit", s.Limit)
+			} else {
+				klog.FromContext(ctx).Info("The informers have caught up with etcd, answering requests again")
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// compare reports whether the informers get everything that was stored when it was called.
+func (s *State) compare(ctx context.Context, source Source, informers []Informer) bool {
+	ctx, cancel := context.WithTimeout(ctx, s.Limit)
+	defer cancel()
+	reading, done := context.WithTimeout(ctx, s.Limit/parts*2)
+	revision, err := source.Revision(reading)
+	done()
+	if err != nil {
+		return false
+	}
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	var asked time.Time
+	for times := 0; ; {
+		if have(informers, revision) {
+			return true
+		}
+		if time.Since(asked) > s.Limit/parts {
+			if times == unanswered {
+				if err := source.Advance(ctx); err != nil {
+					klog.FromContext(ctx).V(2).Info("Advancing the revision of etcd failed", "err", err)
+				}
+			}
+			times++
+			if asked = time.Now(); source.Progress(ctx) != nil {
+				return false
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func have(informers []Informer, revision uint64) bool {
+	for _, i := range informers {
+		if i.Version() < revision {
+			return false
+		}
+	}
+	return true
+}
+
+// operators are paths of the server itself that are served while the state is stale: authorization then admits only users who need no
+// stored permission.
+var operators = []string{"/metrics", "/debug"}
+
+// WithRefusal refuses requests but those of health checks while the state is stale, with errors that serializer encodes. own recognises
+// the requests of the server itself, which fill the informers.
+func (s *State) WithRefusal(next http.Handler, own func(*http.Request) bool, serializer runtime.NegotiatedSerializer) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cause := s.Stale()
+		if cause == nil || health.Below(r.URL.Path, health.Paths) || (s.filled.Load() && health.Below(r.URL.Path, operators)) || own(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		responsewriters.ErrorNegotiated(unavailable(cause), serializer, schema.GroupVersion{Version: "v1"}, w, r)
+	})
+}
+
+func unavailable(cause error) error {
+	err := apierrors.NewServiceUnavailable(cause.Error() + ": try again")
+	err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	return err
+}

@@ -1,0 +1,200 @@
+// Package home gives every user a workspace of their own, which is made when they first ask for it: by getting the
+// Workspace "~" in root.
+package home
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Name is what every user's home is called in root.
+const Name = "~"
+
+// patience is how long the initializers of a home may take before asking again is no use.
+const patience = time.Minute
+
+var (
+	resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
+	homeType = tenancyv1alpha1.WorkspaceTypeReference{Name: "home", Path: "root"}
+)
+
+// Clusters stores LogicalClusters, in the cluster of each call's context.
+type Clusters interface {
+	Get(ctx context.Context, name string, out runtime.Object) error
+	Create(ctx context.Context, name string, obj runtime.Object) error
+}
+
+// Homes serves the homes of users.
+type Homes struct {
+	Clusters  Clusters
+	Scheduler *scheduling.Scheduler
+	// Authorizer decides who may have a home that is not there yet.
+	Authorizer authorizer.Authorizer
+	Serializer runtime.NegotiatedSerializer
+}
+
+// isHome tells whether a request is the one that is served here.
+func isHome(ctx context.Context, verb, group, resourceName, subresource, name string) bool {
+	cluster, ok := logicalcluster.From(ctx)
+	return ok && cluster.Name == logicalcluster.Root && verb == "get" && group == resource.Group && resourceName == resource.Resource &&
+		subresource == "" && name == Name
+}
+
+// Authorizer lets every user ask for their home, and leaves all else to next.
+func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
+	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		if a.IsResourceRequest() && isHome(ctx, a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetName()) && isUser(a.GetUser()) {
+			return authorizer.DecisionAllow, "everybody may ask for their home", nil
+		}
+		return next.Authorize(ctx, a)
+	})
+}
+
+// isUser tells whether somebody has proved who they are, and is that in root: service accounts of other logical clusters have
+// names that others have, too.
+func isUser(u user.Info) bool {
+	if u == nil || u.GetName() == "" {
+		return false
+	}
+	if u = authorization.EffectiveIdentities(u, logicalcluster.Root)[0]; u.GetName() == user.Anonymous {
+		return false
+	}
+	for _, group := range u.GetGroups() {
+		if group == user.AllAuthenticated {
+			return true
+		}
+	}
+	return false
+}
+
+// WithHome serves requests for homes. It stands behind authorization.
+func (h *Homes) WithHome(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info, ok := request.RequestInfoFrom(r.Context())
+		who, known := request.UserFrom(r.Context())
+		if !ok || !known || !info.IsResourceRequest || !isHome(r.Context(), info.Verb, info.APIGroup, info.Resource, info.Subresource, info.Name) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		ws, err := h.home(r.Context(), who)
+		if err != nil {
+			responsewriters.ErrorNegotiated(err, h.Serializer, tenancyv1alpha1.SchemeGroupVersion, w, r)
+			return
+		}
+		responsewriters.WriteRawJSON(http.StatusOK, ws, w)
+	})
+}
+
+// home returns the home of a user, which it makes if need be.
+func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error) {
+	if !isUser(who) {
+		return nil, forbidden(who)
+	}
+	name := pathindex.HomeCluster(who.GetName())
+	inside := logicalcluster.WithName(ctx, name)
+	lc := &corev1alpha1.LogicalCluster{}
+	err := h.Clusters.Get(inside, corev1alpha1.LogicalClusterName, lc)
+	if apierrors.IsNotFound(err) {
+		if err := h.mayCreate(ctx, who); err != nil {
+			return nil, err
+		}
+		lc, err = h.create(inside, name, who)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case lc.DeletionTimestamp != nil:
+		return nil, apierrors.NewConflict(resource.GroupResource(), Name, fmt.Errorf("your home workspace is being deleted"))
+	case lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInactive:
+		return h.show(name, lc), nil
+	case time.Since(lc.CreationTimestamp.Time) > patience:
+		return nil, apierrors.NewInternalError(fmt.Errorf("the home workspace is not ready after %s: it waits for the initializers %v", patience, lc.Status.Initializers))
+	}
+	return nil, apierrors.NewTooManyRequests("Creating the home workspace", 1)
+}
+
+// mayCreate is the right to create the Workspace "~" in root.
+func (h *Homes) mayCreate(ctx context.Context, who user.Info) error {
+	decision, _, err := h.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: who, Verb: "create", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Name: Name, ResourceRequest: true,
+	})
+	if err != nil {
+		return apierrors.NewInternalError(err)
+	}
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	return forbidden(who)
+}
+
+func forbidden(who user.Info) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: Name},
+		Message: fmt.Sprintf(`%s %q is forbidden: User %q cannot create resource %q in API group %q at the cluster scope: workspace access not permitted`,
+			resource.GroupResource(), Name, who.GetName(), resource.Resource, resource.Group),
+	}}
+}
+
+// create stores the logical cluster of a home, which nobody's workspace owns, and waits until this server knows it.
+func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.Info) (*corev1alpha1.LogicalCluster, error) {
+	owner, err := json.Marshal(map[string]string{"username": who.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	lc, err := h.Scheduler.Unowned(homeType, name, pathOf(who.GetName(), name))
+	if err != nil {
+		return nil, err
+	}
+	lc.Annotations[tenancyv1alpha1.OwnerAnnotation] = string(owner)
+	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{Username: who.GetName(), UID: who.GetUID()}
+	wait := h.Scheduler.ExpectCluster(name)
+	err = h.Clusters.Create(ctx, corev1alpha1.LogicalClusterName, lc)
+	if apierrors.IsAlreadyExists(err) { // by another request of the same user
+		err = h.Clusters.Get(ctx, corev1alpha1.LogicalClusterName, lc)
+	}
+	wait(ctx, err == nil)
+	return lc, err
+}
+
+// pathOf returns the path of a user's home: user:<name>, or its logical cluster where that would be no path, or that of a workspace in
+// the home of somebody else.
+func pathOf(name string, home logicalcluster.Name) string {
+	if path := "user:" + name; logicalcluster.ValidPath(path) && !strings.Contains(name, ":") {
+		return path
+	}
+	return string(home)
+}
+
+// show returns the Workspace of a home, which is not stored.
+func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) *tenancyv1alpha1.Workspace {
+	ws := &tenancyv1alpha1.Workspace{
+		TypeMeta: metav1.TypeMeta{APIVersion: resource.GroupVersion().String(), Kind: "Workspace"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: corev1alpha1.LogicalClusterName, CreationTimestamp: lc.CreationTimestamp,
+			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root), corev1alpha1.PathAnnotation: lc.Annotations[corev1alpha1.PathAnnotation]},
+		},
+		Spec: tenancyv1alpha1.WorkspaceSpec{Type: homeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
+	}
+	h.Scheduler.Mirror(ws, lc)
+	return ws
+}

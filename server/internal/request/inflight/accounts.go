@@ -1,0 +1,89 @@
+package inflight
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// maxDepth bounds how far a cluster is below its unit, and how many service accounts have created each other's workspaces.
+const maxDepth = 64
+
+// accounts finds out on whose account logical clusters are.
+type accounts struct {
+	clusters informers.Lister[*corev1alpha1.LogicalCluster]
+}
+
+// The beginnings of names of accounts: users, and clusters that have no owner who is a tenant.
+const (
+	ofUser    = "user:"
+	ofCluster = "cluster:"
+)
+
+// place returns where a holder is among all that share the server.
+func (a accounts) place(h fairqueue.Holder) fairqueue.Place {
+	if h.User != "" {
+		account := ofUser + h.User
+		return fairqueue.Place{Account: account, Unit: h.Cluster, Owner: account}
+	}
+	cluster := logicalcluster.Name(h.Cluster)
+	unit := a.unit(cluster)
+	return fairqueue.Place{Account: a.account(unit, 0), Unit: string(unit), Owner: a.account(cluster, 0)}
+}
+
+// Payer returns who pays for a logical cluster.
+func Payer(clusters informers.Lister[*corev1alpha1.LogicalCluster]) func(logicalcluster.Name) string {
+	return func(cluster logicalcluster.Name) string {
+		return accounts{clusters}.place(fairqueue.Holder{Cluster: string(cluster)}).Account
+	}
+}
+
+// unit returns the child of root that holds a cluster: the cluster itself if no workspace is above it, as above a home.
+func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
+	for range maxDepth {
+		lc := a.get(cluster)
+		if lc == nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" || lc.Spec.Owner.Cluster == string(logicalcluster.Root) {
+			break
+		}
+		cluster = logicalcluster.Name(lc.Spec.Owner.Cluster)
+	}
+	return cluster
+}
+
+// account returns who pays for a cluster: the user who has created it. What administrators and the service accounts of root have created is a
+// tenant's that they have created it for, and pays for itself. What the service account of another cluster has created is paid for by that one's,
+// and so is what a user has created whom the issuer of another cluster vouches for.
+func (a accounts) account(cluster logicalcluster.Name, depth int) string {
+	itself := ofCluster + string(cluster)
+	lc := a.get(cluster)
+	if lc == nil || lc.Spec.CreatedBy == nil || lc.Spec.CreatedBy.Username == "" || authorization.Administers(lc.Spec.CreatedBy.Groups) {
+		return itself
+	}
+	by := lc.Spec.CreatedBy
+	from := by.Extra[authorization.ClusterNameKey]
+	if len(from) == 0 && !strings.HasPrefix(by.Username, serviceaccount.ServiceAccountUsernamePrefix) {
+		return ofUser + by.Username
+	}
+	if len(from) != 1 || depth == maxDepth || slices.Contains([]string{string(logicalcluster.Root), string(cluster)}, from[0]) {
+		return itself
+	}
+	return a.account(a.unit(logicalcluster.Name(from[0])), depth+1)
+}
+
+func (a accounts) get(cluster logicalcluster.Name) *corev1alpha1.LogicalCluster {
+	if cluster.IsSystem() {
+		return nil
+	}
+	lc, err := a.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil {
+		return nil
+	}
+	return lc
+}

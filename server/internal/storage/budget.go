@@ -1,0 +1,258 @@
+package storage
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/component-base/metrics"
+
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Bytes of memory that events may take which watches have not read: those of one watch, of one account, and of all. An account is a
+// logical cluster, or a user who watches all clusters. Where all hold too much, the watches of the tenant that holds most end, with all of
+// its clusters.
+const (
+	watchUnread, accountUnread, allUnread = 32 << 20, 64 << 20, 128 << 20
+	// checkEvery is how many bytes of events arrive between two checks.
+	checkEvery = 1 << 20
+	// allRemembered is how much all streams may remember for watches that join later.
+	allRemembered = 32 << 20
+)
+
+// Consumer is who reads a watch: a client behind a connection.
+type Consumer interface {
+	// Pending returns how many bytes are being written to the client just now.
+	Pending() int
+	// GiveUp makes a write fail that waits for the client.
+	GiveUp()
+}
+
+type consumerKey struct{}
+
+// WithConsumer returns a context for watches that are read by a consumer.
+func WithConsumer(ctx context.Context, c Consumer) context.Context {
+	return context.WithValue(ctx, consumerKey{}, c)
+}
+
+// budget bounds the memory of events that watches have not read. It looks at streams with events that are new or unread, and at no
+// other.
+type budget struct {
+	watch, account, all int64
+	ended               *metrics.CounterVec
+	remembered          atomic.Int64 // of all streams
+	grown               atomic.Int64 // since the last check
+	sizers              sizers
+
+	mu       sync.Mutex
+	noted    map[*stream]struct{}
+	checking sync.Mutex
+}
+
+func newBudget(watch, account, all int64) *budget {
+	return &budget{watch: watch, account: account, all: all, noted: map[*stream]struct{}{}, ended: metrics.NewCounterVec(&metrics.CounterOpts{
+		Name: "kcp_watches_ended_total", Help: "Watches that were ended because their clients did not read, by the limit that was exceeded: events, watch, cluster or process.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"limit"})}
+}
+
+// accountOf returns on whose account a watch is. The server's own watches, and those of administrators of the shard, are on none.
+func accountOf(ctx context.Context) string {
+	who, ok := request.UserFrom(ctx)
+	if !ok || slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
+		return ""
+	}
+	cluster, _ := logicalcluster.From(ctx)
+	if cluster.Wildcard || cluster.Name == logicalcluster.Root {
+		if from := who.GetExtra()[authorization.ClusterNameKey]; len(from) == 1 {
+			return "cluster " + from[0] // who names its users as it likes
+		}
+		return "user " + who.GetName()
+	}
+	return "cluster " + string(cluster.Name)
+}
+
+// grew notes that a stream has more bytes. The stream must not be locked.
+func (b *budget) grew(st *stream, size int64) {
+	if !st.noted.Swap(true) {
+		b.mu.Lock()
+		b.noted[st] = struct{}{}
+		b.mu.Unlock()
+	}
+	if b.grown.Add(size) >= checkEvery {
+		b.check()
+	}
+}
+
+// forget drops a stream that has ended.
+func (b *budget) forget(st *stream) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.noted, st)
+}
+
+// usage is what the members of a stream hold, the one that holds most last.
+type usage struct {
+	members []holding
+	written int64 // what is being written to all of them
+}
+
+type holding struct {
+	*member
+	bytes, events int64
+	out           int64 // what is being written to it
+}
+
+func (u *usage) last() holding { return u.members[len(u.members)-1] }
+
+// total returns what a stream holds: what a member has not read includes what the members ahead of it have not read.
+func (u *usage) total() int64 { return u.last().bytes + u.written }
+
+// check ends the watches that hold too much.
+func (b *budget) check() {
+	if !b.checking.TryLock() {
+		return
+	}
+	defer b.checking.Unlock()
+	b.grown.Store(0)
+	var used []*usage
+	b.mu.Lock()
+	streams := slices.Collect(maps.Keys(b.noted))
+	for _, st := range streams {
+		st.noted.Store(false)
+	}
+	clear(b.noted)
+	b.mu.Unlock()
+	for _, st := range streams {
+		u := st.usage()
+		if len(u.members) == 0 || u.total() == 0 {
+			continue
+		}
+		if !st.noted.Swap(true) {
+			b.mu.Lock()
+			b.noted[st] = struct{}{}
+			b.mu.Unlock()
+		}
+		if b.endFarBehind(u); len(u.members) > 0 {
+			used = append(used, u)
+		}
+	}
+	b.endLargest(used)
+}
+
+// endFarBehind ends the members of a stream that are too far behind by themselves.
+func (b *budget) endFarBehind(u *usage) {
+	u.members = slices.DeleteFunc(u.members, func(h holding) bool {
+		limit := b.watch
+		if h.account == "" {
+			limit = b.all
+		}
+		switch {
+		case h.events > behind:
+			b.end(u, h, "events")
+		case h.bytes > limit:
+			b.end(u, h, "watch")
+		default:
+			return false
+		}
+		return true
+	})
+}
+
+// endLargest ends the members that hold most until every account and all together hold no more than they may.
+func (b *budget) endLargest(used []*usage) {
+	var all int64
+	accounts := map[string]*holdings{}
+	for _, u := range used {
+		all += u.total()
+		name := u.last().account
+		if accounts[name] == nil {
+			accounts[name] = &holdings{}
+		}
+		accounts[name].add(u)
+	}
+	delete(accounts, "")
+	for _, a := range accounts {
+		for a.bytes > b.account {
+			all -= a.endLargest(b, "cluster")
+		}
+	}
+	if all <= b.all {
+		return
+	}
+	tenants := map[string]*holdings{}
+	for _, a := range accounts {
+		for _, u := range a.streams {
+			name := u.last().tenant
+			if tenants[name] == nil {
+				tenants[name] = &holdings{}
+			}
+			tenants[name].add(u)
+		}
+	}
+	most := func(a, b *holdings) int { return cmp.Compare(a.bytes, b.bytes) }
+	for all > b.all {
+		a := slices.MaxFunc(append(slices.Collect(maps.Values(tenants)), &holdings{}), most)
+		if a.bytes == 0 {
+			return
+		}
+		all -= a.endLargest(b, "process")
+	}
+}
+
+// holdings are the streams of an account, or of a tenant.
+type holdings struct {
+	streams []*usage
+	bytes   int64
+}
+
+func (a *holdings) add(u *usage) {
+	a.streams = append(a.streams, u)
+	a.bytes += u.total()
+}
+
+// endLargest ends the member that holds most, and returns how much that frees.
+func (a *holdings) endLargest(b *budget, limit string) (freed int64) {
+	i := 0
+	for j, u := range a.streams {
+		if u.total() > a.streams[i].total() {
+			i = j
+		}
+	}
+	u := a.streams[i]
+	freed = u.total()
+	b.end(u, u.last(), limit)
+	if u.members = u.members[:len(u.members)-1]; len(u.members) > 0 {
+		freed -= u.total()
+	} else {
+		a.streams = slices.Delete(a.streams, i, i+1)
+	}
+	a.bytes -= freed
+	return freed
+}
+
+func (b *budget) end(u *usage, h holding, limit string) {
+	u.written -= h.out
+	h.ended.Store(true)
+	h.stop()
+	if h.consumer != nil {
+		h.consumer.GiveUp()
+	}
+	b.ended.WithLabelValues(limit).Inc()
+}
+
+// Register registers kcp_watches_ended_total.
+func (b *Backend) Register(register func(metrics.Registerable) error) error {
+	if err := register(b.streams.budget.ended); err != nil {
+		return fmt.Errorf("metric of ended watches: %w", err)
+	}
+	return nil
+}

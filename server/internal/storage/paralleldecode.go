@@ -1,0 +1,79 @@
+package storage
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+)
+
+// few objects are decoded by one goroutine as fast as by several.
+const few = 64
+
+// later are the items of a list of custom resources, which are decoded when all of them have been read: by all processors at once,
+// where upstream decodes one after the other.
+type later struct{ items []undecoded }
+
+type undecoded struct {
+	decoder  *cachingDecoder
+	data     []byte
+	revision uint64
+	newItem  func() kruntime.Object
+}
+
+type laterKey struct{}
+
+// readList reads a list that selects nothing by what an object is.
+func readList(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) error {
+	l := &later{}
+	if err := s.Interface.GetList(context.WithValue(ctx, laterKey{}, l), key, opts, list); err != nil {
+		return err
+	}
+	if len(l.items) != len(list.Items) || !l.decode(ctx, list.Items) {
+		list.Items = nil
+		return s.Interface.GetList(ctx, key, opts, list) // upstream knows what to do with an object that cannot be decoded
+	}
+	return nil
+}
+
+// decode makes each of into what was read in its place, and returns whether all could be decoded.
+func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bool {
+	var next atomic.Int64
+	var failed atomic.Bool
+	work := func() {
+		for !failed.Load() {
+			i := int(next.Add(1)) - 1
+			if i >= len(l.items) {
+				return
+			}
+			item := &l.items[i]
+			if ctx.Err() != nil { // the request has ended, and conversions take time
+				failed.Store(true)
+				return
+			}
+			object, err := item.decoder.DecodeListItem(ctx, item.data, item.revision, item.newItem)
+			custom, ok := object.(*unstructured.Unstructured)
+			if err != nil || !ok {
+				failed.Store(true)
+				return
+			}
+			into[i] = *custom
+			item.data = nil
+		}
+	}
+	var workers sync.WaitGroup
+	if !fairqueue.From(ctx).Crowded() {
+		for range min(runtime.GOMAXPROCS(0)-1, len(l.items)/few) {
+			workers.Go(work)
+		}
+	}
+	work()
+	workers.Wait()
+	return !failed.Load()
+}

@@ -1,0 +1,176 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	etcdkubernetes "go.etcd.io/etcd/client/v3/kubernetes"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Transaction creates objects of several resources and clusters at once: all of them or, if one exists already, none. It
+// is of one goroutine, and must be ended.
+//
+// They share a revision. There can be no two of one resource, because a watch that breaks off between their events, and
+// goes on behind the revision of the first, would miss the second.
+type Transaction struct {
+	resources []schema.GroupResource
+	held      []put
+	settle    []func(stored bool) // what waits to learn whether the objects are stored
+	// acknowledge notes the revision of what is stored.
+	acknowledge []func(revision int64)
+}
+
+type put struct {
+	key     string
+	value   []byte
+	options etcdkubernetes.PutOptions
+}
+
+// part is what one Create does in a transaction.
+type part struct {
+	*Transaction
+	last bool
+}
+
+type partKey struct{}
+
+// Hold returns a context for one Create, which stores nothing yet, and leaves the object without a resource version.
+func (t *Transaction) Hold(ctx context.Context) context.Context {
+	return context.WithValue(ctx, partKey{}, part{t, false})
+}
+
+// Commit returns a context for the last Create, which stores what is held as well. It fails as if its own object existed
+// if any of them does.
+func (t *Transaction) Commit(ctx context.Context) context.Context {
+	return context.WithValue(ctx, partKey{}, part{t, true})
+}
+
+// End drops what is held. After the Create of Commit there is nothing to drop.
+func (t *Transaction) End() { t.ended(false) }
+
+func (t *Transaction) ended(stored bool) {
+	for _, settle := range t.settle {
+		settle(stored)
+	}
+	t.settle, t.held = nil, nil
+}
+
+// settled calls settle with whether a Create of ctx has stored its object, if that is held once its transaction ends.
+func settled(ctx context.Context, settle func(stored bool), stored bool) {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok {
+		settle(stored)
+		return
+	}
+	if p.settle = append(p.settle, settle); p.last || !stored {
+		p.ended(stored)
+	}
+}
+
+// join notes that the Create of ctx, if it is of a transaction, is of a resource.
+func join(ctx context.Context, resource schema.GroupResource) error {
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok {
+		return nil
+	}
+	if slices.Contains(p.resources, resource) {
+		return apierrors.NewInternalError(fmt.Errorf("two objects of %s in one transaction", resource))
+	}
+	p.resources = append(p.resources, resource)
+	return nil
+}
+
+// transactions is how storages reach etcd.
+type transactions struct {
+	etcdkubernetes.Interface
+	kv    clientv3.KV
+	ahead *ahead
+	sizes *sizes
+	room  Room                       // nil if it is not known
+	own   func(context.Context) bool // of room
+	*history
+}
+
+// List implements etcdkubernetes.Interface.
+func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
+	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.ListResponse, error) {
+		if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
+			response, err := t.ahead.list(ctx, t.Interface, prefix, opts)
+			if err == nil {
+				err = fairqueue.From(ctx).Take(weight(response.Kvs))
+			}
+			return response, err
+		}
+		return t.sizes.list(ctx, t.Interface, prefix, opts)
+	})
+	return response, err
+}
+
+// Get implements etcdkubernetes.Interface.
+func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
+	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.GetResponse, error) {
+		response, err := t.Interface.Get(ctx, key, opts)
+		if err == nil && response.KV != nil {
+			err = fairqueue.From(ctx).Take(weightOf(response.KV.Value))
+		}
+		return response, err
+	})
+	return response, err
+}
+
+// OptimisticPut implements etcdkubernetes.Interface.
+func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+	t.sizes.written(key, len(value))
+	defer fairqueue.From(ctx).Store(len(value))()
+	p, ok := ctx.Value(partKey{}).(part)
+	if !ok || revision != 0 { // a change of what exists is in no transaction
+		if exists, err := t.refusePut(ctx, key, value, revision); err != nil || exists != nil {
+			return derefPut(exists), err
+		}
+		response, err := putAgain(ctx, t.Interface, key, value, revision, options)
+		if err == nil && response.Succeeded {
+			t.wrote(uint64(response.Revision), int64(len(key)+len(value)))
+		}
+		return response, outOfSpace(err)
+	}
+	p.held = append(p.held, put{key, value, options})
+	if !p.last {
+		return etcdkubernetes.PutResponse{Succeeded: true}, nil
+	}
+	if err := t.refuseHeld(ctx, p.held); err != nil {
+		return etcdkubernetes.PutResponse{}, err
+	}
+	response, err := commitAgain(ctx, t.kv, p.held)
+	if err == nil && response.Succeeded {
+		bytes := 0
+		for _, h := range p.held {
+			bytes += len(h.key) + len(h.value) + eventBytes
+		}
+		t.wrote(uint64(response.Revision), int64(bytes))
+	}
+	return response, outOfSpace(err)
+}
+
+func derefPut(response *etcdkubernetes.PutResponse) etcdkubernetes.PutResponse {
+	if response == nil {
+		return etcdkubernetes.PutResponse{}
+	}
+	return *response
+}
+
+// OptimisticDelete implements etcdkubernetes.Interface.
+func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+	defer fairqueue.From(ctx).Store(0)()
+	if err := t.refuseWrite(); err != nil {
+		return etcdkubernetes.DeleteResponse{}, err
+	}
+	return deleteAgain(ctx, t.Interface, key, revision, options)
+}

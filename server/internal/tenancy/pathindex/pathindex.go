@@ -1,0 +1,142 @@
+// Package pathindex knows where every workspace of the shard is: it resolves paths such as root:org:team to logical clusters
+// in memory, fed by the watches of workspaces, without a scan.
+package pathindex
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"net/http"
+	"strconv"
+	"strings"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Place is what a path leads to: a logical cluster, or the URL of a mount.
+type Place struct {
+	Cluster logicalcluster.Name
+	// URL of what is mounted here, as the Workspace Mounted; the cluster is empty then.
+	URL     string
+	Mounted informers.Key
+	// Code is the HTTP status that requests get instead, zero if none: a workspace on the way is unavailable.
+	Code int
+}
+
+// Tree is the index: the informers themselves, which know every object by its logical cluster and name.
+type Tree struct {
+	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
+	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
+}
+
+// New returns a tree of the workspaces and logical clusters of set.
+func New(set *informers.Set) *Tree {
+	return &Tree{clusters: set.LogicalClusters, workspaces: set.Workspaces}
+}
+
+// child returns where a workspace is; false if there is none, or nowhere yet.
+func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
+	ws, err := t.workspaces.Get(parent, "", name)
+	if err != nil || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
+		return Place{}, false
+	}
+	place := Place{Cluster: logicalcluster.Name(ws.Spec.Cluster)}
+	if ws.Spec.Mount != nil {
+		place = Place{URL: ws.Spec.URL}
+		if place.URL != "" {
+			place.Mounted = informers.Key{Cluster: parent, Name: ws.Name}
+		}
+	}
+	if ws.Status.Phase == corev1alpha1.LogicalClusterPhaseUnavailable {
+		place.Code = http.StatusServiceUnavailable
+	}
+	return place, place != Place{}
+}
+
+// canonical returns a path that begins with a logical cluster.
+func canonical(path string) string {
+	rest, home := strings.CutPrefix(path, "user:")
+	if !home {
+		return path
+	}
+	name, below, deeper := strings.Cut(rest, ":")
+	path = string(HomeCluster(name))
+	if deeper {
+		path += ":" + below
+	}
+	return path
+}
+
+// Lookup returns where a path leads. Its first part is the name of a logical cluster; user:<name> is the home of a user.
+func (t *Tree) Lookup(path string) (Place, bool) {
+	first, rest, more := strings.Cut(canonical(path), ":")
+	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
+		return Place{}, false
+	}
+	place := Place{Cluster: logicalcluster.Name(first)}
+	for more {
+		var name string
+		name, rest, more = strings.Cut(rest, ":")
+		next, ok := t.child(place.Cluster, name)
+		if !ok {
+			return Place{}, false
+		}
+		if next.Code == 0 {
+			next.Code = place.Code // what is below an unavailable workspace is unavailable
+		}
+		place = next
+		if place.Cluster == "" {
+			return place, !more // what is mounted has no workspaces here, whatever it has where it comes from
+		}
+	}
+	return place, true
+}
+
+// Current returns when Lookup of a path knows every workspace on it that this server has acknowledged.
+func (t *Tree) Current(ctx context.Context, path string) {
+	first, rest, more := strings.Cut(canonical(path), ":")
+	cluster := logicalcluster.Name(first)
+	t.clusters.Current(ctx, cluster)
+	for more {
+		var name string
+		name, rest, more = strings.Cut(rest, ":")
+		t.workspaces.Current(ctx, cluster)
+		next, ok := t.child(cluster, name)
+		if !ok || next.Cluster == "" {
+			return
+		}
+		cluster = next.Cluster
+		t.clusters.Current(ctx, cluster)
+	}
+}
+
+// Path returns the canonical path of a logical cluster, which is its name if it has none.
+func (t *Tree) Path(cluster logicalcluster.Name) string {
+	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil || lc.Annotations[corev1alpha1.PathAnnotation] == "" {
+		return string(cluster)
+	}
+	return lc.Annotations[corev1alpha1.PathAnnotation]
+}
+
+// Parent returns the logical cluster that the workspace of a cluster lives in; false for one that has no workspace.
+func (t *Tree) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
+	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
+		return "", false
+	}
+	return logicalcluster.Name(lc.Spec.Owner.Cluster), true
+}
+
+// homeWidth is the least length of the name of a home's logical cluster.
+const homeWidth = 12
+
+// HomeCluster is the logical cluster of a user's home workspace: a hash of their name, in base 36.
+func HomeCluster(user string) logicalcluster.Name {
+	sum := sha256.Sum224([]byte(user))
+	name := strconv.FormatUint(binary.BigEndian.Uint64(sum[:8]), 36)
+	return logicalcluster.Name(strings.Repeat("0", max(0, homeWidth-len(name))) + name)
+}

@@ -1,0 +1,152 @@
+package pathindex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+const (
+	// eventPoll and eventTimeout are how often, and for how long, a request waits for the event of what is stored.
+	eventPoll    = 2 * time.Millisecond
+	eventTimeout = 5 * time.Second
+	// storedTimeout is how long storage may take to answer.
+	storedTimeout = 10 * time.Second
+)
+
+// Reader reads an object of the cluster of ctx as it is stored.
+type Reader interface {
+	Get(ctx context.Context, name string, out runtime.Object) error
+}
+
+// Stored finds what another server has stored a moment ago, and this one has not heard of yet.
+type Stored struct {
+	*Tree
+	// Clusters and Workspaces are where both are stored.
+	Clusters, Workspaces Reader
+
+	own     func(*http.Request) bool
+	askers  *askers
+	looking singleflight.Group
+}
+
+// NewStored returns the tree with what is stored behind it. own recognises the requests of the server itself, which are about what it
+// knows.
+func NewStored(tree *Tree, clusters, workspaces Reader, own func(*http.Request) bool) *Stored {
+	return &Stored{Tree: tree, Clusters: clusters, Workspaces: workspaces, own: own, askers: newAskers()}
+}
+
+// Find returns where a path leads, as Lookup does. What is not known is looked up in storage, and waited for if it is there: a request can
+// come to one server right after another one has created what it is for. The error is one for clients.
+func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
+	if place, ok := s.known(path); ok {
+		return place, true, nil
+	}
+	ctx := r.Context()
+	switch isPath := strings.Contains(path, ":"); {
+	case s.own(r):
+		place, ok := s.Lookup(path)
+		return place, ok, nil
+	case s.askers.allow(r):
+	case !isPath:
+		return Place{}, false, nil // authorization decides who may use what may not exist
+	default:
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and you have asked for too many unknown workspaces: try again in a second", path))
+		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return Place{}, false, err
+	}
+	stored, err, _ := s.looking.Do(path, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storedTimeout) // others may wait for the answer
+		defer cancel()
+		return s.isStored(ctx, path)
+	})
+	if err != nil {
+		return Place{}, false, err
+	}
+	if !stored.(bool) {
+		place, ok := s.Lookup(path)
+		return place, ok, nil
+	}
+	err = wait.PollUntilContextTimeout(ctx, eventPoll, eventTimeout, true, func(context.Context) (bool, error) {
+		_, ok := s.known(path)
+		return ok, nil
+	})
+	place, ok := s.Lookup(path)
+	if err != nil && !ok {
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s was stored a moment ago and is not known here yet: try again", path))
+		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return Place{}, false, err
+	}
+	return place, ok, nil
+}
+
+// known is Lookup of a path whose logical cluster is known, too, if it leads to one.
+func (s *Stored) known(path string) (Place, bool) {
+	place, ok := s.Lookup(path)
+	if !ok || place.Cluster == "" || place.Cluster == logicalcluster.Name(path) {
+		return place, ok
+	}
+	_, err := s.clusters.Get(place.Cluster, "", corev1alpha1.LogicalClusterName)
+	return place, err == nil
+}
+
+// isStored returns whether a path leads somewhere by what is stored.
+func (s *Stored) isStored(ctx context.Context, path string) (bool, error) {
+	parts := strings.Split(canonical(path), ":")
+	cluster := logicalcluster.Name(parts[0])
+	for i, name := range parts[1:] {
+		if found, err := s.clusterStored(ctx, cluster); !found || err != nil {
+			return false, err
+		}
+		if place, ok := s.child(cluster, name); ok && place.Cluster != "" {
+			cluster = place.Cluster
+			continue
+		}
+		ws := &tenancyv1alpha1.Workspace{}
+		err := s.Workspaces.Get(logicalcluster.WithName(ctx, cluster), name, ws)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if ws.Status.Phase == "" || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
+			return false, nil
+		}
+		if ws.Spec.Mount != nil {
+			return ws.Spec.URL != "" && i == len(parts)-2, nil
+		}
+		if cluster = logicalcluster.Name(ws.Spec.Cluster); cluster == "" {
+			return false, nil
+		}
+	}
+	return s.clusterStored(ctx, cluster)
+}
+
+func (s *Stored) clusterStored(ctx context.Context, cluster logicalcluster.Name) (bool, error) {
+	if _, err := s.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName); err == nil {
+		return true, nil
+	}
+	err := s.Clusters.Get(logicalcluster.WithName(ctx, cluster), corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	var status apierrors.APIStatus
+	if err != nil && !errors.As(err, &status) {
+		err = apierrors.NewInternalError(fmt.Errorf("looking up logical cluster %s: %w", cluster, err))
+	}
+	return err == nil, err
+}

@@ -1,0 +1,153 @@
+package pathindex
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// etcd is what is stored: by cluster and name. It counts how often it is asked, and tells the tree of what it was asked for.
+type etcd struct {
+	objects map[string]runtime.Object
+	asked   int
+	told    func(runtime.Object)
+	err     error
+}
+
+func (e *etcd) Get(ctx context.Context, name string, out runtime.Object) error {
+	e.asked++
+	if e.err != nil {
+		return e.err
+	}
+	cluster, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	switch found := e.objects[string(cluster)+"|"+name].(type) {
+	case *corev1alpha1.LogicalCluster:
+		found.DeepCopyInto(out.(*corev1alpha1.LogicalCluster))
+		e.told(found)
+	case *tenancyv1alpha1.Workspace:
+		found.DeepCopyInto(out.(*tenancyv1alpha1.Workspace))
+		e.told(found)
+	default:
+		return apierrors.NewNotFound(corev1alpha1.Resource("objects"), name)
+	}
+	return nil
+}
+
+func newStored(t *testing.T) (*Stored, *etcd) {
+	t.Helper()
+	tree := newTree(t, logicalCluster("root", "root", ""))
+	e := &etcd{objects: map[string]runtime.Object{
+		"root|team":    workspace("root", "team", "2x9k", corev1alpha1.LogicalClusterPhaseReady),
+		"2x9k|cluster": logicalCluster("2x9k", "root:team", "root"),
+		"root|later":   workspace("root", "later", "", corev1alpha1.LogicalClusterPhaseScheduling),
+	}}
+	e.told = func(obj runtime.Object) {
+		informer := tree.workspaces.Informer
+		if _, ok := obj.(*corev1alpha1.LogicalCluster); ok {
+			informer = tree.clusters.Informer
+		}
+		time.AfterFunc(10*time.Millisecond, func() { _ = informer.Indexer().Add(obj) })
+	}
+	return NewStored(tree, e, e, func(r *http.Request) bool { return r.Header.Get("own") != "" }), e
+}
+
+func TestWhatAnotherServerHasStoredIsFound(t *testing.T) {
+	for path, want := range map[string]logicalcluster.Name{"root:team": "2x9k", "2x9k": "2x9k", "root:absent": "", "absent": "", "root:later": "", "root:team:absent": "", "absent:team": ""} {
+		s, e := newStored(t)
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		place, ok, err := s.Find(r, path)
+		if err != nil || ok != (want != "") || place.Cluster != want {
+			t.Errorf("%s leads to %+v, %t, %v", path, place, ok, err)
+		}
+		if e.asked == 0 {
+			t.Errorf("%s: storage was not asked", path)
+		}
+		asked := e.asked
+		if _, ok, err := s.Find(r, "root"); !ok || err != nil || e.asked != asked {
+			t.Errorf("root, which is known: %t, %v; storage was asked %d times", ok, err, e.asked-asked)
+		}
+		r.Header.Set("own", "yes")
+		if _, ok, err := s.Find(r, "root:absent"); ok || err != nil || e.asked != asked {
+			t.Errorf("the server itself: %t, %v; storage was asked %d times", ok, err, e.asked-asked)
+		}
+	}
+}
+
+// from returns a request from an address, with a token.
+func from(address, token string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = address
+	r.Header.Set("Authorization", "Bearer "+token)
+	return r
+}
+
+// flood asks for what does not exist, and returns how often it was refused.
+func flood(t *testing.T, s *Stored, requests func(i int) *http.Request) (refused int) {
+	t.Helper()
+	for i := range 3 * serverBurst {
+		if _, ok, err := s.Find(requests(i), "root:absent"); ok {
+			t.Fatal("what does not exist is found")
+		} else if seconds, retries := apierrors.SuggestsClientDelay(err); retries && seconds == 1 {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return refused
+}
+
+func TestNobodyAsksStorageWithoutEnd(t *testing.T) {
+	s, e := newStored(t)
+	if flood(t, s, func(i int) *http.Request { return from(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), fmt.Sprint(i)) }) == 0 || e.asked > 2*serverBurst {
+		t.Errorf("storage was asked %d times", e.asked)
+	}
+	if _, ok, err := s.Find(from("10.1.0.1:1", "a"), "absent"); ok || err != nil {
+		t.Errorf("a name beyond the limit: %t, %v; want authorization to decide", ok, err)
+	}
+}
+
+func TestAFloodOfUnknownPathsDoesNotStopOthers(t *testing.T) {
+	for name, c := range map[string]struct {
+		flood func(i int) *http.Request
+		other *http.Request
+	}{
+		"another user at the same address":    {func(int) *http.Request { return from("10.0.0.1:1", "a") }, from("10.0.0.1:1", "b")},
+		"another address":                     {func(int) *http.Request { return from("10.0.0.1:1", "a") }, from("10.0.0.2:1", "a")},
+		"another address than of many tokens": {func(i int) *http.Request { return from("10.0.0.1:1", fmt.Sprint(i)) }, from("10.0.0.2:1", "a")},
+		"another network than of many hosts": {
+			func(i int) *http.Request { return from(fmt.Sprintf("[2001:db8::%x]:1", i+1), "a") }, from("[2001:db8:0:1::1]:1", "a"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _ := newStored(t)
+			if flood(t, s, c.flood) == 0 {
+				t.Error("nothing of the flood was refused")
+			}
+			if place, ok, err := s.Find(c.other, "root:team"); !ok || err != nil || place.Cluster != "2x9k" {
+				t.Errorf("what another server has stored: %+v, %t, %v", place, ok, err)
+			}
+		})
+	}
+}
+
+func TestAStorageThatDoesNotAnswerIsNoAnswer(t *testing.T) {
+	s, e := newStored(t)
+	e.err = apierrors.NewServiceUnavailable("no answer")
+	if _, _, err := s.Find(httptest.NewRequest(http.MethodGet, "/", nil), "root:team"); !errors.Is(err, e.err) {
+		t.Errorf("the error is %v", err)
+	}
+}

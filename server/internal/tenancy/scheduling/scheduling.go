@@ -1,0 +1,278 @@
+// Package scheduling makes the logical cluster of a workspace: it decides the shard, the name and the first state, and
+// does so within the request that creates the Workspace wherever that can be known by then.
+package scheduling
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"math/big"
+	mathrand "math/rand/v2"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/conditions"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// Clusters stores LogicalClusters.
+type Clusters interface {
+	Create(ctx context.Context, name string, obj runtime.Object) error
+}
+
+// Scheduler decides where workspaces go.
+type Scheduler struct {
+	Clusters Clusters
+	// LogicalClusters and Shards are what there is.
+	LogicalClusters informers.Lister[*corev1alpha1.LogicalCluster]
+	Shards          informers.Lister[*corev1alpha1.Shard]
+	Tree            *pathindex.Tree
+	Types           *workspacetypes.Types
+	// ShardName is this shard, ExternalURL where users reach it.
+	ShardName, ExternalURL string
+
+	clusterArrivals, workspaceArrivals *arrivals
+}
+
+// Follow makes requests wait until set has what they have created.
+func (s *Scheduler) Follow(set *informers.Set) {
+	s.clusterArrivals, s.workspaceArrivals = newArrivals(set.LogicalClusters.Informer), newArrivals(set.Workspaces.Informer)
+}
+
+// UnschedulableError says why no shard can take a workspace.
+type UnschedulableError struct{ Reason string }
+
+func (e UnschedulableError) Error() string { return e.Reason }
+
+// Shard returns one of the shards that can take a workspace, or an UnschedulableError.
+func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
+	selector := labels.Everything()
+	if ws.Spec.Location != nil && ws.Spec.Location.Selector != nil {
+		var err error
+		if selector, err = metav1.LabelSelectorAsSelector(ws.Spec.Location.Selector); err != nil {
+			return "", UnschedulableError{"spec.location.selector is invalid: " + err.Error()}
+		}
+	}
+	all, err := s.Shards.List(logicalcluster.Root)
+	if err != nil {
+		return "", err
+	}
+	var fit []string
+	for _, shard := range all {
+		if _, excluded := shard.Annotations[corev1alpha1.UnschedulableAnnotation]; !excluded && selector.Matches(labels.Set(shard.Labels)) {
+			fit = append(fit, shard.Name)
+		}
+	}
+	if len(fit) == 0 {
+		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the location %q and takes new workspaces", len(all), selector)}
+	}
+	return fit[mathrand.IntN(len(fit))], nil
+}
+
+// NewName returns the name of a new logical cluster: 16 random characters of base 36.
+func NewName() logicalcluster.Name {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never fails
+	sum := sha256.Sum224(random)
+	return logicalcluster.Name(base36(sum[:])[:newNameLength])
+}
+
+const newNameLength = 16
+
+// IsNewName tells whether NewName can have returned a name: the names of homes and of the server's own clusters it cannot.
+func IsNewName(name logicalcluster.Name) bool {
+	return len(name) == newNameLength && strings.Trim(string(name), "0123456789abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// base36 is a number in base 36, padded to the length of the largest one with as many bytes.
+func base36(number []byte) string {
+	text := new(big.Int).SetBytes(number).Text(36)
+	return strings.Repeat("0", max(0, 44-len(text))) + text
+}
+
+// ShardHash is how ShardHashAnnotation names a shard.
+func ShardHash(shard string) string {
+	sum := sha256.Sum224([]byte(shard))
+	return base36(sum[:])[:8]
+}
+
+// LogicalCluster returns the LogicalCluster of a workspace, in the state in which it is stored first: its built-in steps
+// are not waited for, since the first request that enters it takes them.
+func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
+	parent := logicalcluster.Of(ws)
+	lc := s.fresh(name, s.Tree.Path(parent)+":"+ws.Name)
+	lc.Spec = corev1alpha1.LogicalClusterSpec{
+		Owner: &corev1alpha1.LogicalClusterOwner{
+			APIVersion: tenancyv1alpha1.SchemeGroupVersion.String(), Resource: "workspaces", Name: ws.Name, Cluster: string(parent), UID: ws.UID,
+		},
+		CreatedBy: Owner(ws),
+	}
+	if groups := ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
+		lc.Annotations[corev1alpha1.RequiredGroupsAnnotation] = groups
+	}
+	if ws.Spec.Type != nil {
+		if err := s.settleType(lc, parent, *ws.Spec.Type); err != nil {
+			return nil, err
+		}
+	}
+	begin(lc)
+	return lc, nil
+}
+
+// Unowned returns the LogicalCluster of a workspace that no Workspace stands for, in the state in which it is stored first.
+func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name, path string) (*corev1alpha1.LogicalCluster, error) {
+	lc := s.fresh(name, path)
+	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
+		return nil, err
+	}
+	begin(lc)
+	return lc, nil
+}
+
+// fresh returns a LogicalCluster of which no more is known than where it is.
+func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
+	return &corev1alpha1.LogicalCluster{
+		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: corev1alpha1.LogicalClusterName, Finalizers: []string{corev1alpha1.DeletionFinalizer},
+			Annotations: map[string]string{corev1alpha1.PathAnnotation: path, tenancyv1alpha1.ShardAnnotation: s.ShardName},
+		},
+		Status: corev1alpha1.LogicalClusterStatus{Phase: corev1alpha1.LogicalClusterPhaseReady, URL: s.ExternalURL + "/clusters/" + string(name)},
+	}
+}
+
+// settleType writes into a LogicalCluster what its type, as seen from a cluster, asks for.
+func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalcluster.Name, reference tenancyv1alpha1.WorkspaceTypeReference) error {
+	of, err := s.Types.Find(from, reference)
+	if err != nil {
+		return err
+	}
+	aliases, err := s.Types.Aliases(of)
+	if err != nil {
+		return err
+	}
+	lc.Annotations[tenancyv1alpha1.TypeAnnotation] = of.String()
+	if of.Cluster != logicalcluster.Root {
+		lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation] = string(of.Cluster)
+	}
+	lc.Spec.Initializers = workspacetypes.Initializers(aliases)
+	lc.Spec.Terminators = workspacetypes.Terminators(aliases)
+	return nil
+}
+
+// begin writes the first state of a LogicalCluster.
+func begin(lc *corev1alpha1.LogicalCluster) {
+	rest.FillObjectMetaSystemFields(lc)
+	lc.Generation = 1
+	lc.Status.Initializers = Remaining(lc.Spec.Initializers)
+	lc.Status.Terminators = lc.Spec.Terminators
+	if len(lc.Status.Initializers) > 0 {
+		lc.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing
+	}
+	SetLabels(lc)
+}
+
+// Remaining are the initializers that somebody else has to remove.
+func Remaining(all []corev1alpha1.LogicalClusterInitializer) []corev1alpha1.LogicalClusterInitializer {
+	return slices.DeleteFunc(slices.Clone(all), workspacetypes.IsBuiltIn)
+}
+
+// Owner returns the creator of a workspace, nil if it has none.
+func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
+	text := ws.Annotations[tenancyv1alpha1.OwnerAnnotation]
+	if text == "" {
+		return nil
+	}
+	info := authenticationv1.UserInfo{}
+	if json.Unmarshal([]byte(text), &info) != nil || info.Username == "" {
+		return nil
+	}
+	owner := &corev1alpha1.UserInfo{Username: info.Username, UID: info.UID, Groups: info.Groups}
+	for key, values := range info.Extra {
+		if owner.Extra == nil {
+			owner.Extra = map[string]corev1alpha1.ExtraValue{}
+		}
+		owner.Extra[key] = corev1alpha1.ExtraValue(values)
+	}
+	return owner
+}
+
+// Shrink leaves the user name alone in the annotation that tells who created a workspace.
+func Shrink(ws *tenancyv1alpha1.Workspace) {
+	owner := Owner(ws)
+	if owner == nil || (owner.UID == "" && len(owner.Groups) == 0 && len(owner.Extra) == 0) {
+		return
+	}
+	if text, err := json.Marshal(authenticationv1.UserInfo{Username: owner.Username}); err == nil {
+		ws.Annotations[tenancyv1alpha1.OwnerAnnotation] = string(text)
+	}
+}
+
+// Settle writes into a workspace where its logical cluster is, and what state that is in.
+func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) {
+	if ws.Annotations == nil {
+		ws.Annotations = map[string]string{}
+	}
+	ws.Annotations[tenancyv1alpha1.ShardAnnotation] = s.ShardName
+	ws.Annotations[tenancyv1alpha1.ShardHashAnnotation] = ShardHash(s.ShardName)
+	ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = string(name)
+	if !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) {
+		ws.Finalizers = append(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
+	}
+	ws.Spec.Cluster = string(name)
+	ws.Spec.URL = s.ExternalURL + "/clusters/" + lc.Annotations[corev1alpha1.PathAnnotation]
+	if shard, err := s.Shards.Get(logicalcluster.Root, "", s.ShardName); err == nil && shard.Labels["region"] != "" {
+		metav1.SetMetaDataLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
+	}
+	conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
+	s.Mirror(ws, lc)
+}
+
+// Mirror brings the status of a workspace that is not being deleted to that of its logical cluster, nil if it has gone.
+func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
+	initialized := corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue}
+	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
+	switch {
+	case lc == nil:
+		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseUnavailable
+		initialized.Status, initialized.Severity, initialized.Reason = metav1.ConditionFalse, "Error", tenancyv1alpha1.ReasonWorkspaceDisappeared
+		initialized.Message = "the logical cluster " + ws.Spec.Cluster + " does not exist"
+	case lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInactive:
+		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseInactive
+		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
+	case len(lc.Status.Initializers) > 0 || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling || lc.Status.Phase == "":
+		ws.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing
+		ws.Status.Initializers, ws.Status.Terminators = lc.Status.Initializers, lc.Status.Terminators
+		initialized.Status, initialized.Severity, initialized.Reason = metav1.ConditionFalse, "Info", tenancyv1alpha1.ReasonInitializerExists
+		initialized.Message = fmt.Sprintf("initializers still exist: %v", lc.Status.Initializers)
+	default:
+		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
+		Shrink(ws)
+	}
+	conditions.Set(&ws.Status.Conditions, initialized)
+	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
+}
+
+// MarkDeleted lets a LogicalCluster be deleted, as a request to delete it would. It is a change for storage.Typed.
+func MarkDeleted(obj runtime.Object) error {
+	lc := obj.(*corev1alpha1.LogicalCluster)
+	if lc.DeletionTimestamp == nil {
+		now := metav1.Now()
+		lc.DeletionTimestamp, lc.DeletionGracePeriodSeconds = &now, new(int64)
+		lc.Generation++
+	}
+	return nil
+}

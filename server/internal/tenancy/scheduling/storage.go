@@ -1,0 +1,156 @@
+package scheduling
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
+	kcpstorage "github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+var (
+	workspaces      = tenancyv1alpha1.Resource("workspaces")
+	logicalClusters = corev1alpha1.Resource("logicalclusters")
+)
+
+// Options returns base for custom resources, with the logical cluster of a Workspace stored by the request that creates
+// the Workspace. What cannot be decided by then is left to the controller of workspaces.
+func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return kcpstorage.OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+		options, err := base.GetRESTOptions(resource, example)
+		if err != nil || (resource != workspaces && resource != logicalClusters) {
+			return options, err
+		}
+		inner := options.Decorator
+		options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+			attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+			plain, destroy, err := inner(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
+			if err != nil {
+				return nil, nil, err
+			}
+			if resource == logicalClusters {
+				return &logicalClusterStorage{Interface: plain, scheduler: s}, destroy, nil
+			}
+			return &workspaceStorage{Interface: plain, scheduler: s}, destroy, nil
+		}
+		return options, nil
+	})
+}
+
+// workspaceStorage stores the LogicalCluster of a new Workspace together with the Workspace: there is never one without
+// the other.
+type workspaceStorage struct {
+	storage.Interface
+	scheduler *Scheduler
+}
+
+func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("a workspace is a %T", obj)
+	}
+	parent, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	name, lc, err := w.scheduler.schedule(parent, u)
+	if err != nil || lc == nil {
+		klog.FromContext(ctx).V(4).Info("workspace is scheduled later", "workspace", u.GetName(), "reason", err)
+		return w.Interface.Create(ctx, key, obj, out, ttl)
+	}
+	both := &kcpstorage.Transaction{}
+	defer both.End()
+	wait := w.scheduler.ExpectCluster(name)
+	defer func() { wait(ctx, err == nil) }()
+	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
+	defer forget()
+	if err = w.scheduler.Clusters.Create(kcpstorage.WithoutRestriction(both.Hold(logicalcluster.WithName(ctx, name))), corev1alpha1.LogicalClusterName, lc); err != nil {
+		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
+	}
+	if err = w.Interface.Create(both.Commit(ctx), key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
+		seen(ctx)
+	}
+	return err
+}
+
+// logicalClusterStorage answers who creates a LogicalCluster when its cluster can be entered.
+type logicalClusterStorage struct {
+	storage.Interface
+	scheduler *Scheduler
+}
+
+func (l *logicalClusterStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	name, err := logicalcluster.NameFrom(ctx)
+	if err != nil {
+		return err
+	}
+	wait := l.scheduler.ExpectCluster(name)
+	err = l.Interface.Create(ctx, key, obj, out, ttl)
+	wait(ctx, err == nil)
+	return err
+}
+
+// ExpectCluster must be called before a LogicalCluster is stored, and what it returns afterwards: that waits until this
+// server knows the cluster, if it was stored.
+func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Context, stored bool) {
+	key := informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName}
+	seen, forget := s.clusterArrivals.expect(key)
+	return func(ctx context.Context, stored bool) {
+		defer forget()
+		if _, err := s.LogicalClusters.Get(key.Cluster, "", key.Name); stored && err != nil {
+			seen(ctx)
+		}
+	}
+}
+
+// schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another
+// shard takes the workspace, or something is missing. It converts the parts of the workspace that it needs only, since
+// the managed fields alone cost more than those.
+func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name, *corev1alpha1.LogicalCluster, error) {
+	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{
+		Name: u.GetName(), UID: u.GetUID(), Labels: u.GetLabels(), Annotations: u.GetAnnotations(), Finalizers: u.GetFinalizers(),
+	}}
+	spec, _ := u.Object["spec"].(map[string]any)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &ws.Spec); err != nil {
+		return "", nil, err
+	}
+	if ws.Spec.Mount != nil || ws.Spec.Cluster != "" {
+		return "", nil, nil
+	}
+	shard, err := s.Shard(ws)
+	if err != nil || shard != s.ShardName {
+		return "", nil, err
+	}
+	if ws.Annotations == nil {
+		ws.Annotations = map[string]string{}
+	}
+	ws.Annotations[logicalcluster.AnnotationKey] = string(parent)
+	name := NewName()
+	lc, err := s.LogicalCluster(ws, name)
+	if err != nil {
+		return "", nil, err
+	}
+	s.Settle(ws, name, lc)
+	u.SetLabels(ws.Labels)
+	u.SetAnnotations(ws.Annotations)
+	u.SetFinalizers(ws.Finalizers)
+	if u.Object["spec"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Spec); err != nil {
+		return "", nil, err
+	}
+	u.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&ws.Status)
+	return name, lc, err
+}

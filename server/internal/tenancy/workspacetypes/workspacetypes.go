@@ -1,0 +1,284 @@
+// Package workspacetypes finds the types of workspaces, with what they extend, and tells which may be below which.
+package workspacetypes
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/logicalcluster"
+)
+
+// BindingsInitializer is the step of making the default API bindings.
+const BindingsInitializer corev1alpha1.LogicalClusterInitializer = "system:apibindings"
+
+// universalInitializer is the step of making the namespaces that every workspace starts with.
+const universalInitializer corev1alpha1.LogicalClusterInitializer = "root:universal"
+
+// IsBuiltIn tells whether the server itself takes an initializer's step, with the first request that enters the workspace.
+func IsBuiltIn(i corev1alpha1.LogicalClusterInitializer) bool {
+	return i == universalInitializer || i == BindingsInitializer
+}
+
+// Type is a type with its place.
+type Type struct {
+	*tenancyv1alpha1.WorkspaceType
+	Cluster logicalcluster.Name
+	// Path of the workspace that the type is in.
+	Path string
+}
+
+// Reference names the type absolutely.
+func (t Type) Reference() tenancyv1alpha1.WorkspaceTypeReference {
+	return tenancyv1alpha1.WorkspaceTypeReference{Path: t.Path, Name: t.Name}
+}
+
+// ID of the type's initializer and terminator.
+func (t Type) ID() string { return string(t.Cluster) + ":" + t.Name }
+
+func (t Type) String() string { return t.Reference().String() }
+
+// Types finds types. Clusters of other shards are not in it.
+type Types struct {
+	types informers.Lister[*tenancyv1alpha1.WorkspaceType]
+	tree  *pathindex.Tree
+	// awaitPath and awaitTypes return when what was acknowledged on a path, and the types in a cluster, are known; nil if nothing waits.
+	awaitPath  func(path string)
+	awaitTypes func(logicalcluster.Name)
+}
+
+// New returns the types of set.
+func New(set *informers.Set, t *pathindex.Tree) *Types {
+	return &Types{types: set.WorkspaceTypes, tree: t}
+}
+
+// Current returns the same types, for a request of ctx: whatever this server has acknowledged before is found.
+func (t *Types) Current(ctx context.Context) *Types {
+	return &Types{
+		types: t.types, tree: t.tree,
+		awaitPath:  func(path string) { t.tree.Current(ctx, path) },
+		awaitTypes: func(cluster logicalcluster.Name) { t.types.Current(ctx, cluster) },
+	}
+}
+
+// Find returns the type that ref means in a logical cluster: the one at its path, or without a path the nearest from the
+// cluster up to root. The error is NotFound, and tells where was looked.
+func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference) (Type, error) {
+	if ref.Path != "" {
+		if t.awaitPath != nil {
+			t.awaitPath(ref.Path)
+		}
+		place, ok := t.tree.Lookup(ref.Path)
+		if !ok || place.Cluster == "" {
+			return Type{}, notFound(ref, "there is no workspace "+ref.Path)
+		}
+		if found, ok := t.in(place.Cluster, ref.Name); ok {
+			return found, nil
+		}
+		return Type{}, notFound(ref, "workspace "+ref.Path+" has no such type")
+	}
+	var looked []string
+	for cluster := from; ; {
+		if found, ok := t.in(cluster, ref.Name); ok {
+			return found, nil
+		}
+		looked = append(looked, t.tree.Path(cluster))
+		parent, ok := t.tree.Parent(cluster)
+		if !ok {
+			break
+		}
+		cluster = parent
+	}
+	if !slices.Contains(looked, string(logicalcluster.Root)) {
+		if found, ok := t.in(logicalcluster.Root, ref.Name); ok {
+			return found, nil
+		}
+		looked = append(looked, string(logicalcluster.Root))
+	}
+	return Type{}, notFound(ref, "looked in "+strings.Join(looked, ", "))
+}
+
+func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
+	err := apierrors.NewNotFound(tenancyv1alpha1.Resource("workspacetypes"), ref.String())
+	err.ErrStatus.Message += ": " + why
+	return err
+}
+
+// Of returns the type of the workspace of a logical cluster, false if it has none or the type is gone. A type of that name that
+// somebody has put into another workspace at the path of the first one is not it: types say whom a workspace trusts.
+func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
+	id := lc.Annotations[tenancyv1alpha1.TypeAnnotation]
+	i := strings.LastIndexByte(id, ':')
+	if i < 0 {
+		return Type{}, false
+	}
+	found, err := t.Find(logicalcluster.Of(lc), tenancyv1alpha1.WorkspaceTypeReference{Path: id[:i], Name: id[i+1:]})
+	was := lc.Annotations[tenancyv1alpha1.TypeClusterAnnotation]
+	return found, err == nil && (was == "" || was == string(found.Cluster))
+}
+
+func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {
+	if t.awaitTypes != nil {
+		t.awaitTypes(cluster)
+	}
+	found, err := t.types.Get(cluster, "", name)
+	if err != nil {
+		return Type{}, false
+	}
+	return Type{WorkspaceType: found, Cluster: cluster, Path: t.tree.Path(cluster)}, true
+}
+
+// Aliases returns a type and everything that it extends, each once, the type itself last.
+func (t *Types) Aliases(of Type) ([]Type, error) {
+	var all []Type
+	done, open := map[string]bool{}, map[string]bool{}
+	var visit func(Type) error
+	visit = func(one Type) error {
+		id := one.String()
+		if done[id] {
+			return nil
+		}
+		if open[id] {
+			return fmt.Errorf("circular dependency detected in workspace type %s", id)
+		}
+		open[id] = true
+		for _, ref := range one.Spec.Extend.With {
+			extended, err := of, error(nil) // which may not be stored yet
+			if absolute(one, ref) != of.Reference() {
+				extended, err = t.Find(one.Cluster, ref)
+			}
+			if err != nil {
+				return fmt.Errorf("workspace type %s extends %s: %w", id, ref, err)
+			}
+			if err := visit(extended); err != nil {
+				return err
+			}
+		}
+		done[id], open[id] = true, false
+		all = append(all, one)
+		return nil
+	}
+	return all, visit(of)
+}
+
+// Initializers are the steps that workspaces with these aliases begin with, in order.
+func Initializers(aliases []Type) []corev1alpha1.LogicalClusterInitializer {
+	var ids []corev1alpha1.LogicalClusterInitializer
+	bindings := false
+	for _, a := range aliases {
+		if a.Spec.Initializer {
+			ids = append(ids, corev1alpha1.LogicalClusterInitializer(a.ID()))
+		}
+		bindings = bindings || len(a.Spec.DefaultAPIBindings) > 0
+	}
+	if bindings {
+		ids = append(ids, BindingsInitializer)
+	}
+	return ids
+}
+
+// Terminators are the steps that workspaces with these aliases end with.
+func Terminators(aliases []Type) []corev1alpha1.LogicalClusterTerminator {
+	var ids []corev1alpha1.LogicalClusterTerminator
+	for _, a := range aliases {
+		if a.Spec.Terminator {
+			ids = append(ids, corev1alpha1.LogicalClusterTerminator(a.ID()))
+		}
+	}
+	return ids
+}
+
+// Labels that workspaces with these aliases get; those of the type itself win.
+func Labels(aliases []Type) map[string]string {
+	labels := map[string]string{}
+	for _, a := range aliases {
+		maps.Copy(labels, a.Spec.AdditionalWorkspaceLabels)
+	}
+	return labels
+}
+
+// DerivesDefinitions returns whether the workspace of a logical cluster shows a definition for each bound API: its type, or one that
+// it extends, is annotated with that.
+func (t *Types) DerivesDefinitions(lc *corev1alpha1.LogicalCluster) bool {
+	of, ok := t.Of(lc)
+	if !ok {
+		return false
+	}
+	aliases, err := t.Aliases(of)
+	if err != nil { // the type itself still counts
+		aliases = []Type{of}
+	}
+	return slices.ContainsFunc(aliases, func(a Type) bool { return a.Annotations[tenancyv1alpha1.DerivedDefinitionsAnnotation] == "true" })
+}
+
+// CheckPlace returns what forbids a workspace with the aliases child below one with the aliases parent, nil if nothing.
+// The last alias is the type itself.
+func CheckPlace(parent, child []Type) error {
+	if len(parent) == 0 || len(child) == 0 {
+		return nil
+	}
+	parentType, childType := parent[len(parent)-1], child[len(child)-1]
+	for _, a := range child {
+		switch limit := a.Spec.LimitAllowedParents; {
+		case limit == nil:
+		case limit.None:
+			return fmt.Errorf("workspace type %s cannot have any parent workspace type", childType)
+		case !intersects(a, limit.Types, parent):
+			return fmt.Errorf("workspace type %s only allows %s parent workspaces, but parent type %s only implements %s",
+				childType, names(a, limit.Types), parentType, typeNames(parent))
+		}
+	}
+	for _, a := range parent {
+		switch limit := a.Spec.LimitAllowedChildren; {
+		case limit == nil:
+		case limit.None:
+			return fmt.Errorf("workspace type %s cannot have any child workspace type", parentType)
+		case !intersects(a, limit.Types, child):
+			return fmt.Errorf("workspace type %s only allows %s child workspaces, but child type %s only implements %s",
+				parentType, names(a, limit.Types), childType, typeNames(child))
+		}
+	}
+	return nil
+}
+
+// absolute returns a reference in the spec of a type with its path, which admission has filled unless it is that of the
+// type itself.
+func absolute(in Type, ref tenancyv1alpha1.WorkspaceTypeReference) tenancyv1alpha1.WorkspaceTypeReference {
+	if ref.Path == "" {
+		ref.Path = in.Path
+	}
+	return ref
+}
+
+func intersects(in Type, refs []tenancyv1alpha1.WorkspaceTypeReference, aliases []Type) bool {
+	for _, ref := range refs {
+		if slices.ContainsFunc(aliases, func(a Type) bool { return a.Reference() == absolute(in, ref) }) {
+			return true
+		}
+	}
+	return false
+}
+
+func names(in Type, refs []tenancyv1alpha1.WorkspaceTypeReference) []string {
+	var out []string
+	for _, ref := range refs {
+		out = append(out, absolute(in, ref).String())
+	}
+	return out
+}
+
+func typeNames(types []Type) []string {
+	var out []string
+	for _, t := range types {
+		out = append(out, t.String())
+	}
+	return out
+}

@@ -1,0 +1,211 @@
+// Package apiexport is the virtual workspace of the provider of an API: the objects of all logical clusters that have bound
+// an APIExport, and of what else they let its provider have, below one URL.
+package apiexport
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Name of the virtual workspace, as in paths.
+const Name = "apiexport"
+
+// Path returns where the virtual workspace of an export is, below the URL of a shard.
+func Path(cluster logicalcluster.Name, export string) string {
+	return virtual.Prefix + Name + "/" + string(cluster) + "/" + export
+}
+
+// Config of the virtual workspace.
+type Config struct {
+	Exports    *exports.Exports
+	Authorizer authorizer.UnconditionalAuthorizer
+	Rules      *authorization.Rules
+	// Offers tells whether a view has a resource because its export offers it, or the APIBindings that are part of every view.
+	Offers func(view logicalcluster.Name, resource schema.GroupResource) bool
+	// Documents serves discovery and OpenAPI of a view, which is the cluster of a context.
+	Documents http.Handler
+}
+
+// Find returns the view at <cluster>/<export>/clusters/<cluster or *>/…, for virtual.Views.
+func (c Config) Find(path string) (virtual.View, string, error) {
+	cluster, export, target, below, err := virtual.Of(path)
+	if err != nil {
+		return nil, "", err
+	}
+	return &view{Config: c, cluster: cluster, export: export, target: target}, below, nil
+}
+
+// view is that of one export on one logical cluster, or all of them.
+type view struct {
+	Config
+	cluster logicalcluster.Name
+	export  string
+	target  logicalcluster.Cluster
+	absent  *schema.GroupResource // what Authorize has not found: by the time of Serve, the export may have it
+}
+
+// Home implements virtual.Homed.
+func (v *view) Home() logicalcluster.Name { return v.cluster }
+
+// Target implements virtual.Targeted.
+func (v *view) Target() logicalcluster.Cluster { return v.target }
+
+// Reasons of refusals.
+const (
+	notBound     = "could not find suitable APIBinding in target logical cluster"
+	notClaimed   = "failed to find suitable reason to allow access in APIBinding"
+	bindingWrite = "write access to APIBinding is not allowed from virtual workspace"
+)
+
+// Authorize lets those in who may do to the content of the export what they want to do, where it is bound.
+func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if allowed, err := AllowsContent(ctx, v.Authorizer, v.cluster, v.export, a); err != nil || !allowed {
+		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
+	}
+	export, err := v.Exports.Get(v.cluster, v.export)
+	if err != nil {
+		return authorizer.DecisionDeny, "there is no such APIExport", nil
+	}
+	if !a.IsResourceRequest() {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return v.authorizeInTarget(ctx, a, export)
+}
+
+// AllowsContent tells whether a user may do to the content of an export what they want to do.
+func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer, cluster logicalcluster.Name, export string, a authorizer.Attributes) (bool, error) {
+	decision, _, err := asked.Authorize(logicalcluster.WithName(ctx, cluster), authorizer.AttributesRecord{
+		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
+		Resource: "apiexports", Subresource: "content", Name: export, ResourceRequest: true,
+	})
+	return decision == authorizer.DecisionAllow, err
+}
+
+// bindingAmong returns the APIBinding to the export.
+func (v *view) bindingAmong(all []*apisv1alpha2.APIBinding) *apisv1alpha2.APIBinding {
+	for _, b := range all {
+		if exports.BoundTo(b, v.cluster, v.export) {
+			return b
+		}
+	}
+	return nil
+}
+
+// binding returns the APIBinding of the target cluster to the export.
+func (v *view) binding() *apisv1alpha2.APIBinding {
+	return v.bindingAmong(v.Exports.BindingsIn(v.target.Name))
+}
+
+// authorizeInTarget lets a provider do everything to the objects of its export, read bindings to it, and do to others what
+// is claimed.
+func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
+	if v.target.Wildcard {
+		return v.authorizeBy(ctx, a, export, nil)
+	}
+	if binding := v.binding(); binding != nil {
+		if decision, reason, err := v.authorizeBy(ctx, a, export, binding); err != nil || decision == authorizer.DecisionAllow {
+			return decision, reason, err
+		}
+	}
+	// A provider that has been told of a binding, or of a claim that is accepted, may come before that is known here.
+	stored, err := v.Exports.StoredBindingsIn(ctx, v.target.Name)
+	if err != nil {
+		return authorizer.DecisionDeny, notBound, err
+	}
+	if binding := v.bindingAmong(stored); binding != nil {
+		return v.authorizeBy(ctx, a, export, binding)
+	}
+	return authorizer.DecisionDeny, notBound, nil
+}
+
+// authorizeBy decides what one binding lets the provider do; nil stands for all of them.
+func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
+	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
+	if v.offers(resource) {
+		if binding == nil || isBound(binding, resource, export.Status.IdentityHash) {
+			return authorizer.DecisionAllow, "", nil
+		}
+		return authorizer.DecisionDeny, notBound, nil
+	}
+	claim := claimed(export, resource)
+	switch {
+	case resource == apisv1alpha2.Resource("apibindings") && isRead(a.GetVerb()):
+		return authorizer.DecisionAllow, "", nil // to see those to the export at least
+	case claim != nil:
+		return v.authorizeClaimed(ctx, a, claim, binding)
+	case resource == apisv1alpha2.Resource("apibindings"):
+		return authorizer.DecisionDeny, bindingWrite, nil
+	}
+	v.absent = &resource // Serve answers that the view has no such resource
+	return authorizer.DecisionAllow, "", nil
+}
+
+// offers tells whether a resource is one of the export's.
+func (v *view) offers(resource schema.GroupResource) bool {
+	return resource != apisv1alpha2.Resource("apibindings") && v.Offers(customresources.ViewOf(v.cluster, v.export), resource)
+}
+
+// isBound tells whether a binding has a resource, under an identity.
+func isBound(binding *apisv1alpha2.APIBinding, resource schema.GroupResource, identity string) bool {
+	return slices.ContainsFunc(binding.Status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
+		return r.Group == resource.Group && r.Resource == resource.Resource && r.Schema.IdentityHash == identity
+	})
+}
+
+func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+// Serve shows what the export offers, in the target.
+func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	info, ok := request.RequestInfoFrom(r.Context())
+	if !ok {
+		virtual.Fail(w, r, apierrors.NewInternalError(fmt.Errorf("no request info")))
+		return
+	}
+	name := customresources.ViewOf(v.cluster, v.export)
+	if !info.IsResourceRequest {
+		v.Documents.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), name)))
+		return
+	}
+	resource := schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}
+	ctx := virtual.WithApply(logicalcluster.WithCluster(r.Context(), v.target))
+	export, err := v.Exports.Get(v.cluster, v.export)
+	if err != nil {
+		virtual.Fail(w, r, err)
+		return
+	}
+	claim := claimed(export, resource)
+	if v.absent != nil && *v.absent == resource {
+		virtual.Fail(w, r, notFound(info, resource))
+		return
+	}
+	switch {
+	case v.offers(resource):
+		next.ServeHTTP(w, r.WithContext(customresources.WithView(ctx, name)))
+	case resource == apisv1alpha2.Resource("apibindings") && isRead(info.Verb):
+		next.ServeHTTP(w, r.WithContext(storage.WithRestriction(ctx, v.bindings(claim, info.Verb))))
+	case claim != nil:
+		v.serveClaimed(next, w, r.WithContext(ctx), claim, info.Verb)
+	default:
+		virtual.Fail(w, r, notFound(info, resource))
+	}
+}
+
+// notFound says that there is no such resource.
+func notFound(info *request.RequestInfo, resource schema.GroupResource) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, resource, info.Name, "", 0, false)
+}

@@ -1,0 +1,102 @@
+package endpoints
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// Allowed is a virtual workspace that the exports of one workspace may lead to.
+type Allowed struct {
+	// Workspace is the path of the workspace, or the name of its logical cluster.
+	Workspace string
+	// URL is that of the virtual workspace, https://<host>/services/<name>[/…].
+	URL *url.URL
+}
+
+// ParseAllowed reads <workspace>=<URL>.
+func ParseAllowed(text string) (Allowed, error) {
+	workspace, location, _ := strings.Cut(text, "=")
+	u, err := parse(location)
+	if err != nil || workspace == "" {
+		return Allowed{}, fmt.Errorf("%q is not <workspace>=<URL of a virtual workspace>: %w", text, errors.Join(err))
+	}
+	return Allowed{workspace, u}, nil
+}
+
+// parse returns the URL of a virtual workspace.
+func parse(text string) (*url.URL, error) {
+	u, err := outbound.Location(text)
+	switch {
+	case err != nil:
+		return nil, err
+	case !strings.HasPrefix(u.Path, virtual.Prefix) || strings.Contains(u.Path+"/", "/clusters/"):
+		return nil, errors.New("its path is not that of a virtual workspace, /services/<name>, without a logical cluster")
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	return u, nil
+}
+
+// permits tells whether a URL is the allowed one, or below it.
+func (a Allowed) permits(u *url.URL) bool {
+	return strings.EqualFold(u.Host, a.URL.Host) && (u.Path == a.URL.Path || strings.HasPrefix(u.Path, a.URL.Path+"/"))
+}
+
+// endpoint is an entry in the status of an endpoint slice.
+type endpoint struct {
+	URL    string `json:"url"`
+	Shards *struct {
+		MatchAll bool                  `json:"matchAll"`
+		Selector *metav1.LabelSelector `json:"selector"`
+	} `json:"shards"`
+}
+
+// choose returns the endpoint for a shard with labels: that with the most specific selector that matches them, or else the one for
+// all shards, or else the only one that is permitted.
+func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*url.URL, error) {
+	best, specific := "", -1
+	for _, e := range all {
+		if e.Shards == nil || e.Shards.Selector == nil {
+			if e.Shards != nil && e.Shards.MatchAll && specific < 0 {
+				best, specific = e.URL, 0
+			}
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(e.Shards.Selector)
+		if err != nil || !selector.Matches(shard) {
+			continue
+		}
+		if requirements, _ := selector.Requirements(); len(requirements) > specific {
+			best, specific = e.URL, len(requirements)
+		}
+	}
+	if specific >= 0 {
+		u, err := parse(best)
+		if err == nil && !permitted(u) {
+			err = errors.New("no administrator of the installation has allowed it by --virtual-storage-endpoints")
+		}
+		return u, err
+	}
+	var only *url.URL
+	for _, e := range all {
+		u, err := parse(e.URL)
+		if err != nil || !permitted(u) {
+			continue
+		}
+		if only != nil {
+			return nil, errors.New("more than one URL is for this shard")
+		}
+		only = u
+	}
+	if only == nil {
+		return nil, errors.New("it has no URL that an administrator of the installation has allowed by --virtual-storage-endpoints")
+	}
+	return only, nil
+}

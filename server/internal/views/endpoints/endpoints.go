@@ -1,0 +1,210 @@
+package endpoints
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/lru"
+	"k8s.io/utils/ptr"
+
+	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/virtual/resources"
+)
+
+// mostClients are kept, of the URLs that were used of late.
+const mostClients = 64
+
+// Config of Endpoints.
+type Config struct {
+	Allowed []Allowed
+	// Files are for calling the virtual workspaces.
+	Files outbound.Files
+	// Path returns the path of the workspace of a logical cluster.
+	Path func(logicalcluster.Name) string
+	// IsVirtual tells whether the objects of a resource of a cluster are not stored there. A slice must not be one of them: finding
+	// it could lead to itself.
+	IsVirtual func(cluster logicalcluster.Name, resource schema.GroupResource) bool
+	// ShardLabels returns the labels of this shard.
+	ShardLabels func() labels.Set
+	// Dynamic reads objects, and RESTMapper knows what they are called, in the logical cluster of a context.
+	Dynamic    dynamic.Interface
+	RESTMapper func(context.Context) (meta.RESTMapper, error)
+}
+
+// Endpoints leads to virtual workspaces.
+type Endpoints struct {
+	config    Config
+	transport http.RoundTripper
+	clients   *lru.Cache // of dynamic.Interface, by URL
+}
+
+// New returns Endpoints, which go nowhere without Allowed.
+func New(config Config) (*Endpoints, error) {
+	tlsConfig, err := config.Files.TLS()
+	if err != nil {
+		return nil, err
+	}
+	return &Endpoints{config: config, transport: newTransport(tlsConfig), clients: lru.New(mostClients)}, nil
+}
+
+// slice returns what reads an endpoint slice of a cluster.
+func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (context.Context, dynamic.ResourceInterface, error) {
+	ctx = logicalcluster.WithName(ctx, cluster)
+	mapper, err := e.config.RESTMapper(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ptr.Deref(reference.APIGroup, ""), Kind: reference.Kind})
+	if err != nil || mapping.Scope.Name() != meta.RESTScopeNameRoot || e.config.IsVirtual(cluster, mapping.Resource.GroupResource()) {
+		return nil, nil, fmt.Errorf("its virtual storage is a %s, and there is no cluster scoped resource of that kind that is stored", reference.Kind)
+	}
+	return ctx, e.config.Dynamic.Resource(mapping.Resource), nil
+}
+
+// URL returns where the virtual workspace is that an endpoint slice in the cluster of a provider tells of. The error is for
+// consumers: it says nothing of what is in the slice.
+func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
+	missing := fmt.Errorf("its virtual storage is the %s %s, which is missing or has no URL for this shard", reference.Kind, reference.Name)
+	ctx, stored, err := e.slice(ctx, cluster, reference)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := stored.Get(ctx, reference.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, missing
+	}
+	var status struct {
+		Endpoints []endpoint `json:"endpoints"`
+	}
+	content, _, err := unstructured.NestedMap(obj.Object, "status")
+	if err != nil || runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status) != nil {
+		return nil, missing
+	}
+	u, err := choose(status.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
+	if err != nil {
+		return nil, fmt.Errorf("the URL of its virtual storage, the %s %s, is not used: %w", reference.Kind, reference.Name, err)
+	}
+	return u, nil
+}
+
+// permits tells whether exports of a cluster may lead to a URL.
+func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
+	workspace := e.config.Path(cluster)
+	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool {
+		return (a.Workspace == workspace || a.Workspace == string(cluster)) && a.permits(u)
+	})
+}
+
+// Changed returns a channel that is closed when the endpoint slice changes, or cannot be followed any more.
+func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (<-chan struct{}, error) {
+	ctx, stored, err := e.slice(ctx, cluster, reference)
+	if err != nil {
+		return nil, err
+	}
+	w, err := stored.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + reference.Name})
+	if err != nil {
+		return nil, err
+	}
+	changed := make(chan struct{})
+	go func() {
+		defer close(changed)
+		defer w.Stop()
+		for first := true; ; first = false {
+			event, ok := <-w.ResultChan()
+			if !ok || !first || event.Type != watch.Added {
+				return
+			}
+		}
+	}()
+	return changed, nil
+}
+
+// Options place the objects of a resource in the virtual workspace at a URL: in the logical cluster of each context.
+func (e *Endpoints) Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error) {
+	in, err := e.objects(at, resource)
+	if err != nil {
+		return nil, err
+	}
+	return resources.Options(func(_ context.Context, namespace string) (resources.Objects, error) { return in(namespace), nil }), nil
+}
+
+// objects returns what reads those of a namespace.
+func (e *Endpoints) objects(at *url.URL, resource schema.GroupVersionResource) (func(namespace string) resources.Objects, error) {
+	client, err := e.client(at)
+	return func(namespace string) resources.Objects {
+		return objects{client.Resource(resource).Namespace(namespace)}
+	}, err
+}
+
+func (e *Endpoints) client(at *url.URL) (dynamic.Interface, error) {
+	if found, ok := e.clients.Get(at.String()); ok {
+		return found.(dynamic.Interface), nil
+	}
+	client, err := dynamic.NewForConfigAndClient(&rest.Config{Host: "https://" + at.Host, QPS: -1}, &http.Client{
+		Transport:     leading{path: at.Path, next: e.transport},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return errRedirect },
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.clients.Add(at.String(), client)
+	return client, nil
+}
+
+// objects are those of a virtual workspace, as consumers are told of them.
+type objects struct{ dynamic.ResourceInterface }
+
+// Get implements resources.Objects.
+func (o objects) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+	got, err := o.ResourceInterface.Get(ctx, name, options, subresources...)
+	return got, told(err)
+}
+
+// List implements resources.Objects.
+func (o objects) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, err := o.ResourceInterface.List(ctx, options)
+	return list, told(err)
+}
+
+// Watch implements resources.Objects.
+func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	watching, err := o.ResourceInterface.Watch(ctx, options)
+	if err != nil {
+		return nil, told(err)
+	}
+	return watch.Filter(watching, func(e watch.Event) (watch.Event, bool) {
+		if e.Type != watch.Error {
+			return e, true
+		}
+		var status apierrors.APIStatus
+		_ = errors.As(told(apierrors.FromObject(e.Object)), &status)
+		s := status.Status()
+		return watch.Event{Type: watch.Error, Object: &s}, true
+	}), nil
+}
+
+// told turns what a virtual workspace answers to this server into what consumers are told.
+func told(err error) error {
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err), apierrors.IsTooManyRequests(err):
+		return err
+	}
+	return apierrors.NewServiceUnavailable("the virtual workspace of its provider does not answer as it should")
+}
