@@ -162,14 +162,14 @@ test: unit e2e-server e2e-abuse ## Run every test but those that need a host clu
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test ./api/... ./cli/... ./client/... ./operator/... ./server/... ./test/host/...
+	$(GO) test $$($(GO) list ./api/... ./cli/... ./client/... ./operator/... ./server/... ./test/host/... | grep -v /e2e)
 	cd tools && $(GO) test ./...
 	cd test/argocd && $(GO) test ./...
 	cd test/prometheus && $(GO) test ./...
 
 .PHONY: e2e-server
 e2e-server: build test-tools stock ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
-	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
+	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./operator/e2e ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
 
 # By itself: what it measures must not depend on other tests.
 .PHONY: e2e-abuse
@@ -217,7 +217,7 @@ abuse: build ## Attack the server as a tenant would, a minute each, and print ho
 
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
-	CGO_ENABLED=1 $(GO) test -race ./api/... ./cli/... ./client/... ./operator/... ./server/...
+	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./api/... ./cli/... ./client/... ./operator/... ./server/... | grep -v /e2e)
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -262,7 +262,7 @@ GENERATED = api bundle charts config docs/reference operator server/internal/api
 
 .PHONY: generate
 generate: tools ## Generate deep copies, definitions and the reference from the types in api/.
-	$(BIN)/controller-gen object paths=./api/... paths=./operator/certmanager/...
+	$(BIN)/controller-gen object paths=./api/... paths=./operator/internal/certmanager/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/internal/apis/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac

@@ -19,15 +19,15 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/access"
-	"github.com/kcplane/kcp/operator/apply"
-	"github.com/kcplane/kcp/operator/certmanager"
-	"github.com/kcplane/kcp/operator/etcdbackup"
-	"github.com/kcplane/kcp/operator/etcdcluster"
-	"github.com/kcplane/kcp/operator/kinds"
-	"github.com/kcplane/kcp/operator/kubeconfig"
-	"github.com/kcplane/kcp/operator/rootshard"
-	"github.com/kcplane/kcp/operator/workload"
+	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/etcdbackup"
+	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/kubeconfig"
+	"github.com/kcplane/kcp/operator/internal/rootshard"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
 // Config is what reconcilers are told.

@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/certmanager"
-	"github.com/kcplane/kcp/operator/kinds"
-	"github.com/kcplane/kcp/operator/workload"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
 // check looks whether an operator is ready to work.

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/kcplane/kcp/operator/kinds"
+	"github.com/kcplane/kcp/operator/internal/kinds"
 )
 
 // cluster is one in which an operator works.

@@ -28,9 +28,9 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/kcplane/kcp/operator"
-	"github.com/kcplane/kcp/operator/etcdcluster"
-	"github.com/kcplane/kcp/operator/metrics"
-	"github.com/kcplane/kcp/operator/workload"
+	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/metrics"
+	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
 // WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.

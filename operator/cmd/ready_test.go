@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
-	"github.com/kcplane/kcp/operator/kinds"
+	"github.com/kcplane/kcp/operator/internal/kinds"
 )
 
 func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {

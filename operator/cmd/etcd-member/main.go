@@ -15,7 +15,7 @@ import (
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 
-	"github.com/kcplane/kcp/operator/etcdmember"
+	"github.com/kcplane/kcp/operator/internal/etcdmember"
 )
 
 func main() {

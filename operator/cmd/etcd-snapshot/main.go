@@ -17,8 +17,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	_ "golang.org/x/crypto/x509roots/fallback" // images have nobody whom everybody trusts, such as the authorities of S3
 
-	"github.com/kcplane/kcp/operator/retention"
-	"github.com/kcplane/kcp/operator/snapshot"
+	"github.com/kcplane/kcp/operator/internal/retention"
+	"github.com/kcplane/kcp/operator/internal/snapshot"
 )
 
 func main() {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcplane/kcp/operator/sealed"
-	"github.com/kcplane/kcp/operator/snapshot"
+	"github.com/kcplane/kcp/operator/internal/sealed"
+	"github.com/kcplane/kcp/operator/internal/snapshot"
 )
 
 func secrets() *cobra.Command {

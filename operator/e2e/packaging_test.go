@@ -1,0 +1,287 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/operatortest"
+	"github.com/kcplane/kcp/test/e2e/kcptest"
+)
+
+// monitored gives the API server the kinds of the operator of Prometheus, and returns what takes them away.
+func monitored(t *testing.T) func() {
+	t.Helper()
+	var definitions []string
+	for _, file := range kcptest.PrometheusOperator.Files(t, 1) {
+		if strings.HasSuffix(file, "_servicemonitors.yaml") || strings.HasSuffix(file, "_prometheusrules.yaml") {
+			definitions = append(definitions, file)
+		}
+	}
+	kinds, err := envtest.InstallCRDs(host, envtest.CRDInstallOptions{Paths: definitions, ErrorIfPathMissing: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster(t, host)
+	return func() {
+		if err := envtest.UninstallCRDs(host, envtest.CRDInstallOptions{CRDs: kinds}); err != nil {
+			t.Error(err)
+		}
+		for _, kind := range kinds {
+			left := &metav1.PartialObjectMetadata{}
+			left.SetGroupVersionKind(apiextensionsv1.SchemeGroupVersion.WithKind("CustomResourceDefinition"))
+			kcptest.Eventually(t, kind.Name+" is gone", func(ctx context.Context) error {
+				return kcptest.Gone(c.Get(ctx, client.ObjectKeyFromObject(kind), left))
+			})
+		}
+	}
+}
+
+// dryRun looks whether the API server accepts all fields of manifests.
+func dryRun(t *testing.T, manifests string, args ...string) {
+	t.Helper()
+	kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig).Input(manifests).Run(t,
+		append([]string{"apply", "--server-side", "--force-conflicts", "--validate=strict", "--dry-run=server"}, args...)...)
+}
+
+func inNamespaces(t *testing.T, names ...string) *operatortest.Cluster {
+	t.Helper()
+	c := cluster(t, host)
+	for _, name := range names {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := client.IgnoreAlreadyExists(c.Create(t.Context(), namespace)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+func helm(t *testing.T, args ...string) string {
+	t.Helper()
+	program, err := kcptest.Binary("helm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
+}
+
+func TestTheChartHasNothingToComplainAbout(t *testing.T) {
+	if found := helm(t, "lint", "--strict", "--with-subcharts", chart); strings.Contains(found, "[") {
+		t.Error(found)
+	}
+}
+
+// with renders the chart with values.
+func with(t *testing.T, values map[string]any) string {
+	t.Helper()
+	text, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return helm(t, "template", "release", chart, "--namespace=operators", "--values="+file)
+}
+
+// changed returns the values of testdata, in which every value is another than by default, without those that are named.
+func changed(t *testing.T, without ...string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile("testdata/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{}
+	if err := yaml.UnmarshalStrict(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range without {
+		group, name := values, path
+		for before, after, nested := strings.Cut(name, "."); nested; before, after, nested = strings.Cut(name, ".") {
+			group, name = group[before].(map[string]any), after
+		}
+		if _, there := group[name]; !there {
+			t.Errorf("testdata/values.yaml has no %s", path)
+		}
+		delete(group, name)
+	}
+	return values
+}
+
+// excluding are values that have an effect only if others have not the one that they have in testdata.
+var excluding = map[string][]string{
+	"nameOverride":               {"fullnameOverride"},
+	"image.tag":                  {"image.digest"},
+	"serviceAccount.annotations": {"serviceAccount.create"},
+	"rbac.aggregate":             {"rbac.create"},
+}
+
+func TestEveryValueOfTheChartHasAnEffect(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(chart, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| `").FindAllStringSubmatch(string(page), -1)
+	if len(values) < 30 {
+		t.Fatalf("there are only %d values", len(values))
+	}
+	rendered := map[string]string{}
+	without := func(paths ...string) string {
+		key := strings.Join(paths, " ")
+		if rendered[key] == "" {
+			rendered[key] = with(t, changed(t, paths...))
+		}
+		return rendered[key]
+	}
+	for _, value := range values {
+		others := slices.Clone(excluding[value[1]])
+		if strings.HasPrefix(value[1], "metrics.") && value[1] != "metrics.enabled" {
+			others = append(others, "metrics.enabled")
+		}
+		if without(others...) == without(append(others, value[1])...) {
+			t.Errorf("%s has no effect", value[1])
+		}
+	}
+}
+
+func TestTheAPIServerAcceptsWhatTheChartConsistsOf(t *testing.T) {
+	defer monitored(t)()
+	inNamespaces(t, "operators", "packaged")
+	for name, values := range map[string]map[string]any{
+		"as it is": {}, "with every value changed": changed(t),
+		"with all objects": changed(t, "metrics.enabled", "rbac.create", "serviceAccount.create", "leaderElection.enabled"),
+	} {
+		t.Run(name, func(t *testing.T) { dryRun(t, with(t, values), "--filename=-") })
+	}
+}
+
+// What is for those who use no Helm.
+func TestTheAPIServerAcceptsTheKustomizations(t *testing.T) {
+	defer monitored(t)()
+	for _, directory := range []string{"config/default", "config/crd", "config/prometheus", "config/policy"} {
+		t.Run(directory, func(t *testing.T) { dryRun(t, "", "--kustomize="+filepath.Join(root, directory)) })
+	}
+}
+
+// Whoever removes the operator as docs/operator.md says keeps every kcp.
+func TestTheKustomizationsThatAreDeletedHaveNoDefinitions(t *testing.T) {
+	for _, directory := range []string{"config/manager", "config/rbac", "config/policy"} {
+		made := kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig).Run(t, "kustomize", filepath.Join(root, directory))
+		if strings.Contains(made, "CustomResourceDefinition") || !strings.Contains(made, "name: kcp-operator") {
+			t.Errorf("%s has\n%s", directory, made)
+		}
+	}
+}
+
+// commands returns what the notes of the chart tell people to type, each with the lines that it reads.
+func commands(notes string) []string {
+	var all []string
+	reading := false
+	for line := range strings.SplitSeq(notes, "\n") {
+		switch {
+		case reading:
+			all[len(all)-1] += "\n" + line
+			reading = line != "EOF"
+		case strings.HasPrefix(line, "kubectl ") || strings.HasPrefix(line, "helm "):
+			all = append(all, line)
+			reading = strings.HasSuffix(line, "<<EOF")
+		}
+	}
+	return all
+}
+
+func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
+	kubectl, err := kcptest.Binary("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for namespace, setting := range map[string]string{"default": "replicas=1", "noted": "watchNamespaces={noted,other}"} {
+		t.Run(namespace, func(t *testing.T) {
+			c := inNamespaces(t, namespace)
+			_, notes, _ := strings.Cut(helm(t, "install", "release", chart, "--namespace=operators", "--dry-run=client", "--set="+setting), "\nNOTES:\n")
+			dir := t.TempDir()
+			run := func(command string) {
+				t.Helper()
+				shell := exec.CommandContext(t.Context(), "sh", "-euc", command)
+				shell.Dir, shell.Env = dir, append(os.Environ(), "KUBECONFIG="+newGateFor(t, host).kubeconfig, "PATH="+filepath.Dir(kubectl)+":"+os.Getenv("PATH"))
+				if out, err := shell.CombinedOutput(); err != nil {
+					t.Fatalf("%s: %v\n%s", command, err, out)
+				}
+			}
+			typed := commands(notes)
+			if len(typed) != 8 {
+				t.Fatalf("the notes are\n%s", notes)
+			}
+			for _, command := range typed {
+				verb := strings.Fields(command)[1]
+				switch verb {
+				case "apply":
+					run(command)
+					becomeReady(t, c, namespace)
+				case "wait", "get", "config", "describe":
+					run(command)
+				case "port-forward":
+					if !strings.Contains(command, "service/kcp-kcp 16443:6443") {
+						t.Errorf("%s does not lead to kcp", command)
+					}
+				}
+				if local := verb == "config" || verb == "api-resources"; namespace == "noted" && !local && verb != "test" && !strings.Contains(command, "--namespace=noted") {
+					t.Errorf("%s is for another namespace", command)
+				}
+			}
+			access, err := clientcmd.LoadFromFile(filepath.Join(dir, "kcp.kubeconfig"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if server := access.Clusters[access.Contexts["external"].Cluster].Server; server != "https://localhost:16443/clusters/root" {
+				t.Errorf("the context external leads to %s", server)
+			}
+		})
+	}
+}
+
+// becomeReady does what the operator does in the end with what the notes of the chart ask for.
+func becomeReady(t *testing.T, c *operatortest.Cluster, namespace string) {
+	t.Helper()
+	ready := []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}
+	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kcp"}}
+	access := &v1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kcp-admin"}}
+	if err := errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(rs), rs), c.Get(t.Context(), client.ObjectKeyFromObject(access), access)); err != nil {
+		t.Fatal(err)
+	}
+	rs.Status.Conditions, access.Status.Conditions = ready, ready
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: access.Spec.SecretRef.Name}, StringData: map[string]string{
+		"kubeconfig": fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: default\nclusters: [{name: external, cluster: {server: %q}}]\n"+
+			"contexts: [{name: external, context: {cluster: external}}]\n", "https://"+rs.Spec.External.Hostname)}}
+	c.MustUpdateStatus(t, rs)
+	c.MustUpdateStatus(t, access)
+	c.MustCreate(t, secret)
+	t.Cleanup(func() {
+		for _, object := range []client.Object{rs, access, secret} {
+			if err := c.Delete(context.Background(), object); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

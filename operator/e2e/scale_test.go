@@ -1,0 +1,146 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/operatortest"
+)
+
+// KCP_ROOTSHARDS is how many there are. With it, what the operator does in a quiet minute is looked at, too.
+func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
+	n, err := strconv.Atoi(os.Getenv("KCP_ROOTSHARDS"))
+	measured := err == nil
+	if !measured {
+		n = 10
+	}
+	admin, g := cluster(t, host), newGate(t)
+	sweep(t, admin)
+	p := g.start(t, "--metrics-secure=false")
+	p.ready(t)
+	began, reads, writes := time.Now(), g.reads.Load(), len(g.writes(0))
+	for i := range n {
+		admin.MustCreate(t, shard(fmt.Sprintf("many-%d", i)))
+	}
+	for err := settled(t.Context(), t, admin); err != nil; err = settled(t.Context(), t, admin) {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("they are not Ready: %v", err)
+		case <-time.After(time.Second / 4):
+		}
+	}
+	now, most := p.resident(t)
+	cpu := p.cpu(t)
+	t.Logf("%d RootShards took %v, %v of the operator's CPU, %d reads and %d writes; it has %d MiB, and had %d at most", n,
+		time.Since(began).Round(time.Second), cpu, g.reads.Load()-reads, len(g.writes(writes)), now, most)
+	writes = g.quiet(t)
+	if measured {
+		reads = g.reads.Load()
+		time.Sleep(time.Minute)
+		t.Logf("in a minute in which nothing changes: %v of CPU, %d reads and %d writes", p.cpu(t)-cpu, g.reads.Load()-reads, len(g.writes(writes)))
+		cpu = p.cpu(t)
+		if more := g.writes(writes); len(more) != 0 {
+			t.Errorf("%d writes, though nothing has changed: %q", len(more), more)
+		}
+	}
+	before := reconciled(t, p)
+	reads, began = g.reads.Load(), time.Now()
+	services := &corev1.ServiceList{}
+	if err := admin.List(t.Context(), services, client.InNamespace(operatortest.Namespace), client.MatchingLabels{
+		apply.ManagedByLabel: apply.FieldOwner, "app.kubernetes.io/component": "rootshard"}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range services.Items {
+		service := &services.Items[i]
+		service.Annotations["theirs"] = "changed"
+		admin.MustUpdate(t, service)
+	}
+	for more := 0.0; more < float64(len(services.Items)); more = reconciled(t, p) - before {
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%v of %d were reconciled again", more, len(services.Items))
+		case <-time.After(time.Second / 10):
+		}
+	}
+	t.Logf("%d RootShards were reconciled again in %v, with %v of CPU and %d reads", len(services.Items),
+		time.Since(began).Round(time.Second/10), p.cpu(t)-cpu, g.reads.Load()-reads)
+	if more := g.writes(writes); len(more) != 0 {
+		t.Errorf("%d writes, though nothing of what is wanted has changed: %q", len(more), more)
+	}
+	p.stop(t)
+}
+
+// sweep removes what other tests have left, with what a garbage collector would remove.
+func sweep(t *testing.T, admin *operatortest.Cluster) {
+	t.Helper()
+	kubeconfigs := &v1alpha1.KubeconfigList{}
+	if err := admin.List(t.Context(), kubeconfigs, client.InNamespace(operatortest.Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range kubeconfigs.Items {
+		kubeconfigs.Items[i].Finalizers = nil
+		admin.MustUpdate(t, &kubeconfigs.Items[i])
+	}
+	for _, kind := range []client.Object{
+		&v1alpha1.RootShard{}, &v1alpha1.EtcdCluster{}, &v1alpha1.Kubeconfig{}, &appsv1.StatefulSet{}, &corev1.Service{}, &corev1.Secret{},
+		&policyv1.PodDisruptionBudget{}, &networkingv1.NetworkPolicy{}, &certmanager.Certificate{}, &certmanager.Issuer{},
+	} {
+		if err := admin.DeleteAllOf(t.Context(), kind, client.InNamespace(operatortest.Namespace)); err != nil {
+			t.Fatalf("%T: %v", kind, err)
+		}
+	}
+}
+
+// settled does what others do in a cluster, and tells whether that was all.
+func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster) error {
+	admin.Issue(t)
+	sets := &appsv1.StatefulSetList{}
+	if err := admin.List(ctx, sets, client.InNamespace(operatortest.Namespace)); err != nil {
+		return err
+	}
+	for i := range sets.Items {
+		if set := &sets.Items[i]; set.Status.ObservedGeneration < set.Generation {
+			admin.Roll(t, set.Name)
+		}
+	}
+	list := &v1alpha1.RootShardList{}
+	if err := admin.List(ctx, list, client.InNamespace(operatortest.Namespace)); err != nil {
+		return err
+	}
+	var waiting []string
+	for _, rs := range list.Items {
+		if says(rs.Status.Conditions, "Ready", "True", "Ready") != nil {
+			waiting = append(waiting, rs.Name)
+		}
+	}
+	if len(waiting) > 0 {
+		return fmt.Errorf("%d of %d are not: %.200s", len(waiting), len(list.Items), strings.Join(waiting, " "))
+	}
+	return nil
+}
+
+// reconciled is how often RootShards were.
+func reconciled(t *testing.T, p *process) float64 {
+	t.Helper()
+	sum := 0.0
+	for labels, value := range p.series(t, "controller_runtime_reconcile_total") {
+		if strings.Contains(labels, `controller="rootshard"`) {
+			sum += value
+		}
+	}
+	return sum
+}

@@ -1,0 +1,236 @@
+// Package conditions turns what a reconciler found into the conditions that people and programs read, in the way of kstatus:
+// Ready, Reconciling and Stalled sum up one condition for each thing that the object depends on.
+package conditions
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/apply"
+)
+
+// Blocked is an error that trying again does not help against. A watch wakes the reconciler when what blocks it has changed,
+// unless After is set.
+type Blocked struct {
+	// Reason is one word for programs, Message a sentence that names the object which is waited for.
+	Reason, Message string
+	// Stalled says that somebody has to change something.
+	Stalled bool
+	// After is when to look again, because no watch tells. Zero: one does.
+	After time.Duration
+}
+
+func (b *Blocked) Error() string { return b.Message }
+
+// Wait returns an error which says that something is under way.
+func Wait(reason, format string, args ...any) error {
+	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...)}
+}
+
+// Stall returns an error which says that somebody has to change something, and what.
+func Stall(reason, format string, args ...any) error {
+	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...), Stalled: true}
+}
+
+// Unwatched returns what Wait or Stall has returned for something that no watch tells of. It is looked at again after a while.
+func Unwatched(after time.Duration, err error) error {
+	if blocked := (*Blocked)(nil); errors.As(err, &blocked) {
+		blocked.After = after
+	}
+	return err
+}
+
+// ScaledToZero is the reason of an object that is off because its spec asks for no pods, and of one that waits for it.
+const ScaledToZero = "ScaledToZero"
+
+// Rest is a dependency without a condition of its own: what only Ready tells of.
+const Rest = ""
+
+// Report collects what a reconciler found out about what an object depends on.
+type Report struct {
+	dependencies []string
+	found        map[string]error
+	failed       []error
+}
+
+// NewReport begins a report. Of dependencies, types of conditions, the first that is not met is what Ready tells of.
+func NewReport(dependencies ...string) *Report {
+	return &Report{dependencies: dependencies, found: map[string]error{}}
+}
+
+// Set says that a dependency is met, or why it is not. The first error of a dependency counts.
+func (r *Report) Set(dependency string, err error) {
+	if r.found[dependency] == nil {
+		r.found[dependency] = err
+	}
+	if blocked := (*Blocked)(nil); err != nil && !errors.As(err, &blocked) && !isTaken(err) {
+		r.failed = append(r.failed, err)
+	}
+}
+
+// Err is what is worth trying again.
+func (r *Report) Err() error { return errors.Join(r.failed...) }
+
+// After is when to look again, because no watch tells when something that is waited for is there. Zero: all is watched.
+func (r *Report) After() time.Duration {
+	after := time.Duration(0)
+	for _, err := range r.found {
+		if err != nil {
+			after = Earliest(after, Cause(err).After)
+		}
+	}
+	return after
+}
+
+// Earliest returns the shortest of times that are not zero, or zero.
+func Earliest(times ...time.Duration) time.Duration {
+	return slices.MinFunc(times, func(a, b time.Duration) int {
+		return cmp.Compare(uint64(a-1), uint64(b-1)) // zero comes last
+	})
+}
+
+// Met tells whether dependencies are met.
+func (r *Report) Met(dependencies ...string) bool {
+	for _, dependency := range dependencies {
+		if err, known := r.found[dependency]; err != nil || !known && dependency != Rest {
+			return false
+		}
+	}
+	return true
+}
+
+// Ready tells whether all dependencies are met.
+func (r *Report) Ready() bool { return r.Met(r.dependencies...) }
+
+// Stalled tells whether somebody has to change something.
+func (r *Report) Stalled() bool {
+	for _, err := range r.found {
+		if err != nil && Cause(err).Stalled {
+			return true
+		}
+	}
+	return false
+}
+
+// Write sets the conditions.
+func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
+	set := func(name string, status bool, reason, message string) {
+		if name == Rest {
+			return
+		}
+		condition := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: generation}
+		if status {
+			condition.Status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(conditions, condition)
+	}
+	var first, stalled *Blocked
+	for _, dependency := range r.dependencies {
+		err, known := r.found[dependency]
+		switch {
+		case err != nil:
+			blocked := Cause(err)
+			if first == nil {
+				first = blocked
+			}
+			if stalled == nil && blocked.Stalled {
+				stalled = blocked
+			}
+			set(dependency, false, blocked.Reason, blocked.Message)
+		case known:
+			set(dependency, true, "Met", "")
+		case dependency != Rest:
+			meta.SetStatusCondition(conditions, metav1.Condition{Type: dependency, Status: metav1.ConditionUnknown, Reason: "NotReached",
+				Message: "other conditions come first", ObservedGeneration: generation})
+		}
+	}
+	switch {
+	case stalled != nil:
+		set(v1alpha1.ConditionReady, false, stalled.Reason, stalled.Message)
+		set(v1alpha1.ConditionReconciling, false, stalled.Reason, "somebody has to change something first")
+		set(v1alpha1.ConditionStalled, true, stalled.Reason, stalled.Message)
+	case first != nil:
+		set(v1alpha1.ConditionReady, false, first.Reason, first.Message)
+		set(v1alpha1.ConditionReconciling, true, first.Reason, first.Message)
+		set(v1alpha1.ConditionStalled, false, "Progressing", "")
+	default:
+		set(v1alpha1.ConditionReady, true, "Ready", "everything is as the spec asks for")
+		set(v1alpha1.ConditionReconciling, false, "Ready", "")
+		set(v1alpha1.ConditionStalled, false, "Ready", "")
+	}
+}
+
+// whileTaken is how soon to look whether a name is free: objects of others are not watched.
+const whileTaken = 30 * time.Second
+
+// Cause says what is behind an error, in the words of conditions.
+func Cause(err error) *Blocked {
+	var blocked *Blocked
+	if errors.As(err, &blocked) {
+		return blocked
+	}
+	if isTaken(err) {
+		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true, After: whileTaken}
+	}
+	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) { // the latter is what cert-manager says; most likely because of what the spec adds to the object
+		return &Blocked{Reason: "Refused", Message: err.Error(), Stalled: true}
+	}
+	return &Blocked{Reason: "Retrying", Message: err.Error()}
+}
+
+func isTaken(err error) bool {
+	var taken *apply.TakenError
+	return errors.As(err, &taken)
+}
+
+// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns. A copy of the
+// object that is out of date would make the same change, and the same event, a second time: then nothing is written, and the error is a
+// conflict.
+func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was, is []metav1.Condition) error {
+	if equality.Semantic.DeepEqual(before, after) {
+		return nil
+	}
+	warning, ready := warned(was, is), changed(was, is)
+	patch := client.MergeFrom(before)
+	if warning != nil || ready != nil {
+		from := before.DeepCopyObject().(client.Object)
+		from.SetResourceVersion(after.GetResourceVersion()) // which another write of the reconciler may have changed
+		patch = client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
+	}
+	if err := c.Status().Patch(ctx, after, patch); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if warning != nil {
+		recorder.Eventf(after, nil, "Warning", warning.Reason, "Reconcile", "%.1000s", warning.Message)
+	}
+	if ready == nil {
+		return nil
+	}
+	kind := "Normal"
+	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(is, v1alpha1.ConditionQuorumLost) {
+		kind = "Warning"
+	}
+	recorder.Eventf(after, nil, kind, ready.Reason, "Reconcile", "%.1000s", ready.Message) // an API server takes no more than 1024
+	return nil
+}
+
+// changed returns the condition Ready, if it has another status or reason than before.
+func changed(was, is []metav1.Condition) *metav1.Condition {
+	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
+	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {
+		return nil
+	}
+	return now
+}

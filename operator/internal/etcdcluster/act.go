@@ -1,0 +1,276 @@
+package etcdcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/etcdmember"
+	"github.com/kcplane/kcp/operator/internal/workload"
+)
+
+// act takes the step that was decided on. What it says, to whom, is an event.
+func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
+	var err error
+	switch d.step {
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes: // done by writing the status, or the StatefulSet
+		return nil
+	case stepBootstrap:
+		err = s.tell(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
+	case stepForget:
+		return s.tell(ctx, seen, d.ordinal, nil)
+	case stepAdd:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberAddAsLearner(ctx, []string{s.peerURL(d.ordinal)})
+			return err
+		})
+	case stepStart:
+		err = s.tell(ctx, seen, d.ordinal, s.join(seen, d))
+	case stepPromote:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberPromote(ctx, d.id)
+			return err
+		})
+		if errors.Is(err, rpctypes.ErrMemberLearnerNotReady) {
+			return nil // it is asked again until the member has caught up
+		}
+	case stepRemove:
+		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MemberRemove(ctx, d.id)
+			return err
+		})
+	case stepMoveLeader:
+		err = seen.contacts[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.MoveLeader(ctx, d.to)
+			return err
+		})
+	case stepWipe:
+		err = s.wipe(ctx, seen, d.ordinal)
+	case stepRestart:
+		err = s.deletePod(ctx, seen, d.ordinal)
+	case stepDefragment:
+		err = seen.contacts[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
+			_, err := c.Defragment(ctx, c.Endpoints()[0])
+			return err
+		})
+	case stepDisarm:
+		err = s.disarm(ctx, seen)
+	case stepRestore:
+		err = s.beginRestoration(ctx)
+	case stepRestored:
+		return s.endRestoration(ctx)
+	case stepRecover: // done by writing the status
+	case stepStop:
+		err = s.stop(ctx, seen)
+	case stepCopy:
+		err = s.beginCopy(ctx)
+	case stepRecovered:
+		err = s.endCopy(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("%s of member %d: %w", d.step, d.ordinal, err)
+	}
+	s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeNormal, d.reason, string(d.step), "%s, since %s", s.describe(d), d.why)
+	return nil
+}
+
+func (s *scope) describe(d decision) string {
+	name := memberName(s.cluster, d.ordinal)
+	switch d.step {
+	case stepBootstrap:
+		return name + " is told to start the cluster"
+	case stepAdd:
+		return name + " is added as a learner"
+	case stepStart:
+		return name + " is told to join"
+	case stepPromote:
+		return name + " votes now"
+	case stepRemove:
+		return fmt.Sprintf("member %x of %s is removed", d.id, name)
+	case stepMoveLeader:
+		return fmt.Sprintf("%s hands the lead to member %x", name, d.to)
+	case stepWipe:
+		return "the volume of " + name + " is deleted"
+	case stepRestart:
+		return name + " is restarted"
+	case stepDefragment:
+		return name + " is defragmented"
+	case stepRestore:
+		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
+	case stepRecover:
+		return "the cluster is given up, to begin anew with " + name
+	case stepStop:
+		return "all members are stopped"
+	case stepCopy:
+		return "the data of " + name + " are copied"
+	case stepRecovered:
+		return "the members begin anew in " + dataDirectory(s.cluster)
+	}
+	return "the alarm is disarmed"
+}
+
+// token tells this cluster from all others, and from what it was before its data was restored.
+func (s *scope) token() string {
+	return fmt.Sprintf("%s-%d", s.cluster.UID, s.cluster.Status.RestoreGeneration)
+}
+
+func (s *scope) named(ordinal int) string {
+	return memberName(s.cluster, ordinal) + "=" + s.peerURL(ordinal)
+}
+
+// join says how a learner joins: as one of all members that etcd lists, itself included.
+func (s *scope) join(seen *sight, d decision) *etcdmember.Start {
+	var all []string
+	for _, m := range seen.members {
+		all = append(all, s.named(m.ordinal))
+	}
+	return &etcdmember.Start{State: etcdmember.StateExisting, Cluster: strings.Join(all, ","), Token: s.token(), MemberID: identity(d.id)}
+}
+
+// tell writes down at a pod what it is to start as, or takes it back.
+func (s *scope) tell(ctx context.Context, seen *sight, ordinal int, start *etcdmember.Start) error {
+	live := seen.live[ordinal]
+	if live == nil {
+		return fmt.Errorf("pod %d is gone", ordinal)
+	}
+	told := live.DeepCopy()
+	if start == nil {
+		delete(told.Annotations, etcdmember.Annotation)
+	} else {
+		text, err := json.Marshal(start)
+		if err != nil {
+			return err
+		}
+		if told.Annotations == nil {
+			told.Annotations = map[string]string{}
+		}
+		told.Annotations[etcdmember.Annotation] = string(text)
+	}
+	// The lock keeps an older pod's turn from reaching the one that took its place.
+	return s.Patch(ctx, told, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+}
+
+// wipe deletes the volume of a pod that is no member, and the pod, which holds on to it.
+func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
+	if m, ok := seen.at(ordinal); ok && m.started {
+		return errors.New("its volume is in use")
+	}
+	for i := range seen.claims {
+		claim := &seen.claims[i]
+		if claim.Name != volumeName(s.cluster, ordinal) {
+			continue
+		}
+		// Not the one that took its place, of which the cache may not know yet.
+		if err := client.IgnoreNotFound(s.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})); err != nil {
+			return err
+		}
+	}
+	return s.deletePod(ctx, seen, ordinal)
+}
+
+func (s *scope) deletePod(ctx context.Context, seen *sight, ordinal int) error {
+	live := seen.live[ordinal]
+	if live == nil {
+		return nil
+	}
+	return client.IgnoreNotFound(s.Delete(ctx, live, client.Preconditions{UID: &live.UID}))
+}
+
+// disarm ends the alarms that nothing is behind any more. Corruption is forgiven of members that are gone only.
+func (s *scope) disarm(ctx context.Context, seen *sight) error {
+	return seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		for _, alarm := range seen.alarms {
+			listed := slices.ContainsFunc(seen.members, func(m member) bool { return m.id == alarm.MemberID })
+			if listed && alarm.Alarm == etcdserverpb.AlarmType_CORRUPT {
+				continue
+			}
+			if _, err := c.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// applyMembers makes the StatefulSet what it is to be. How many pods there are is decided step by step; what they are made
+// of can change at any time, since it is the operator that replaces them.
+func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, version string) error {
+	pods := len(seen.pods)
+	switch {
+	case d.step == stepScalePods:
+		pods = d.pods
+	case seen.stateful == nil && pods == 0:
+		return nil
+	}
+	if r := s.cluster.Status.Recovery; seen.leaving || r != nil && r.State == v1alpha1.EtcdRecoveryCopying {
+		return nil
+	}
+	if err := s.markVolumes(ctx, seen); err != nil {
+		return err
+	}
+	wanted, held, err := s.wanted(seen, pods, version)
+	switch {
+	case err != nil || wanted == nil:
+		return err
+	case held:
+		return s.resize(ctx, seen.stateful, *wanted.Spec.Replicas)
+	}
+	return apply.All(ctx, s.Client, s.cluster, wanted)
+}
+
+// resize changes how many pods there are, and nothing else.
+func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32) error {
+	if workload.Wanted(set) == pods {
+		return nil
+	}
+	resized := set.DeepCopy()
+	resized.Spec.Replicas = &pods
+	return s.Patch(ctx, resized, client.MergeFrom(set), client.FieldOwner(apply.FieldOwner))
+}
+
+// wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
+func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
+	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
+		pods = max(pods, m.ordinal+1)
+	}
+	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
+	if seen.stateful != nil {
+		m.size = templateSize(seen)
+	}
+	if set, err = s.statefulSet(m); err != nil {
+		return nil, false, nil
+	}
+	condition, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))
+	if err != nil {
+		return nil, false, err
+	}
+	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, condition)
+	return set, condition.Status == metav1.ConditionTrue, nil
+}
+
+// changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
+func (s *scope) changing(seen *sight, version string) (bool, error) {
+	set := seen.stateful
+	if set == nil {
+		return false, nil
+	}
+	wanted, held, err := s.wanted(seen, len(seen.pods), version)
+	if err != nil || wanted == nil {
+		return false, err
+	}
+	return !held && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
+}

@@ -1,0 +1,139 @@
+package etcdcluster
+
+import (
+	"context"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// lastSnapshot is the finalizer of EtcdClusters whose volumes are deleted only when a snapshot is stored. No other one has any.
+const lastSnapshot = "operator.kcp.io/last-snapshot"
+
+// hold sees to it that a cluster has the finalizer if it is asked for, and only then.
+func (s *scope) hold(ctx context.Context, asked bool) error {
+	if controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) == asked {
+		return nil
+	}
+	before := s.cluster.DeepCopy()
+	if asked {
+		controllerutil.AddFinalizer(s.cluster, lastSnapshot)
+	} else {
+		controllerutil.RemoveFinalizer(s.cluster, lastSnapshot)
+	}
+	held := s.cluster.DeepCopy() // the answer has the status that is stored, not the one that is about to be
+	if err := s.Patch(ctx, held, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	s.cluster.ResourceVersion = held.ResourceVersion
+	return nil
+}
+
+// end lets a deleted cluster go. The garbage collector removes what belongs to it.
+func (s *scope) end(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
+	s.cluster.Status.Phase = v1alpha1.PhaseDeleting
+	if !controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) {
+		return ctrl.Result{}, s.save(ctx, before)
+	}
+	err := s.takeLeave(ctx)
+	if err == nil || apierrors.IsConflict(err) {
+		return ctrl.Result{}, err
+	}
+	waits := conditions.Cause(err)
+	if err := s.readTrust(ctx); err == nil { // snapshots are taken of members that the status says are ready
+		seen, err := s.look(ctx)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		s.reportMembers(seen)
+		s.reportHealth(seen, wait(waits.Reason, "%s", waits.Message))
+	}
+	s.set(v1alpha1.ConditionReady, false, waits.Reason, waits.Message)
+	s.set(v1alpha1.ConditionReconciling, !waits.Stalled, waits.Reason, waits.Message)
+	s.set(v1alpha1.ConditionStalled, waits.Stalled, waits.Reason, waits.Message)
+	return ctrl.Result{RequeueAfter: whileWaiting}, s.save(ctx, before)
+}
+
+// readTrust reads what there is to reach members with, and makes none of it.
+func (s *scope) readTrust(ctx context.Context) error {
+	held, err := s.readKeys(ctx, TrustSecretName(s.cluster.Name), TrustedClients)
+	if err != nil {
+		return err
+	}
+	s.trusted = held.Data[TrustedClients]
+	return s.readSecrets(ctx)
+}
+
+// takeLeave takes the last snapshot, if one is still asked for, deletes the volumes, and lets the cluster go.
+func (s *scope) takeLeave(ctx context.Context) error {
+	if s.cluster.Spec.DeletionPolicy != v1alpha1.EtcdSnapshot || s.cluster.Status.ClusterID == "" {
+		return s.hold(ctx, false)
+	}
+	err := s.saveLast(ctx)
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return s.goWithNamespace(ctx)
+	} else if err != nil {
+		return err
+	}
+	volumes := &corev1.PersistentVolumeClaimList{}
+	if err := s.List(ctx, volumes, client.InNamespace(s.cluster.Namespace), client.MatchingLabels(labels(s.cluster))); err != nil {
+		return err
+	}
+	for i := range volumes.Items {
+		volume := &volumes.Items[i]
+		if err := client.IgnoreNotFound(s.Delete(ctx, volume, client.Preconditions{UID: &volume.UID})); err != nil {
+			return err
+		}
+	}
+	return s.hold(ctx, false)
+}
+
+// goWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job and
+// no event. The event is about the Namespace, and is kept in the one called default.
+func (s *scope) goWithNamespace(ctx context.Context) error {
+	if err := s.hold(ctx, false); err != nil {
+		return err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
+	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete", "EtcdCluster %s goes without the last snapshot that its "+
+		"deletionPolicy asks for: none can be taken in a namespace that is deleted", s.cluster.Name)
+	return nil
+}
+
+// saveLast returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and tells its key.
+func (s *scope) saveLast(ctx context.Context) error {
+	backup := &v1alpha1.EtcdBackup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.cluster.Namespace, Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner},
+			Name: s.cluster.Name + "-" + strconv.FormatInt(s.cluster.DeletionTimestamp.Unix(), 36)},
+		Spec: v1alpha1.EtcdBackupSpec{Cluster: s.cluster.Name, Store: *s.cluster.Spec.LastSnapshot},
+	}
+	err := s.Get(ctx, client.ObjectKeyFromObject(backup), backup)
+	if apierrors.IsNotFound(err) {
+		err = s.Create(ctx, backup)
+	}
+	if err != nil {
+		return err
+	}
+	why := ""
+	if ready := apimeta.FindStatusCondition(backup.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		why = ": " + ready.Message
+	}
+	switch {
+	case backup.Status.Snapshot != nil:
+		return nil
+	case backup.Status.CompletedAt != nil:
+		return conditions.Stall("SnapshotFailed", "EtcdBackup %s, the last snapshot, failed%s. Delete it to try again, or set spec.deletionPolicy to "+
+			"Retain to keep the volumes instead", backup.Name, why)
+	}
+	return conditions.Wait("LastSnapshot", "waiting for EtcdBackup %s, the last snapshot, before the volumes are deleted%s", backup.Name, why)
+}

@@ -1,0 +1,70 @@
+package etcdcluster
+
+import (
+	"context"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/index"
+	"github.com/kcplane/kcp/operator/internal/pki"
+)
+
+// issuersIndex has EtcdClusters by the Issuers that their specs name.
+const issuersIndex = "issuers"
+
+// Images of etcd that are built with the operator.
+const (
+	DefaultRepository = "ghcr.io/kcplane/etcd"
+	DefaultVersion    = "3.7.3"
+)
+
+// concurrency is how many clusters are looked at at a time. One that does not answer takes some seconds.
+const concurrency = 8
+
+// Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	if err := index.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
+		return err
+	}
+	issuing := func(ctx context.Context, issuer client.Object) []reconcile.Request {
+		return index.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
+		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
+		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(issuing)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrency}).
+		Complete(r)
+}
+
+func issuersOf(object client.Object) []string {
+	tls := object.(*v1alpha1.EtcdCluster).Spec.TLS
+	if tls == nil {
+		return nil
+	}
+	return pki.IssuerNames(tls.IssuerRef)
+}
+
+// clusterOf finds the cluster of a pod or a Secret by its labels, since it does not own these itself.
+func clusterOf(_ context.Context, object client.Object) []reconcile.Request {
+	l := object.GetLabels()
+	if l["app.kubernetes.io/component"] != componentLabel {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: l["app.kubernetes.io/instance"]}}}
+}

@@ -1,0 +1,231 @@
+package etcdcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// report writes the status. Without a sight, what was known of the members stays, and blocked says why there is none.
+func (s *scope) report(seen *sight, d decision, blocked error) {
+	status := &s.cluster.Status
+	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
+		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check", "spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
+			"is made for: members are slow to start, to replace and to defragment", size)
+	}
+	status.ObservedGeneration = s.cluster.Generation
+	if _, err := s.statefulSet(members{}); err != nil && blocked == nil {
+		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())
+	}
+	if s.certificatesErr != nil {
+		s.set(v1alpha1.ConditionCertificatesReady, false, conditions.Cause(s.certificatesErr).Reason, s.certificatesErr.Error())
+	} else if seen != nil {
+		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
+	}
+	if seen != nil {
+		s.reportRotation()
+		if d.step == stepRecordIdentity {
+			status.ClusterID = identity(seen.clusterID)
+		}
+		if d.step == stepRestored {
+			status.RestoreGeneration = 1
+		}
+		s.reportRecovery(d)
+		s.reportRepairs(d)
+		if status.ClusterID != "" {
+			status.ClientSecretName, status.Endpoints = ClientSecretName(s.cluster.Name), []string{ClientURL(s.cluster)}
+		}
+		s.reportMembers(seen)
+		s.reportOperation(d)
+		s.reportHealth(seen, d)
+	} else if retriable(blocked) == nil && apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAvailable) {
+		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionUnknown,
+			Reason: "NotObserved", Message: blocked.Error(), ObservedGeneration: s.cluster.Generation})
+	}
+	s.summarize(seen, d, blocked)
+}
+
+func (s *scope) reportMembers(seen *sight) {
+	status := &s.cluster.Status
+	ready := 0
+	if !seen.quorum { // the list stays what it was when there was somebody to ask
+		for i := range status.Members {
+			status.Members[i].Ready = false
+		}
+	} else {
+		status.Members, status.Leader = nil, ""
+		versions := map[string]bool{}
+		for _, m := range seen.members {
+			reported := v1alpha1.EtcdMemberStatus{ID: identity(m.id), IsLearner: m.learner, IsLeader: m.leader, Version: m.version, Ready: m.healthy && !m.learner,
+				Name: memberName(s.cluster, m.ordinal), DBSize: coarse(m.size), DBSizeInUse: coarse(m.inUse)}
+			if m.ordinal < 0 {
+				reported.Name = fmt.Sprintf("%s (%x)", m.name, m.id)
+			}
+			if m.lag > lagLimit {
+				reported.RaftIndexLag = m.lag
+			}
+			if m.leader {
+				status.Leader = reported.Name
+			}
+			if reported.Ready {
+				ready++
+			}
+			versions[m.version] = true
+			status.Members = append(status.Members, reported)
+		}
+		delete(versions, "")
+		if len(versions) == 1 && seen.healthy() {
+			for version := range versions {
+				status.CurrentVersion = version
+			}
+		}
+		s.set(v1alpha1.ConditionVersionSkew, len(versions) > 1, "Versions", fmt.Sprintf("%d versions run", len(versions)))
+	}
+	status.ReadyMembers = fmt.Sprintf("%d/%d", ready, seen.want)
+}
+
+// coarse keeps the status from being written whenever a byte was.
+func coarse(bytes int64) int64 {
+	const unit = 4 << 20
+	return (bytes + unit - 1) / unit * unit
+}
+
+// reportOperation writes down which change is under way, and since when.
+func (s *scope) reportOperation(d decision) {
+	status := &s.cluster.Status
+	kinds := map[step]v1alpha1.EtcdOperationType{
+		stepAdd: v1alpha1.EtcdAdd, stepStart: v1alpha1.EtcdAdd, stepPromote: v1alpha1.EtcdAdd, stepRemove: v1alpha1.EtcdRemove,
+		stepWipe: v1alpha1.EtcdReplace, stepRecover: v1alpha1.EtcdRestore, stepRestart: v1alpha1.EtcdUpgrade, stepDefragment: v1alpha1.EtcdDefragment,
+		stepGrowVolumes: v1alpha1.EtcdGrowVolume,
+	}
+	kind, known := kinds[d.step]
+	switch {
+	case d.step == stepNothing:
+		status.Operation = nil
+		return
+	case !known:
+		return
+	case d.reason == reasonReplace:
+		kind = v1alpha1.EtcdReplace
+	}
+	name := memberName(s.cluster, d.ordinal)
+	if kind == v1alpha1.EtcdGrowVolume {
+		name = "" // all
+	}
+	if under := status.Operation; under != nil && under.Member == name && (under.Type == kind || under.Type == v1alpha1.EtcdReplace && kind == v1alpha1.EtcdAdd) {
+		return
+	}
+	operation := &v1alpha1.EtcdOperationStatus{Type: kind, Member: name, StartedAt: metav1.NewTime(s.Now()).Rfc3339Copy()}
+	if d.id != 0 {
+		operation.MemberID = identity(d.id)
+	}
+	if kind == v1alpha1.EtcdDefragment {
+		status.LastDefragmentation = &operation.StartedAt
+	}
+	status.Operation = operation
+}
+
+func (s *scope) reportHealth(seen *sight, d decision) {
+	unhealthy := len(seen.members) < min(seen.want, seen.recorded)
+	corrupt := false
+	for _, m := range seen.voters() {
+		unhealthy, corrupt = unhealthy || !m.healthy, corrupt || m.corrupt
+	}
+	known := s.cluster.Status.ClusterID != ""
+	switch {
+	case !seen.quorum:
+		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
+	case seen.leader < 0:
+		s.set(v1alpha1.ConditionAvailable, false, "NoLeader", "the members elect a leader")
+	case seen.noSpace || corrupt || seen.another:
+		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
+	default:
+		s.set(v1alpha1.ConditionAvailable, known, "Quorum", "a majority of the members answers")
+	}
+	s.set(v1alpha1.ConditionQuorumLost, known && !seen.quorum, d.reason, d.why)
+	s.set(v1alpha1.ConditionDegraded, seen.quorum && (unhealthy || corrupt), d.reason, d.why)
+	s.set(v1alpha1.ConditionProgressing, s.cluster.Status.Operation != nil || d.step == stepScalePods || d.step == stepApply, d.reason, d.why)
+	s.set(v1alpha1.ConditionAlarm, seen.noSpace || corrupt, d.reason, d.why)
+}
+
+// reportBackups tells whether the schedules that there are for the cluster have the snapshots that they should have.
+func (s *scope) reportBackups(ctx context.Context) error {
+	schedules := &v1alpha1.EtcdBackupScheduleList{}
+	if err := s.List(ctx, schedules, client.InNamespace(s.cluster.Namespace)); err != nil {
+		return err
+	}
+	found := false
+	for _, schedule := range schedules.Items {
+		if schedule.Spec.Cluster != s.cluster.Name || schedule.Spec.Suspend {
+			continue
+		}
+		found = true
+		if ready := apimeta.FindStatusCondition(schedule.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
+			s.set(v1alpha1.ConditionBackupHealthy, false, ready.Reason, schedule.Name+": "+ready.Message)
+			return nil
+		}
+	}
+	if !found {
+		apimeta.RemoveStatusCondition(&s.cluster.Status.Conditions, v1alpha1.ConditionBackupHealthy)
+		return nil
+	}
+	s.set(v1alpha1.ConditionBackupHealthy, true, "OnSchedule", "")
+	return nil
+}
+
+// summarize writes the conditions that programs wait for.
+func (s *scope) summarize(seen *sight, d decision, blocked error) {
+	if blocked == nil && d.step == stepNothing {
+		blocked = s.certificatesErr
+	}
+	if blocked != nil {
+		why := conditions.Cause(blocked)
+		if d = wait(why.Reason, "%s", why.Message); why.Stalled {
+			d.step = stepHelp
+		}
+	}
+	ready := d.step == stepNothing && seen != nil && seen.healthy() && len(seen.members) == seen.want
+	s.set(v1alpha1.ConditionReady, ready, d.reason, d.why)
+	s.set(v1alpha1.ConditionReconciling, !ready && d.step != stepHelp, d.reason, d.why)
+	s.set(v1alpha1.ConditionStalled, d.step == stepHelp, d.reason, d.why)
+	status := &s.cluster.Status
+	switch {
+	case d.step == stepHelp:
+		status.Phase = v1alpha1.PhaseFailed
+	case apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAvailable):
+		status.Phase = v1alpha1.PhaseRunning
+	default:
+		status.Phase = v1alpha1.PhaseProvisioning
+	}
+}
+
+// set writes a condition. One that is not met in the good sense says why; the message of the others would only repeat it.
+func (s *scope) set(name string, met bool, reason, message string) {
+	c := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: s.cluster.Generation}
+	if met {
+		c.Status = metav1.ConditionTrue
+	}
+	if bad := name != v1alpha1.ConditionReady && name != v1alpha1.ConditionAvailable && name != v1alpha1.ConditionBackupHealthy && name != v1alpha1.ConditionCertificatesReady; bad && !met {
+		c.Reason, c.Message = "No", ""
+	}
+	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, c)
+}
+
+// retriable returns an error that is worth trying again: not one that a watch will tell the end of.
+func retriable(err error) error {
+	var blocked *conditions.Blocked
+	var taken *apply.TakenError
+	if errors.As(err, &blocked) || errors.As(err, &taken) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package etcdcluster
+
+import (
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/operatortest"
+)
+
+// A pod without its Secret would wait, and nobody would know for which field of which object.
+func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
+	spec := v1alpha1.EtcdClusterSpec{}
+	err := yaml.UnmarshalStrict([]byte("restore: {key: x/1.db, store: {s3: {endpoint: 'https://s3', bucket: all, credentialsSecretRef: {name: bucket}}}}"), &spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOf(t, spec)
+	r.stalled("spec.restore.store.s3.credentialsSecretRef: there is no Secret bucket")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "bucket"}, Data: map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("me")}}
+	r.MustCreate(t, secret)
+	r.stalled("Secret bucket has no key AWS_SECRET_ACCESS_KEY")
+	secret.Data["AWS_SECRET_ACCESS_KEY"] = []byte("secret")
+	r.MustUpdate(t, secret)
+	r.restores()
+}
+
+func TestARestorationSaysWhichVolumeItMisses(t *testing.T) {
+	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Restore: &v1alpha1.EtcdRestoreSpec{Key: "x/1.db",
+		Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}})
+	r.stalled("spec.restore.store.volume.claimName: there is no PersistentVolumeClaim snapshots in this namespace: create it, or name another")
+	r.MustCreate(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots"}})
+	r.restores()
+}
+
+// stalled goes on until somebody is told, and it is clear that the operator looks again soon, since no watch tells it.
+func (r *rig) stalled(message string) {
+	r.t.Helper()
+	r.until(message, func(c *v1alpha1.EtcdCluster) bool {
+		said := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionStalled)
+		return said != nil && said.Status == metav1.ConditionTrue && strings.Contains(said.Message, message)
+	})
+	if again := r.step().RequeueAfter; again != whileWaiting {
+		r.t.Errorf("it looks again after %v", again)
+	}
+}
+
+func (r *rig) restores() {
+	r.t.Helper()
+	r.until("the Job", func(*v1alpha1.EtcdCluster) bool {
+		return r.Get(r.t.Context(), operatortest.Key("x-restore"), &batchv1.Job{}) == nil
+	})
+}

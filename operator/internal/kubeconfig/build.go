@@ -1,0 +1,82 @@
+package kubeconfig
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+const (
+	// ownerLabel has the identity of a Kubeconfig, on its Certificate and its Secrets.
+	ownerLabel = "operator.kcp.io/kubeconfig"
+	// workspaceAnnotation says where roles are bound.
+	workspaceAnnotation = "operator.kcp.io/roles-in"
+	// Beginnings of the names of a Certificate and its Secret, and of a record.
+	certificatePrefix, recordPrefix = "kubeconfig-cert-", "kubeconfig-roles-"
+)
+
+// certificateName is the name of the Certificate, and of its Secret.
+func certificateName(k *v1alpha1.Kubeconfig) string { return certificatePrefix + k.Name }
+
+// group is the one that roles are bound to. A Kubeconfig that is made anew under the same name has another, so that
+// certificates of the old one stay without roles.
+func group(k *v1alpha1.Kubeconfig) string { return "kubeconfig:" + string(k.UID) }
+
+// record builds the Secret that says where roles are bound. It has no content; other kinds would be one more that the operator
+// may write. It goes with the RootShard, where they are bound, not with the Kubeconfig.
+func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: k.Namespace, Name: recordPrefix + string(k.UID),
+			Labels: map[string]string{ownerLabel: string(k.UID), shard.RootLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
+		},
+		Type: corev1.SecretTypeOpaque,
+	}
+}
+
+func labels(k *v1alpha1.Kubeconfig) map[string]string {
+	return map[string]string{apply.ManagedByLabel: apply.FieldOwner, ownerLabel: string(k.UID)}
+}
+
+// workspace is what the kubeconfig points at.
+func workspace(k *v1alpha1.Kubeconfig) string {
+	return cmp.Or(k.Spec.TargetWorkspace, "root")
+}
+
+// roleWorkspace is where roles are bound.
+func roleWorkspace(k *v1alpha1.Kubeconfig) string {
+	if a := k.Spec.Authorization; k.Spec.TargetWorkspace == "" && a != nil && a.ClusterRoleBindings.Cluster != "" {
+		return a.ClusterRoleBindings.Cluster
+	}
+	return workspace(k)
+}
+
+// certificate builds the client certificate. One group has the name of the Kubeconfig, for bindings that people make.
+func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certificate {
+	return pki.Certificate(pki.Request{
+		Namespace: k.Namespace, Name: certificateName(k), Labels: labels(k),
+		CommonName: k.Spec.Username, Organizations: slices.Concat(k.Spec.Groups, []string{"kubeconfig:" + k.Name, group(k)}),
+		Usages: pki.ClientUsages, Duration: k.Spec.Validity.Duration.Duration, Template: k.Spec.CertificateTemplate,
+		Issuer: pki.IssuerNamed(root.ClientCA()),
+	})
+}
+
+// secret builds the Secret with the kubeconfig. The shard is called as it is from inside of the cluster, but for the context
+// external.
+func secret(k *v1alpha1.Kubeconfig, root *shard.Shard, pair map[string][]byte, authorities []byte) (*corev1.Secret, error) {
+	base, path := root.BaseURL(), "/clusters/"+workspace(k)
+	return access.Secret(k.Namespace, k.Spec.SecretRef.Name, labels(k), access.Kubeconfig{
+		User: k.Spec.Username, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey], Authorities: authorities,
+		Contexts: map[string]string{"default": base + path, "base": base, "shard-base": base, "external": root.ExternalURL() + path},
+		Current:  "default",
+	})
+}

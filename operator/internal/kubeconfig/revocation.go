@@ -1,0 +1,118 @@
+package kubeconfig
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+// Revoker ends the access of Kubeconfigs that are gone: it unbinds their roles, and deletes their keys. A Kubeconfig does not
+// wait for that with a finalizer, since it would stay for ever, with its namespace, where kcp or the operator is gone before
+// it. What is left of it tells the Revoker: Secrets with its identity, one of which records where its roles are.
+type Revoker struct {
+	client.Client
+	// Live reads what the caches may not have yet.
+	Live     client.Reader
+	Recorder events.EventRecorder
+	// Bind is access.Bind.
+	Bind Binder
+}
+
+// Reconcile looks at what belongs to a Kubeconfig, whose UID is the name in the request. A kcp that does not answer is asked
+// again until it does, or is deleted.
+func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if alive, err := r.alive(ctx, request.Namespace, types.UID(request.Name)); alive || err != nil {
+		return ctrl.Result{}, err
+	}
+	left := client.MatchingLabels{ownerLabel: request.Name}
+	certificates := &certmanager.CertificateList{}
+	if err := r.List(ctx, certificates, client.InNamespace(request.Namespace), left); err != nil {
+		return ctrl.Result{}, err
+	}
+	for i := range certificates.Items { // first, or they would be issued again
+		if err := client.IgnoreNotFound(r.Delete(ctx, &certificates.Items[i])); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	secrets := &metav1.PartialObjectMetadataList{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := r.List(ctx, secrets, client.InNamespace(request.Namespace), left); err != nil {
+		return ctrl.Result{}, err
+	}
+	var retry time.Duration
+	for i := range secrets.Items {
+		secret := &secrets.Items[i]
+		if !strings.HasPrefix(secret.Name, certificatePrefix) && secret.Name != recordPrefix+request.Name {
+			continue // the garbage collector's, or a copy that somebody has made of it
+		}
+		if !r.unbound(ctx, request.Name, secret) {
+			retry = again
+			continue
+		}
+		same := client.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}
+		if err := client.IgnoreNotFound(r.Delete(ctx, secret, same)); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	return ctrl.Result{RequeueAfter: retry}, nil
+}
+
+// alive tells whether there is a Kubeconfig. That there is none is believed of the API server only.
+func (r *Revoker) alive(ctx context.Context, namespace string, uid types.UID) (bool, error) {
+	for _, reader := range []client.Reader{r.Client, r.Live} {
+		list := &v1alpha1.KubeconfigList{}
+		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
+			return false, err
+		}
+		for i := range list.Items {
+			if list.Items[i].UID == uid {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// unbound unbinds the roles that a Secret records, if it does, and tells whether none are left: also if there is no kcp any
+// more that has them, or no such workspace. That roles are left is told by an event of the RootShard.
+func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.PartialObjectMetadata) bool {
+	workspace := secret.Annotations[workspaceAnnotation]
+	if workspace == "" {
+		return true
+	}
+	rs := &v1alpha1.RootShard{}
+	err := r.Get(ctx, client.ObjectKey{Namespace: secret.Namespace, Name: secret.Labels[shard.RootLabel]}, rs)
+	if apierrors.IsNotFound(err) || err == nil && !rs.DeletionTimestamp.IsZero() {
+		return true
+	}
+	if err == nil {
+		err = r.unbind(ctx, rs, workspace, uid)
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		r.Recorder.Eventf(rs, nil, corev1.EventTypeWarning, "RolesLeft", "Revoke",
+			"a Kubeconfig is deleted, and its roles in the workspace %s are left until it answers: %.800v", workspace, err)
+		return false
+	}
+	return true
+}
+
+func (r *Revoker) unbind(ctx context.Context, rs *v1alpha1.RootShard, workspace, uid string) error {
+	credentials, err := credentials(ctx, r.Client, shard.Root(rs))
+	if err != nil {
+		return err
+	}
+	return r.Bind(ctx, credentials, workspace, access.Roles{ID: uid})
+}

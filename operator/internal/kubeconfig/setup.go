@@ -1,0 +1,105 @@
+package kubeconfig
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/index"
+	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+// Indices of Kubeconfigs: by the Secrets that they read and write, and by the RootShard that they point at.
+const (
+	secretsIndex = "secrets"
+	targetIndex  = "target"
+	issuersIndex = "issuers"
+)
+
+// Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
+func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
+	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf, issuersIndex: issuersOf}
+	if err := index.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
+		return err
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
+		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Owns(&certmanager.Certificate{}).
+		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAt)).
+		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.issuedBy)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.ofSecret)).
+		Complete(r)
+}
+
+// Setup registers the Revoker, and wakes it when a Kubeconfig goes, and for every Secret that one had when the operator begins.
+func (r *Revoker) Setup(_ context.Context, mgr ctrl.Manager) error {
+	gone := func(_ context.Context, k client.Object) []reconcile.Request {
+		return identity(k.GetNamespace(), string(k.GetUID()))
+	}
+	owner := func(_ context.Context, secret client.Object) []reconcile.Request {
+		return identity(secret.GetNamespace(), secret.GetLabels()[ownerLabel])
+	}
+	deleted := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig-revocation").
+		Watches(&v1alpha1.Kubeconfig{}, handler.EnqueueRequestsFromMapFunc(gone), builder.WithPredicates(deleted)).
+		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(owner)).
+		Complete(r)
+}
+
+// identity asks for the Kubeconfig with a UID.
+func identity(namespace, uid string) []reconcile.Request {
+	if uid == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: uid}}}
+}
+
+func secretsOf(object client.Object) []string {
+	k := object.(*v1alpha1.Kubeconfig)
+	return []string{certificateName(k), k.Spec.SecretRef.Name}
+}
+
+func targetOf(object client.Object) []string {
+	if ref := object.(*v1alpha1.Kubeconfig).Spec.Target.RootShardRef; ref != nil {
+		return []string{ref.Name}
+	}
+	return nil
+}
+
+func (r *Reconciler) pointingAt(ctx context.Context, rs client.Object) []reconcile.Request {
+	return r.find(ctx, rs.GetNamespace(), targetIndex, rs.GetName())
+}
+
+func issuersOf(object client.Object) []string {
+	return pki.IssuerNames(pki.IssuerOf(object.(*v1alpha1.Kubeconfig).Spec.CertificateTemplate))
+}
+
+func (r *Reconciler) issuedBy(ctx context.Context, issuer client.Object) []reconcile.Request {
+	return r.find(ctx, issuer.GetNamespace(), issuersIndex, issuer.GetName())
+}
+
+// ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.
+func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
+	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
+	if target := secret.GetLabels()[shard.RootLabel]; target != "" {
+		requests = append(requests, r.find(ctx, secret.GetNamespace(), targetIndex, target)...)
+	}
+	return requests
+}
+
+func (r *Reconciler) find(ctx context.Context, namespace, name, value string) []reconcile.Request {
+	return index.Find(ctx, r, &v1alpha1.KubeconfigList{}, namespace, name, value)
+}

@@ -1,0 +1,213 @@
+package kubeconfig
+
+import (
+	"cmp"
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/shard"
+)
+
+// target looks up what the kubeconfig points at.
+func (s *scope) target(ctx context.Context) error {
+	t := s.kubeconfig.Spec.Target
+	switch {
+	case t.RootShardRef != nil:
+		s.kubeconfig.Status.TargetName = "RootShard/" + t.RootShardRef.Name
+		rs := &v1alpha1.RootShard{}
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: t.RootShardRef.Name}, rs)
+		if apierrors.IsNotFound(err) {
+			return conditions.Stall("ReferenceNotFound", "spec.target.rootShardRef: there is no RootShard %s: create it", t.RootShardRef.Name)
+		}
+		if err != nil {
+			return err
+		}
+		s.rs, s.root = rs, shard.Root(rs)
+		return nil
+	case t.ShardRef != nil:
+		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
+		return conditions.Stall("KindNotServed", "spec.target.shardRef: this operator makes no Shard: use rootShardRef")
+	case t.FrontProxyRef != nil:
+		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
+		return conditions.Stall("KindNotServed", "spec.target.frontProxyRef: this operator makes no FrontProxy: use rootShardRef")
+	default:
+		return conditions.Stall("NoTarget", "spec.target names nothing: set rootShardRef")
+	}
+}
+
+// certificate asks for the client certificate, and waits for it.
+func (s *scope) certificate(ctx context.Context) error {
+	wanted := certificate(s.kubeconfig, s.root)
+	if err := apply.All(ctx, s.Client, s.kubeconfig, wanted); err != nil {
+		return err
+	}
+	live := &certmanager.Certificate{}
+	if err := s.Get(ctx, client.ObjectKeyFromObject(wanted), live); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	if template := s.kubeconfig.Spec.CertificateTemplate; pki.IssuerOf(template) != nil {
+		err := pki.CheckIssuer(ctx, s.Client, s.kubeconfig.Namespace, "spec.certificateTemplate.spec.issuerRef", wanted.Spec.IssuerRef)
+		if err != nil {
+			return err
+		}
+	}
+	all, status, err := []*certmanager.Certificate{live}, &s.kubeconfig.Status, error(nil)
+	status.Certificates = pki.Statuses(all)
+	s.after = conditions.Expiring(&status.Conditions, s.kubeconfig.Generation, all)
+	if status.Renewed, err = pki.Renew(ctx, s.Client, s.kubeconfig, status.ObservedGeneration, status.Renewed, all); err != nil {
+		return err
+	}
+	return cmp.Or(pki.Issued(wanted.Name, live), s.compare(ctx, live))
+}
+
+// compare has the certificate issued again if the target does not trust who has signed it.
+func (s *scope) compare(ctx context.Context, live *certmanager.Certificate) error {
+	secrets := map[string]*corev1.Secret{}
+	for _, name := range []string{certificateName(s.kubeconfig), s.root.ClientBundle()} {
+		secrets[name] = &corev1.Secret{}
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, secrets[name]); err != nil {
+			return client.IgnoreNotFound(err) // which is waited for later
+		}
+	}
+	pair, bundle := secrets[certificateName(s.kubeconfig)], secrets[s.root.ClientBundle()]
+	if pki.TrustedBy(pair.Data[corev1.TLSCertKey], bundle.Data[corev1.TLSCertKey]) {
+		return nil
+	}
+	return pki.Distrusted(ctx, s.Client, live, s.root.ClientCA(), "name a Secret with its authority in spec.clientCABundleRef of RootShard "+s.rs.Name)
+}
+
+// secret writes the kubeconfig.
+func (s *scope) secret(ctx context.Context) error {
+	pair, err := read(ctx, s.Client, s.kubeconfig.Namespace, certificateName(s.kubeconfig))
+	if err != nil {
+		return err
+	}
+	authorities, err := read(ctx, s.Client, s.kubeconfig.Namespace, s.root.ServerBundle())
+	if err != nil {
+		return err
+	}
+	wanted, err := secret(s.kubeconfig, s.root, pair, authorities[corev1.TLSCertKey])
+	if err != nil {
+		return err
+	}
+	if err := apply.All(ctx, s.Client, s.kubeconfig, wanted); err != nil {
+		return err
+	}
+	return s.removeFormer(ctx)
+}
+
+// removeFormer deletes what was written under a name that the spec gave before: a key that nobody looks after any more.
+func (s *scope) removeFormer(ctx context.Context) error {
+	secrets := &metav1.PartialObjectMetadataList{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	if err := s.List(ctx, secrets, client.InNamespace(s.kubeconfig.Namespace), client.MatchingLabels(labels(s.kubeconfig))); err != nil {
+		return err
+	}
+	for i := range secrets.Items {
+		secret := &secrets.Items[i]
+		if secret.Name == s.kubeconfig.Spec.SecretRef.Name || !metav1.IsControlledBy(secret, s.kubeconfig) {
+			continue
+		}
+		if err := client.IgnoreNotFound(s.Delete(ctx, secret, client.Preconditions{UID: &secret.UID})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roles binds what the spec asks for, and unbinds what it asks for no more. Where roles are bound is written down before, so
+// that they are found again.
+func (s *scope) roles(ctx context.Context) error {
+	provisioned, wanted := s.kubeconfig.Status.Authorization, ""
+	roles := access.Roles{ID: string(s.kubeconfig.UID), Group: group(s.kubeconfig)}
+	if s.kubeconfig.Spec.Authorization != nil {
+		wanted, roles.ClusterRoles = roleWorkspace(s.kubeconfig), s.kubeconfig.Spec.Authorization.ClusterRoleBindings.ClusterRoles
+	}
+	if provisioned != nil && provisioned.ProvisionedCluster != "" && provisioned.ProvisionedCluster != wanted {
+		if err := s.bind(ctx, provisioned.ProvisionedCluster, access.Roles{ID: roles.ID}); err != nil {
+			return err
+		}
+		if err := s.provision(ctx, ""); err != nil {
+			return err
+		}
+	}
+	if err := s.provision(ctx, wanted); wanted == "" || err != nil {
+		return err
+	}
+	return s.bind(ctx, wanted, roles)
+}
+
+// provision writes down where roles are bound, or that they are bound nowhere: for people, and in the record for the Revoker,
+// which outlives the Kubeconfig.
+func (s *scope) provision(ctx context.Context, workspace string) error {
+	before := s.kubeconfig.DeepCopy()
+	s.kubeconfig.Status.Authorization = nil
+	record := record(s.kubeconfig, s.root, workspace)
+	if workspace == "" {
+		if err := apply.Remove(ctx, s.Client, s.rs, record); err != nil {
+			return err
+		}
+	} else {
+		s.kubeconfig.Status.Authorization = &v1alpha1.KubeconfigAuthorizationStatus{ProvisionedCluster: workspace}
+		if err := apply.All(ctx, s.Client, s.rs, record); err != nil {
+			return err
+		}
+	}
+	saved := s.kubeconfig.DeepCopy() // the rest of the status comes later
+	err := conditions.Save(ctx, s.Client, s.Recorder, before, saved, nil, nil)
+	s.kubeconfig.ResourceVersion = saved.ResourceVersion
+	return err
+}
+
+// bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.
+func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) error {
+	available := meta.FindStatusCondition(s.rs.Status.Conditions, v1alpha1.ConditionAvailable)
+	switch {
+	case available != nil && available.Reason == conditions.ScaledToZero:
+		return conditions.Wait(conditions.ScaledToZero, "waiting for RootShard %s, whose spec.replicas is 0, to bind roles in the workspace %s", s.rs.Name, workspace)
+	case available == nil || available.Status != metav1.ConditionTrue:
+		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", s.rs.Name, workspace)
+	}
+	credentials, err := credentials(ctx, s.Client, s.root)
+	if err != nil {
+		return err
+	}
+	err = s.Bind(ctx, credentials, workspace, roles)
+	if gone := apierrors.IsNotFound(err) && len(roles.ClusterRoles) == 0; err != nil && !gone {
+		return conditions.Unwatched(again, conditions.Wait("RolesNotBound", "%v", err))
+	}
+	return nil
+}
+
+// credentials are the operator's own for a shard.
+func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (access.Credentials, error) {
+	pair, err := read(ctx, c, root.Namespace, root.Leaf(shard.Operator))
+	if err != nil {
+		return access.Credentials{}, err
+	}
+	authorities, err := read(ctx, c, root.Namespace, root.ServerBundle())
+	return access.Credentials{
+		URL: root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
+		Authorities: authorities[corev1.TLSCertKey],
+	}, err
+}
+
+func read(ctx context.Context, c client.Reader, namespace, name string) (map[string][]byte, error) {
+	secret := &corev1.Secret{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
+	if apierrors.IsNotFound(err) {
+		return nil, conditions.Wait("SecretNotReady", "waiting for Secret %s", name)
+	}
+	return secret.Data, err
+}

@@ -1,0 +1,111 @@
+// Package metrics tells a Prometheus what the operator's objects say of themselves: how ready they are, and when their
+// certificates end. It is put together from the caches when somebody asks, so that nothing is left of objects that are gone,
+// and nothing is done while nobody asks.
+package metrics
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// patience is how long caches that do not answer may hold up who asks.
+const patience = 5 * time.Second
+
+var (
+	conditionStatus = prometheus.NewDesc("kcp_operator_condition_status",
+		"Whether a condition of an object is true (1), false (0) or unknown (-1).",
+		[]string{"resource_type", "namespace", "resource_name", "condition_type"}, nil)
+	scaledToZero = prometheus.NewDesc("kcp_operator_scaled_to_zero",
+		"1 for an object that is off because spec.replicas is 0, and for one that waits for it.",
+		[]string{"resource_type", "namespace", "resource_name"}, nil)
+	certificateExpiry = prometheus.NewDesc("kcp_operator_certificate_expiry_timestamp_seconds",
+		"When a certificate ends, in seconds since 1970. The object is the one that it was made for.",
+		ofCertificates, nil)
+	certificateRenewal = prometheus.NewDesc("kcp_operator_certificate_renewal_timestamp_seconds",
+		"When a certificate is to be renewed, in seconds since 1970.", ofCertificates, nil)
+	ofCertificates = []string{"resource_type", "namespace", "resource_name", "certificate"}
+)
+
+// Collector reads the objects.
+type Collector struct {
+	// Reader has caches of them.
+	Reader client.Reader
+	// Elected is closed when this process is the one that works: of several, the others tell nothing.
+	Elected <-chan struct{}
+}
+
+// Describe names the metrics.
+func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- conditionStatus
+	descriptions <- scaledToZero
+	descriptions <- certificateExpiry
+	descriptions <- certificateRenewal
+}
+
+// Collect tells their values. What cannot be read is left out.
+func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
+	select {
+	case <-c.Elected:
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, list := range []client.ObjectList{
+		&v1alpha1.RootShardList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.EtcdClusterList{}, &v1alpha1.EtcdBackupScheduleList{},
+		&certmanager.CertificateList{},
+	} {
+		if c.Reader.List(ctx, list, client.UnsafeDisableDeepCopy) != nil {
+			continue
+		}
+		_ = meta.EachListItem(list, func(object runtime.Object) error {
+			tell(object.(client.Object), metrics)
+			return nil
+		})
+	}
+}
+
+func tell(object client.Object, metrics chan<- prometheus.Metric) {
+	switch o := object.(type) {
+	case *v1alpha1.RootShard:
+		tellConditions("RootShard", o, o.Status.Conditions, metrics)
+	case *v1alpha1.Kubeconfig:
+		tellConditions("Kubeconfig", o, o.Status.Conditions, metrics)
+	case *v1alpha1.EtcdCluster:
+		tellConditions("EtcdCluster", o, o.Status.Conditions, metrics)
+	case *v1alpha1.EtcdBackupSchedule:
+		tellConditions("EtcdBackupSchedule", o, o.Status.Conditions, metrics)
+	case *certmanager.Certificate:
+		owner := metav1.GetControllerOf(o)
+		for metric, at := range map[*prometheus.Desc]*metav1.Time{certificateExpiry: o.Status.NotAfter, certificateRenewal: o.Status.RenewalTime} {
+			if owner != nil && at != nil {
+				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(at.Unix()), owner.Kind, o.Namespace, owner.Name, o.Name)
+			}
+		}
+	}
+}
+
+// values of the statuses.
+var values = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1, metav1.ConditionFalse: 0, metav1.ConditionUnknown: -1}
+
+func tellConditions(kind string, object client.Object, all []metav1.Condition, metrics chan<- prometheus.Metric) {
+	off := false
+	for _, condition := range all {
+		off = off || condition.Reason == conditions.ScaledToZero
+		metrics <- prometheus.MustNewConstMetric(conditionStatus, prometheus.GaugeValue, values[condition.Status],
+			kind, object.GetNamespace(), object.GetName(), condition.Type)
+	}
+	if off {
+		metrics <- prometheus.MustNewConstMetric(scaledToZero, prometheus.GaugeValue, 1, kind, object.GetNamespace(), object.GetName())
+	}
+}

@@ -1,0 +1,207 @@
+// Package operatortest is a cluster for tests of reconcilers: one that counts what is written, and has somebody who issues
+// certificates. It is in memory, where nothing is validated or defaulted, or at an API server.
+package operatortest
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	applyconfigurations "k8s.io/client-go/applyconfigurations"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/kinds"
+)
+
+// Namespace of the objects.
+const Namespace = "team"
+
+// Cluster is the cluster.
+type Cluster struct {
+	client.Client
+	Events *events.FakeRecorder
+	writes atomic.Int64
+}
+
+// New returns a cluster in memory with objects.
+func New(objects ...client.Object) *Cluster {
+	for _, object := range objects {
+		if object.GetNamespace() == "" {
+			object.SetNamespace(Namespace)
+		}
+		if object.GetUID() == "" {
+			object.SetUID(types.UID("uid-" + object.GetName()))
+		}
+		if object.GetGeneration() == 0 {
+			object.SetGeneration(1)
+		}
+	}
+	return At(fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(objects...).WithTypeConverters(converters()...).
+		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
+			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
+		Build())
+}
+
+// converters know the types that are applied. To parse what they know takes longer than most tests.
+var converters = sync.OnceValue(func() []managedfields.TypeConverter {
+	return []managedfields.TypeConverter{
+		applyconfigurations.NewTypeConverter(clientgoscheme.Scheme),
+		managedfields.NewDeducedTypeConverter(),
+	}
+})
+
+// At returns the cluster of a client.
+func At(c client.WithWatch) *Cluster {
+	cluster := &Cluster{Events: events.NewFakeRecorder(1000)}
+	cluster.Client = interceptor.NewClient(c, cluster.count())
+	return cluster
+}
+
+// count counts what is written, by anybody but this package.
+func (c *Cluster) count() interceptor.Funcs {
+	return interceptor.Funcs{
+		Apply: func(ctx context.Context, w client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+			c.writes.Add(1)
+			return w.Apply(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, w client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+			c.writes.Add(1)
+			return w.Patch(ctx, o, patch, opts...)
+		},
+		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
+			c.writes.Add(1)
+			return w.Delete(ctx, o, opts...)
+		},
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			c.writes.Add(1)
+			return w.SubResource(sub).Patch(ctx, o, patch, opts...)
+		},
+	}
+}
+
+// WritesNothing does something, and fails the test if anything is written meanwhile.
+func (c *Cluster) WritesNothing(t testing.TB, do func()) {
+	t.Helper()
+	c.Writes()
+	do()
+	if n := c.Writes(); n != 0 {
+		t.Errorf("%d writes, though nothing has changed", n)
+	}
+}
+
+// Writes returns how often anything was written since the last call.
+func (c *Cluster) Writes() int64 { return c.writes.Swap(0) }
+
+// Reconcile reconciles the object of a name once, and fails the test on an error.
+func (c *Cluster) Reconcile(t testing.TB, r reconcile.Reconciler, name string) ctrl.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: Key(name)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// MustCreate creates objects, and fails the test on an error. So do the next two what their names say.
+func (c *Cluster) MustCreate(t testing.TB, objects ...client.Object) {
+	t.Helper()
+	for _, object := range objects {
+		if err := c.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// MustUpdate is described at MustCreate.
+func (c *Cluster) MustUpdate(t testing.TB, object client.Object) {
+	t.Helper()
+	if err := c.Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// MustUpdateStatus is described at MustCreate.
+func (c *Cluster) MustUpdateStatus(t testing.TB, object client.Object) {
+	t.Helper()
+	if err := c.Status().Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Key of an object.
+func Key(name string) client.ObjectKey { return client.ObjectKey{Namespace: Namespace, Name: name} }
+
+// Read gets an object by its name, and fails the test if there is none.
+func Read[T client.Object](t testing.TB, c *Cluster, name string, object T) T {
+	t.Helper()
+	if err := c.Get(t.Context(), Key(name), object); err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// Issue does what cert-manager does: it issues every certificate that is not issued.
+func (c *Cluster) Issue(t testing.TB) {
+	t.Helper()
+	list := &certmanager.CertificateList{}
+	if err := c.List(t.Context(), list, client.InNamespace(Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		certificate := &list.Items[i]
+		if certificate.Unready() == "" {
+			continue
+		}
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: certificate.Namespace, Name: certificate.Spec.SecretName},
+			Data:       map[string][]byte{"tls.crt": PEM(certificate.Name), "tls.key": []byte("key of " + certificate.Name), "ca.crt": PEM("root")},
+		}
+		if template := certificate.Spec.SecretTemplate; template != nil {
+			secret.Labels = template.Labels
+		}
+		if err := c.Create(t.Context(), secret); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+		certificate.Status = certmanager.CertificateStatus{
+			Conditions: []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}},
+			NotAfter:   new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
+		}
+		c.MustUpdateStatus(t, certificate)
+	}
+}
+
+// Roll does what a StatefulSet's controller and the kubelet do: it makes all pods ready.
+func (c *Cluster) Roll(t testing.TB, name string) {
+	t.Helper()
+	set := Read(t, c, name, &appsv1.StatefulSet{})
+	n := *set.Spec.Replicas
+	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: n, ReadyReplicas: n, UpdatedReplicas: n, AvailableReplicas: n}
+	c.MustUpdateStatus(t, set)
+}
+
+// PEM is what looks like a certificate.
+func PEM(name string) []byte {
+	return fmt.Appendf(nil, "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n", encode(name))
+}
+
+func encode(name string) string { return base64.StdEncoding.EncodeToString([]byte(name)) }

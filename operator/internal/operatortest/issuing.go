@@ -1,0 +1,137 @@
+package operatortest
+
+import (
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+)
+
+// Certify does what cert-manager does, with certificates that can be verified: those that have no Secret, or are to be renewed, are issued as
+// soon as their issuer can sign. What an authority has signed before does not matter to it.
+func (c *Cluster) Certify(t testing.TB) {
+	t.Helper()
+	list := &certmanager.CertificateList{}
+	if err := c.List(t.Context(), list, client.InNamespace(Namespace)); err != nil {
+		t.Fatal(err)
+	}
+	for issued := true; issued; { // the authority of the installation, those below it, and what these sign
+		issued = false
+		for i := range list.Items {
+			issued = c.certify(t, &list.Items[i]) || issued
+		}
+	}
+}
+
+func (c *Cluster) certify(t testing.TB, certificate *certmanager.Certificate) (issued bool) {
+	t.Helper()
+	secret := &corev1.Secret{}
+	err := c.Get(t.Context(), Key(certificate.Spec.SecretName), secret)
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+	renew := slices.ContainsFunc(certificate.Status.Conditions, func(condition certmanager.Condition) bool {
+		return condition.Type == "Issuing" && condition.Status == metav1.ConditionTrue
+	})
+	ready := certmanager.Condition{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}
+	if missing := apierrors.IsNotFound(err); missing || renew {
+		if data := c.sign(t, certificate, secret); data == nil {
+			ready.Status, ready.Message = metav1.ConditionFalse, "its issuer is not ready"
+		} else {
+			secret.Namespace, secret.Name, secret.Data = certificate.Namespace, certificate.Spec.SecretName, data
+			if template := certificate.Spec.SecretTemplate; template != nil {
+				secret.Labels = template.Labels
+			}
+			secret.Annotations = map[string]string{
+				"cert-manager.io/issuer-name": certificate.Spec.IssuerRef.Name, "cert-manager.io/issuer-kind": certificate.Spec.IssuerRef.Kind,
+			}
+			if issued = true; missing {
+				c.MustCreate(t, secret)
+			} else {
+				c.MustUpdate(t, secret)
+			}
+		}
+	}
+	if len(certificate.Status.Conditions) == 1 && certificate.Status.Conditions[0] == ready {
+		return issued
+	}
+	certificate.Status.Conditions = []certmanager.Condition{ready}
+	c.MustUpdateStatus(t, certificate)
+	return issued
+}
+
+// sign returns the content of a Secret, or nil if the issuer cannot sign now.
+func (c *Cluster) sign(t testing.TB, certificate *certmanager.Certificate, before *corev1.Secret) map[string][]byte {
+	t.Helper()
+	issuer := &certmanager.Issuer{}
+	if err := c.Get(t.Context(), Key(certificate.Spec.IssuerRef.Name), issuer); err != nil {
+		return nil
+	}
+	key := NewKey(t)
+	if policy := certificate.Spec.PrivateKey; policy != nil && policy.RotationPolicy == "Never" && len(before.Data["tls.key"]) > 0 {
+		key = parseKey(t, before.Data["tls.key"])
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: certificate.Spec.CommonName},
+		DNSNames: certificate.Spec.DNSNames, IsCA: certificate.Spec.IsCA, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
+	}
+	if template.IsCA {
+		template.KeyUsage |= x509.KeyUsageCertSign
+	}
+	parent, signer, chain := template, key, []byte(nil)
+	if issuer.Spec.CA != nil {
+		authority := &corev1.Secret{}
+		if err := c.Get(t.Context(), Key(issuer.Spec.CA.SecretName), authority); err != nil {
+			return nil
+		}
+		chain, signer = authority.Data["tls.crt"], parseKey(t, authority.Data["tls.key"])
+		block, _ := pem.Decode(chain)
+		var err error
+		if parent, err = x509.ParseCertificate(block.Bytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The chain ends before an authority that vouches for itself, which is in ca.crt.
+	leaf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	data := map[string][]byte{"tls.crt": leaf, "ca.crt": leaf, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}
+	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
+		data["ca.crt"] = pem.EncodeToMemory(block)
+		if c, err := x509.ParseCertificate(block.Bytes); err != nil {
+			t.Fatal(err)
+		} else if c.CheckSignatureFrom(c) != nil {
+			data["tls.crt"] = append(slices.Clone(data["tls.crt"]), data["ca.crt"]...)
+		}
+	}
+	return data
+}
+
+func parseKey(t testing.TB, content []byte) *ecdsa.PrivateKey {
+	t.Helper()
+	block, _ := pem.Decode(content)
+	key, err := x509.ParseECPrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}

@@ -1,0 +1,113 @@
+package pki
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/status,verbs=patch
+
+// Statuses are what a status tells of certificates: of those that are issued.
+func Statuses(certificates []*certmanager.Certificate) []v1alpha1.CertificateStatus {
+	var all []v1alpha1.CertificateStatus
+	for _, c := range certificates {
+		if c.Status.NotAfter == nil {
+			continue
+		}
+		status := v1alpha1.CertificateStatus{Name: c.Name, NotAfter: c.Status.NotAfter}
+		if c.Status.Revision != nil {
+			status.Revision = *c.Status.Revision
+		}
+		all = append(all, status)
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.CertificateStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Renew has certificates issued again that do not sign others, if the annotation of their owner asks for it with another value than
+// the last time. It returns the value that it has heeded. What is new, and was never looked at, needs no renewal.
+func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64, last string, certificates []*certmanager.Certificate) (string, error) {
+	asked := owner.GetAnnotations()[v1alpha1.RenewAnnotation]
+	if asked == "" || asked == last || seen == 0 {
+		return asked, nil
+	}
+	for _, certificate := range certificates {
+		if certificate.Spec.IsCA || certificate.Name == "" { // which was not there when it was read, and is issued anyway
+			continue
+		}
+		if err := Reissue(ctx, c, certificate, "asked for by the annotation "+v1alpha1.RenewAnnotation); err != nil {
+			return last, err
+		}
+	}
+	return asked, nil
+}
+
+// Distrusted has a certificate issued again that its peers do not trust, and returns what to wait for. A certificate of another issuer than
+// own would be no better afterwards: then hint says what to change.
+func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.Certificate, own, hint string) error {
+	if certificate.Spec.IssuerRef != IssuerNamed(own) {
+		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name, certificate.Spec.IssuerRef.Name, hint)
+	}
+	signed, err := hasSigned(ctx, c, certificate, own)
+	if err != nil {
+		return err
+	}
+	if signed { // a new one would be no better, until the bundle is
+		return conditions.Wait("CertificateNotTrusted", "waiting for %s to be trusted, which has signed Certificate %s", own, certificate.Name)
+	}
+	const why = "no trusted authority has signed it"
+	if err := Reissue(ctx, c, certificate, why); err != nil {
+		return err
+	}
+	return conditions.Wait("CertificateNotTrusted", "waiting for Certificate %s to be issued again: %s", certificate.Name, why)
+}
+
+// hasSigned returns whether an authority, as it is now, has signed a certificate.
+func hasSigned(ctx context.Context, c client.Client, certificate *certmanager.Certificate, authority string) (bool, error) {
+	var pair, own corev1.Secret
+	for name, secret := range map[string]*corev1.Secret{certificate.Spec.SecretName: &pair, authority: &own} {
+		if err := c.Get(ctx, client.ObjectKey{Namespace: certificate.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+			return false, err
+		}
+	}
+	return SignedBy(pair.Data[corev1.TLSCertKey], own.Data[corev1.TLSCertKey]), nil
+}
+
+// Reissue does what cmctl does to renew a certificate, unless that is under way.
+func Reissue(ctx context.Context, c client.Client, certificate *certmanager.Certificate, why string) error {
+	live := &unstructured.Unstructured{} // all of the status, as cert-manager has written it
+	live.SetGroupVersionKind(certmanager.SchemeGroupVersion.WithKind("Certificate"))
+	if err := c.Get(ctx, client.ObjectKeyFromObject(certificate), live); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before := live.DeepCopy()
+	all, _, err := unstructured.NestedSlice(live.Object, "status", "conditions")
+	if err != nil {
+		return err
+	}
+	issuing := func(condition any) bool {
+		fields, _ := condition.(map[string]any)
+		return fields["type"] == "Issuing"
+	}
+	if slices.ContainsFunc(all, func(condition any) bool { return issuing(condition) && condition.(map[string]any)["status"] == "True" }) {
+		return nil
+	}
+	all = slices.DeleteFunc(all, issuing)
+	all = append(all, map[string]any{"type": "Issuing", "status": "True", "reason": "ManuallyTriggered",
+		"message": why, "lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"observedGeneration": live.GetGeneration()})
+	if err := unstructured.SetNestedSlice(live.Object, all, "status", "conditions"); err != nil {
+		return err
+	}
+	return c.Status().Patch(ctx, live, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}

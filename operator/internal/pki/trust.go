@@ -1,0 +1,131 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+)
+
+// Trusted returns, in PEM, whom to trust while an authority has one key after another: the authority of a certificate, without
+// those that vouch for it, and of those that were trusted before all that have other keys. A certificate that is renewed with its
+// key takes the place of the one before. The number is that of the others.
+func Trusted(authority []byte, before ...[]byte) (all []byte, former int) {
+	var trusted bytes.Buffer
+	seen := map[string]bool{}
+	add := func(block *pem.Block) {
+		if key := key(block); !seen[key] {
+			seen[key] = true
+			trusted.Write(pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes}))
+		}
+	}
+	if blocks := certificates(authority); len(blocks) > 0 {
+		add(blocks[0])
+	}
+	current := len(seen)
+	for _, block := range certificates(slices.Concat(before...)) {
+		add(block)
+	}
+	return trusted.Bytes(), len(seen) - current
+}
+
+// Keys returns what tells the keys of certificates from others.
+func Keys(pem []byte) []byte {
+	var keys []byte
+	for _, block := range certificates(pem) {
+		keys = append(keys, key(block)...)
+	}
+	return keys
+}
+
+// AuthorityKey returns what tells the key that has signed a certificate from others, or nothing if the certificate does not say.
+func AuthorityKey(certificate []byte) []byte {
+	if c := first(certificate); c != nil {
+		return c.AuthorityKeyId
+	}
+	return nil
+}
+
+// SignedBy reports whether an authority has signed a certificate. It is taken to have signed what cannot be read.
+func SignedBy(certificate, authority []byte) bool {
+	c, by := first(certificate), first(authority)
+	return c == nil || by == nil || c.CheckSignatureFrom(by) == nil
+}
+
+// Signer returns, in PEM, the former authority of an Issuer that has signed the certificate in a Secret. cert-manager writes it beside the
+// certificate, so that it is known even when nothing else is left of it. Nil: the Secret does not have it, or is not of that Issuer.
+func Signer(secret *corev1.Secret, issuer string) []byte {
+	by := secret.Annotations
+	c := first(secret.Data[corev1.TLSCertKey])
+	if c == nil || by["cert-manager.io/issuer-name"] != issuer || by["cert-manager.io/issuer-kind"] != certmanager.IssuerKind {
+		return nil
+	}
+	for _, block := range slices.Concat(certificates(secret.Data[corev1.TLSCertKey])[1:], certificates(secret.Data["ca.crt"])) {
+		if authority, err := x509.ParseCertificate(block.Bytes); err == nil && c.CheckSignatureFrom(authority) == nil {
+			return pem.EncodeToMemory(&pem.Block{Type: block.Type, Bytes: block.Bytes})
+		}
+	}
+	return nil
+}
+
+// TrustedBy reports whether authorities vouch for a certificate, by themselves or through the chain behind it. Whether it has ended does not
+// matter. What cannot be read is taken to be trusted.
+func TrustedBy(chain, authorities []byte) bool {
+	var roots []*x509.Certificate
+	for _, block := range certificates(authorities) {
+		root, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return true
+		}
+		roots = append(roots, root)
+	}
+	var before *x509.Certificate
+	for _, block := range certificates(chain) {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return true
+		}
+		if before != nil && before.CheckSignatureFrom(c) != nil {
+			return false
+		}
+		if slices.ContainsFunc(roots, func(root *x509.Certificate) bool { return c.Equal(root) || c.CheckSignatureFrom(root) == nil }) {
+			return true
+		}
+		before = c
+	}
+	return before == nil
+}
+
+func first(chain []byte) *x509.Certificate {
+	blocks := certificates(chain)
+	if len(blocks) == 0 {
+		return nil
+	}
+	c, err := x509.ParseCertificate(blocks[0].Bytes)
+	if err != nil {
+		return nil
+	}
+	return c
+}
+
+func certificates(content []byte) []*pem.Block {
+	var blocks []*pem.Block
+	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == "CERTIFICATE" {
+			blocks = append(blocks, block)
+		}
+	}
+	return blocks
+}
+
+// key is the public key of a certificate. One that cannot be parsed stands for itself.
+func key(block *pem.Block) string {
+	if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+		return string(c.RawSubjectPublicKeyInfo)
+	}
+	return string(block.Bytes)
+}

@@ -1,0 +1,188 @@
+package rootshard_test
+
+import (
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/operatortest"
+)
+
+// What other operators of kcp are known to do wrong. The numbers D… are those of the list of these defects.
+
+func secret(name string, data map[string][]byte) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
+}
+
+// D5: a kcp that is switched off is not available.
+func TestNoPodsAreNotAvailable(t *testing.T) {
+	rs := external()
+	rs.Spec.Replicas = new(int32(0))
+	w := newWorld(rs)
+	w.reconcile(t)
+	w.Issue(t)
+	w.reconcile(t)
+	w.Roll(t, "kcp-kcp")
+	rs = w.reconcile(t)
+	expect(t, rs, "Available", metav1.ConditionFalse, "ScaledToZero", "spec.replicas is 0")
+	if rs.Status.Phase == v1alpha1.PhaseRunning {
+		t.Error("it is said to run")
+	}
+}
+
+// D24: everything that the pods mount is there, whoever signs. D25: with neither an issuer nor an authority the operator makes one.
+func TestPodsFindWhatTheyMountWhoeverSigns(t *testing.T) {
+	for name, certificates := range map[string]*v1alpha1.Certificates{
+		"nobody": nil, "nobody, at length": {},
+		"an issuer":    {IssuerRef: &v1alpha1.ObjectReference{Name: "company"}},
+		"an authority": {CASecretRef: &v1alpha1.LocalReference{Name: "ours"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rs := external()
+			rs.Spec.Certificates = certificates
+			w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "company"}},
+				secret("ours", map[string][]byte{"tls.crt": operatortest.PEM("ours"), "tls.key": []byte("key")}))
+			expect(t, w.settle(t), "Ready", metav1.ConditionTrue, "", "")
+			pod := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec
+			mounted := 0
+			for _, volume := range pod.Volumes {
+				if volume.Secret == nil {
+					continue
+				}
+				mounted++
+				found := operatortest.Read(t, w.Cluster, volume.Secret.SecretName, &corev1.Secret{})
+				for _, item := range volume.Secret.Items {
+					if len(found.Data[item.Key]) == 0 {
+						t.Errorf("Secret %s has no %s", found.Name, item.Key)
+					}
+				}
+			}
+			if mounted < 4 {
+				t.Errorf("only %d Secrets are mounted", mounted)
+			}
+		})
+	}
+}
+
+// D4: what the spec names further has an effect. D12: who vouches for a shard does not change with its own certificate. D31: what
+// was named is forgotten when it is named no more.
+func TestBundlesHaveWhatIsNamedAndNothingElse(t *testing.T) {
+	rs := external()
+	rs.Spec.CABundleSecretRef = &v1alpha1.LocalReference{Name: "more-servers"}
+	rs.Spec.ClientCABundleRef = &v1alpha1.LocalReference{Name: "more-clients"}
+	w := newWorld(rs, secret("more-servers", map[string][]byte{"tls.crt": operatortest.PEM("more-servers")}),
+		secret("more-clients", map[string][]byte{"tls.crt": operatortest.PEM("more-clients")}))
+	w.settle(t)
+	bundle := func(name string) string {
+		t.Helper()
+		return string(operatortest.Read(t, w.Cluster, name, &corev1.Secret{}).Data["tls.crt"])
+	}
+	pem := func(names ...string) string {
+		all := ""
+		for _, name := range names {
+			all += string(operatortest.PEM(name))
+		}
+		return all
+	}
+	if got := bundle("kcp-merged-ca-bundle"); got != pem("kcp-server-ca", "more-servers") {
+		t.Errorf("servers are vouched for by\n%s", got)
+	}
+	if got := bundle("kcp-merged-client-ca"); got != pem("kcp-client-ca", "more-clients") {
+		t.Errorf("clients are vouched for by\n%s", got)
+	}
+	renewed := operatortest.Read(t, w.Cluster, "kcp-server", &corev1.Secret{})
+	renewed.Data["tls.crt"] = operatortest.PEM("renewed")
+	w.MustUpdate(t, renewed)
+	w.WritesNothing(t, func() { rs = w.reconcile(t) }) // servers find out about renewal by themselves
+	rs.Spec.CABundleSecretRef, rs.Spec.ClientCABundleRef = nil, nil
+	w.MustUpdate(t, rs)
+	w.reconcile(t)
+	if got := bundle("kcp-merged-ca-bundle") + bundle("kcp-merged-client-ca"); got != pem("kcp-server-ca", "kcp-client-ca") {
+		t.Errorf("what is named no more is still trusted:\n%s", got)
+	}
+}
+
+// D31: certificates that nobody uses any more do not stay behind, nor do their keys.
+func TestCertificatesThatAreWantedNoMoreAreRemoved(t *testing.T) {
+	rs := external()
+	rs.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
+	w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "company"}})
+	rs = w.settle(t)
+	operatortest.Read(t, w.Cluster, "kcp-metrics-viewer", &corev1.Secret{})
+	operatortest.Read(t, w.Cluster, "kcp-selfsigned", &certmanager.Issuer{})
+	rs.Spec.Monitoring = nil
+	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
+	w.MustUpdate(t, rs)
+	w.reconcile(t)
+	for _, test := range []struct {
+		name string
+		err  error
+	}{
+		{"the certificate", w.Get(t.Context(), operatortest.Key("kcp-metrics-viewer"), &certmanager.Certificate{})},
+		{"its key", w.Get(t.Context(), operatortest.Key("kcp-metrics-viewer"), &corev1.Secret{})},
+		{"the issuer", w.Get(t.Context(), operatortest.Key("kcp-selfsigned"), &certmanager.Issuer{})},
+	} {
+		if !apierrors.IsNotFound(test.err) {
+			t.Errorf("%s is still there (%v)", test.name, test.err)
+		}
+	}
+	operatortest.Read(t, w.Cluster, "kcp-ca", &corev1.Secret{})
+}
+
+// D35: some issuers, those of ACME for one, do not tell who vouches for their certificates. Then somebody has to.
+func TestAnIssuerThatTellsNoAuthorityNeedsABundle(t *testing.T) {
+	rs := external()
+	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
+		IssuerRef: &v1alpha1.ObjectReference{Name: "acme"}}}}
+	w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "acme"}}, secret("roots", map[string][]byte{"tls.crt": operatortest.PEM("roots")}))
+	w.reconcile(t)
+	w.Issue(t)
+	server := operatortest.Read(t, w.Cluster, "kcp-server", &corev1.Secret{})
+	delete(server.Data, "ca.crt")
+	w.MustUpdate(t, server)
+	rs = w.reconcile(t)
+	expect(t, rs, "Stalled", metav1.ConditionTrue, "AuthorityUnknown", "spec.caBundleSecretRef")
+	rs.Spec.CABundleSecretRef = &v1alpha1.LocalReference{Name: "roots"}
+	w.MustUpdate(t, rs)
+	w.reconcile(t)
+	w.Roll(t, "kcp-kcp")
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")
+	if got := string(operatortest.Read(t, w.Cluster, "kcp-merged-ca-bundle", &corev1.Secret{}).Data["tls.crt"]); !strings.Contains(got, string(operatortest.PEM("roots"))) {
+		t.Errorf("trusted is\n%s", got)
+	}
+}
+
+// D4: of fields that are accepted for old manifests only, people are told once that they change nothing.
+func TestFieldsWithoutEffectAreTold(t *testing.T) {
+	rs := external()
+	rs.Spec.Proxy = &v1alpha1.RootShardProxySpec{Replicas: new(int32(2))}
+	rs.Spec.Cache = &v1alpha1.CacheConfig{Embedded: &v1alpha1.EmbeddedCacheConfig{Enabled: true}}
+	rs.Spec.Auth = &v1alpha1.AuthSpec{DropGroups: []string{"a"}, OIDC: &v1alpha1.OIDCConfiguration{IssuerURL: "https://a", ClientID: "b", ClientSecret: "c"}}
+	for _, test := range []struct {
+		rs   *v1alpha1.RootShard
+		want string
+	}{
+		{external(), ""},
+		{rs, "Warning WithoutEffect accepted, for the manifests that have them, but without effect: spec.proxy, since the operator goes to the shard itself; " +
+			"spec.cache.embedded, since the root shard has the cache; spec.auth.oidc.clientSecret, since the server needs none; " +
+			"spec.auth.dropGroups and passOnGroups, which are for front proxies"},
+	} {
+		w := newWorld(test.rs)
+		expect(t, w.settle(t), "Ready", metav1.ConditionTrue, "", "")
+		told := ""
+		for len(w.Events.Events) > 0 {
+			if event := <-w.Events.Events; strings.Contains(event, "WithoutEffect") {
+				told += event
+			}
+		}
+		if told != test.want {
+			t.Errorf("told is %q, not %q", told, test.want)
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package rootshard
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// lostAfter is how long a pod may stay after the time that it had to end, until its node counts as lost. A kubelet that works kills the
+// process at that time, and deletes the pod.
+const lostAfter = time.Minute
+
+// tend keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces no pod
+// that is still there. Such a pod may still run. That does no harm: pods have no state, share no volume, and hold leases under names that
+// no other process has.
+func (s *scope) tend(ctx context.Context) error {
+	pods, err := s.podsOf(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range pods {
+		pod := &pods[i]
+		if !pod.DeletionTimestamp.IsZero() {
+			errs = append(errs, s.deleteLost(ctx, pod))
+			continue
+		}
+		errs = append(errs, apply.Share(ctx, s.Client, s.rs, pod))
+	}
+	return errors.Join(errs...)
+}
+
+// deleteLost deletes a pod by force that should have ended a while ago, or says when it will.
+func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
+	if left := time.Until(pod.DeletionTimestamp.Add(lostAfter)); left > 0 {
+		s.after = conditions.Earliest(s.after, left)
+		return nil
+	}
+	if grace := pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
+		return nil // deleted by force already: finalizers of others keep it
+	}
+	// The resource version keeps an old copy from repeating the deletion and its event.
+	err := s.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // the watch shows what it is now
+	}
+	if err != nil {
+		return err
+	}
+	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete", "pod %s was to end by %s, and node %s does not confirm it: it is deleted by force, "+
+		"so that another one takes its place", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
+	return nil
+}
+
+// podsOf returns the pods of the shard, also while their StatefulSet does not exist.
+func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
+	list := &corev1.PodList{}
+	if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace), client.MatchingLabels(s.shard.Selector())); err != nil {
+		return nil, err
+	}
+	var pods []corev1.Pod
+	for _, pod := range list.Items {
+		// One without a controller is left of a StatefulSet that was deleted, and belongs to the next one.
+		if by := metav1.GetControllerOf(&pod); by == nil || by.Kind == "StatefulSet" && by.Name == s.shard.WorkloadName() {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
+// left returns how many pods a StatefulSet has left that was deleted.
+func (s *scope) left(ctx context.Context) (count int32) {
+	pods, err := s.podsOf(ctx)
+	if err != nil {
+		return 0
+	}
+	for _, pod := range pods {
+		number, err := strconv.ParseInt(strings.TrimPrefix(pod.Name, s.shard.WorkloadName()+"-"), 10, 32)
+		if err == nil && pod.DeletionTimestamp.IsZero() {
+			count = max(count, int32(number)+1)
+		}
+	}
+	return count
+}

@@ -1,0 +1,138 @@
+// Package rootshard makes of a RootShard what runs it: certificates, an etcd if one is asked for, kubeconfigs and pods.
+package rootshard
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/shard"
+	"github.com/kcplane/kcp/operator/internal/workload"
+)
+
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/status,verbs=get;patch
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards/finalizers,verbs=update
+// +kubebuilder:rbac:groups=operator.kcp.io,resources=etcdclusters,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups=cert-manager.io,resources=certificates;issuers,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=cert-manager.io,resources=clusterissuers,verbs=get
+// +kubebuilder:rbac:groups=apps,resources=statefulsets,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=services,verbs=get;list;watch;create;patch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;patch;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// dependencies of a RootShard. The first that is not met is what people are told of.
+var dependencies = []string{
+	v1alpha1.ConditionReferenceValid, v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady,
+	v1alpha1.ConditionAvailable, conditions.Rest,
+}
+
+// again is when something is looked at again that no watch tells of.
+const again = 30 * time.Second
+
+// Reconciler of RootShards.
+type Reconciler struct {
+	client.Client
+	Recorder events.EventRecorder
+	// DefaultImage is run by shards whose spec names none, repository:tag.
+	DefaultImage string
+	// Namespace is the operator's own. Empty: nobody knows.
+	Namespace string
+	// Pods is what the installation allows to them.
+	Pods workload.Security
+	// Shards that may refer to RootShards. Nil: there are none.
+	Shards *Shards
+	// Etcds asks etcds that others keep. Nil: they are taken to answer.
+	Etcds *Etcds
+}
+
+// scope is one RootShard that is reconciled.
+type scope struct {
+	*Reconciler
+	rs     *v1alpha1.RootShard
+	shard  *shard.Shard
+	report *conditions.Report
+	// set is the StatefulSet as it was applied, if it was.
+	set *appsv1.StatefulSet
+	// after is when a certificate should have been renewed.
+	after    time.Duration
+	rotation rotation
+	found    map[string]*corev1.Secret
+}
+
+// Reconcile does what can be done now, and tells in the status what is waited for.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	rs := &v1alpha1.RootShard{}
+	if err := r.Get(ctx, request.NamespacedName, rs); err != nil {
+		if r.Etcds != nil && apierrors.IsNotFound(err) {
+			r.Etcds.Forget(request.NamespacedName)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	before := rs.DeepCopy()
+	result, err := r.hold(ctx, rs)
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	before.ObjectMeta = rs.ObjectMeta // which has changed if it is kept, or no more
+	if !rs.DeletionTimestamp.IsZero() {
+		r.deleting(rs)
+		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
+	}
+	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...), found: map[string]*corev1.Secret{}}
+	s.reconcile(ctx)
+	s.summarize()
+	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
+}
+
+// reconcile takes the steps. A step that waits or fails holds up only those that need what it makes.
+func (s *scope) reconcile(ctx context.Context) {
+	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
+	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
+	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
+	s.report.Set(conditions.Rest, s.tend(ctx))
+	unmade := s.secrets(ctx)
+	s.report.Set(v1alpha1.ConditionCertificatesReady, unmade)
+	s.workload(ctx, unmade == nil)
+	s.report.Set(v1alpha1.ConditionEtcdReady, s.answering(ctx))
+	if unmade == nil {
+		s.reportRotation() // what keeps pods from being replaced comes before that they are to be
+	}
+	s.available(ctx)
+}
+
+func (s *scope) summarize() {
+	status := &s.rs.Status
+	s.report.Write(&status.Conditions, s.rs.Generation)
+	if fields := withoutEffect(&s.rs.Spec); len(fields) > 0 && status.ObservedGeneration != s.rs.Generation {
+		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "WithoutEffect", "Check", "accepted, for the manifests that have them, but without effect: %s",
+			strings.Join(fields, "; "))
+	}
+	status.ObservedGeneration = s.rs.Generation
+	status.URL = s.shard.ExternalURL()
+	switch {
+	case s.report.Met(v1alpha1.ConditionAvailable):
+		status.Phase = v1alpha1.PhaseRunning
+	case s.report.Stalled():
+		status.Phase = v1alpha1.PhaseFailed
+	default:
+		status.Phase = v1alpha1.PhaseProvisioning
+	}
+}

@@ -1,0 +1,232 @@
+package rootshard
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/pki"
+	"github.com/kcplane/kcp/operator/internal/shard"
+	"github.com/kcplane/kcp/operator/internal/workload"
+)
+
+// ownAuthorities is the key of a bundle with the authorities of the RootShard itself, the current one first.
+const ownAuthorities = "authorities.crt"
+
+// rotation is what is accepted of former keys. Nothing of it is in memory: Secrets hold the former keys, until somebody deletes
+// them.
+type rotation struct {
+	kept    []string // Secrets with former keys
+	renew   []string // Certificates that former authorities have signed
+	waiting bool     // for pods to accept a key that nothing is signed with yet
+}
+
+// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names. A former authority is
+// trusted until its bundle is deleted, and in any case as long as it has signed what is in use.
+func (s *scope) trusted(ctx context.Context, own, bundle, field string, further *v1alpha1.LocalReference) (*corev1.Secret, error) {
+	authority, err := s.issued(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	held, err := s.secret(ctx, bundle)
+	if err != nil {
+		return nil, err
+	}
+	before := held.Data[ownAuthorities]
+	_, former := pki.Trusted(authority[corev1.TLSCertKey], before)
+	signers, renew, err := s.signed(ctx, own, authority[corev1.TLSCertKey], former > 0 || len(before) == 0)
+	if err != nil {
+		return nil, err
+	}
+	all, former := pki.Trusted(authority[corev1.TLSCertKey], before, signers)
+	named, err := s.named(ctx, field, further)
+	if err != nil {
+		return nil, err
+	}
+	if former > 0 {
+		s.rotation.kept, s.rotation.renew = append(s.rotation.kept, bundle), append(s.rotation.renew, renew...)
+	}
+	secret := access.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
+	secret.Data[ownAuthorities] = all
+	secret.UID = held.UID // one that is deleted meanwhile is not made again with what it held
+	return secret, nil
+}
+
+// signed returns the former authorities of an issuer that have signed certificates in use, and these certificates. It reads those of other
+// objects, such as Kubeconfigs, only while former authorities are trusted, or none are known because there is no bundle.
+func (s *scope) signed(ctx context.Context, issuer string, authority []byte, others bool) (signers []byte, renew []string, err error) {
+	certificates := map[string]string{} // and their Secrets
+	add := func(c *certmanager.Certificate) {
+		if c.Spec.IssuerRef == pki.IssuerNamed(issuer) {
+			certificates[c.Name] = c.Spec.SecretName
+		}
+	}
+	for _, leaf := range shard.Leaves(s.shard) {
+		add(leaf.(*certmanager.Certificate))
+	}
+	if others {
+		list := &certmanager.CertificateList{}
+		if err := s.List(ctx, list, client.InNamespace(s.rs.Namespace)); err != nil {
+			return nil, nil, err
+		}
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(certificates)) {
+		secret, err := s.secret(ctx, certificates[name])
+		if err != nil {
+			return nil, nil, err
+		}
+		if !pki.SignedBy(secret.Data[corev1.TLSCertKey], authority) {
+			signers, renew = append(signers, pki.Signer(secret, issuer)...), append(renew, name)
+		}
+	}
+	return signers, renew, nil
+}
+
+// compare has leaves issued again that a bundle does not vouch for, and returns why the first one cannot be used.
+func (s *scope) compare(ctx context.Context, own string, bundle []byte, field string, leaves ...string) error {
+	var first error
+	for _, leaf := range leaves {
+		pair, err := s.secret(ctx, s.shard.Leaf(leaf))
+		if err != nil {
+			return err
+		}
+		if pki.TrustedBy(pair.Data[corev1.TLSCertKey], bundle) {
+			continue
+		}
+		live := &certmanager.Certificate{}
+		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.Leaf(leaf)}, live); err != nil {
+			return client.IgnoreNotFound(err) // it is made again, and then issued
+		}
+		first = cmp.Or(first, pki.Distrusted(ctx, s.Client, live, own, "name a Secret with its authority in spec."+field))
+	}
+	return first
+}
+
+// serviceAccountKeys makes the Secret of the key that signs tokens of service accounts, and of all that are accepted. When
+// cert-manager has issued another key, every pod accepts it before the first one signs with it.
+func (s *scope) serviceAccountKeys(ctx context.Context) error {
+	issued, err := s.issued(ctx, s.shard.Leaf(shard.ServiceAccount))
+	if err != nil {
+		return err
+	}
+	name := s.shard.ServiceAccountKeys()
+	held, err := s.secret(ctx, name)
+	if err != nil {
+		return err
+	}
+	accepted, former := pki.Trusted(issued[corev1.TLSCertKey], held.Data[corev1.TLSCertKey])
+	keys := map[string][]byte{corev1.TLSCertKey: accepted, corev1.TLSPrivateKeyKey: issued[corev1.TLSPrivateKeyKey]}
+	if former > 0 {
+		s.rotation.kept = append(s.rotation.kept, name)
+	}
+	// A certificate that is renewed with its key changes nothing for the server.
+	input := func(signs []byte) string {
+		return hash(map[string][]byte{"accepted": pki.Keys(accepted), "signs": signs}, []string{"accepted", "signs"})
+	}
+	if signs := held.Data[corev1.TLSPrivateKeyKey]; former > 0 && len(signs) > 0 && !bytes.Equal(signs, issued[corev1.TLSPrivateKeyKey]) {
+		rolledOut, err := s.rolledOut(ctx, shard.ServiceAccountInput, input(signs))
+		if err != nil {
+			return err
+		}
+		if !rolledOut {
+			keys[corev1.TLSPrivateKeyKey], s.rotation.waiting = signs, true
+		}
+	}
+	s.shard.Inputs[shard.ServiceAccountInput] = input(keys[corev1.TLSPrivateKeyKey])
+	return apply.Keep(ctx, s.Client, s.rs, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, UID: held.UID, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
+	})
+}
+
+// rolledOut tells whether all pods that there are have begun with an input.
+func (s *scope) rolledOut(ctx context.Context, input, value string) (bool, error) {
+	set := &appsv1.StatefulSet{}
+	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set)
+	if err != nil {
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	}
+	return workload.Input(set, input) == value && workload.RolledOut(set), nil
+}
+
+// authoritiesInput hashes whom the server trusts, and who has signed what it shows. It reads both again without a restart; but
+// when these are others, pods that were replaced are the proof that no server goes on with those of before.
+func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) error {
+	inputs := map[string][]byte{"clients": pki.Keys(clients.Data[ownAuthorities])}
+	var leaves []string
+	if !s.foreignServer() {
+		leaves = append(leaves, s.shard.Leaf(shard.Server))
+	}
+	if s.shard.Etcd.Trust != "" {
+		leaves = append(leaves, s.shard.Etcd.Secret)
+	}
+	for _, name := range leaves {
+		pair, err := s.issued(ctx, name)
+		if err != nil {
+			return err
+		}
+		inputs[name] = pki.AuthorityKey(pair[corev1.TLSCertKey])
+	}
+	s.shard.Inputs[shard.AuthoritiesInput] = hash(inputs, append([]string{"clients"}, leaves...))
+	return nil
+}
+
+// kept returns what a Secret holds, or nothing if there is none.
+func (s *scope) kept(ctx context.Context, name string) (map[string][]byte, error) {
+	secret, err := s.secret(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return secret.Data, nil
+}
+
+// secret returns a Secret, or an empty one if there is none. It is read once.
+func (s *scope) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	if secret := s.found[name]; secret != nil {
+		return secret, nil
+	}
+	secret := &corev1.Secret{}
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
+		return nil, err
+	}
+	s.found[name] = secret
+	return secret, nil
+}
+
+// reportRotation tells how far it is, and what somebody has to do next.
+func (s *scope) reportRotation() {
+	c := metav1.Condition{Type: v1alpha1.ConditionRotating, Status: metav1.ConditionTrue, ObservedGeneration: s.rs.Generation}
+	kept := strings.Join(s.rotation.kept, ", ")
+	switch {
+	case len(s.rotation.kept) == 0:
+		c.Status, c.Reason = metav1.ConditionFalse, "No"
+	case s.rotation.waiting:
+		c.Reason, c.Message = v1alpha1.RotatingDistributing, "waiting for every pod to accept the new key of service accounts"
+		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "%s", c.Message))
+	case len(s.rotation.renew) > 0:
+		slices.Sort(s.rotation.renew)
+		c.Reason, c.Message = v1alpha1.RotatingRenewable, fmt.Sprintf("former authorities have signed what is to be renewed: Certificates %s",
+			strings.Join(s.rotation.renew, ", "))
+	default:
+		c.Reason, c.Message = v1alpha1.RotatingRenewed, fmt.Sprintf("what former keys have signed is accepted until these Secrets are deleted: %s", kept)
+	}
+	meta.SetStatusCondition(&s.rs.Status.Conditions, c)
+}

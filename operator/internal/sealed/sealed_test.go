@@ -1,0 +1,44 @@
+package sealed_test
+
+import (
+	"bytes"
+	"encoding/pem"
+	"strings"
+	"testing"
+
+	"github.com/kcplane/kcp/operator/internal/sealed"
+)
+
+func TestWhatIsSealedIsReadWithItsKeyOnly(t *testing.T) {
+	key, other := bytes.Repeat([]byte("k"), sealed.ShortestKey), bytes.Repeat([]byte("o"), sealed.ShortestKey)
+	content := []byte("the key of service accounts")
+	first, err := sealed.Seal(key, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := sealed.Seal(key, content)
+	if err != nil || bytes.Equal(first, second) || bytes.Contains(first, content) {
+		t.Errorf("it is sealed as %q (%v)", first, err)
+	}
+	if got, err := sealed.Open(key, first); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("read is %q (%v)", got, err)
+	}
+	block, _ := pem.Decode(first)
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	changed := pem.EncodeToMemory(block)
+	for name, test := range map[string]struct {
+		key, content []byte
+		want         string
+	}{
+		"another key": {other, first, "not the key"}, "what was changed": {key, changed, "was changed"},
+		"a part of it": {key, first[:20], "not sealed"}, "something else": {key, []byte("{}"), "not sealed"},
+		"a key that is too short": {key[:16], first, "the key has 16 bytes"},
+	} {
+		if _, err := sealed.Open(test.key, test.content); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := sealed.Seal([]byte("password"), content); err == nil {
+		t.Error("it is sealed with a password")
+	}
+}

@@ -1,0 +1,161 @@
+package shard
+
+import (
+	"net"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/pki"
+)
+
+// Leaves, by the names that templates have for them.
+const (
+	// Server is the certificate of the server.
+	Server = "server"
+	// ServiceAccount is the pair of keys with which tokens of service accounts are to be signed.
+	ServiceAccount = "service-account"
+	metricsViewer  = "metrics-viewer" // the user that kcp's battery of this name makes
+	// Operator is the certificate of the operator itself.
+	Operator = "kcp-operator"
+	// LogicalClusterAdmin and ExternalAdmin are the certificates of components that work on all logical clusters.
+	LogicalClusterAdmin = "logical-cluster-admin"
+	ExternalAdmin       = "external-logical-cluster-admin"
+)
+
+// The authorities, all signed by that of the installation.
+var authorities = []string{"server-ca", "client-ca", "requestheader-client-ca", "service-account-ca"}
+
+// authority is the name of the Secret of an authority.
+func (s *Shard) authority(name string) string { return s.Root + "-" + name }
+
+// leaf is the name of the Secret of a certificate.
+func (s *Shard) leaf(name string) string { return s.Name + "-" + name }
+
+// ServerCA is the name of the Secret of the authority that vouches for servers.
+func (s *Shard) ServerCA() string { return s.authority("server-ca") }
+
+// ClientCA is the name of the Secret, and of the Issuer, of the authority that vouches for clients.
+func (s *Shard) ClientCA() string { return s.authority("client-ca") }
+
+// ServerBundle and ClientBundle are the names of the Secrets with all authorities that vouch for servers, and for clients.
+func (s *Shard) ServerBundle() string { return s.Name + "-merged-ca-bundle" }
+
+// ClientBundle is described at ServerBundle.
+func (s *Shard) ClientBundle() string { return s.Name + "-merged-client-ca" }
+
+// ServiceAccountKeys is the name of the Secret of the key that signs tokens of service accounts, and of those that are accepted.
+func (s *Shard) ServiceAccountKeys() string { return s.leaf(ServiceAccount) + "-keys" }
+
+// Leaf is the name of the Secret of a certificate, Kubeconfig of that with a kubeconfig for it.
+func (s *Shard) Leaf(name string) string { return s.leaf(name) }
+
+// Kubeconfig is described at Leaf.
+func (s *Shard) Kubeconfig(name string) string { return s.leaf(name) + "-kubeconfig" }
+
+// Authorities builds the authorities of an installation. Its own one is signed by issuer, or by itself if that is nil; or it
+// is not built at all, if the spec names one that exists.
+func Authorities(s *Shard, certificates *v1alpha1.Certificates) (issuers, signed []client.Object) {
+	root := s.Root + "-ca"
+	request := func(name, template, issuer string) pki.Request {
+		return pki.Request{
+			Namespace: s.Namespace, Name: name, Labels: s.Labels(), CommonName: name, Authority: true, Template: s.template(template),
+			Issuer: pki.IssuerNamed(issuer),
+		}
+	}
+	if certificates == nil || certificates.CASecretRef == nil {
+		own := request(root, "root-ca", s.selfSigned())
+		if certificates != nil && certificates.IssuerRef != nil {
+			own.Issuer = pki.Issuer(*certificates.IssuerRef)
+		} else {
+			issuers = append(issuers, pki.SelfSignedIssuer(s.Namespace, own.Issuer.Name, s.Labels()))
+		}
+		signed = append(signed, pki.Certificate(own))
+	}
+	issuers = append(issuers, pki.CAIssuer(s.Namespace, root, s.RootSecret, s.Labels()))
+	for _, name := range authorities {
+		issuers = append(issuers, pki.CAIssuer(s.Namespace, s.authority(name), s.authority(name), s.Labels()))
+		signed = append(signed, pki.Certificate(request(s.authority(name), name, root)))
+	}
+	return issuers, signed
+}
+
+// Leaves builds the certificates of a shard.
+func Leaves(s *Shard) []client.Object {
+	names, addresses := s.serverNames()
+	user := func(name, commonName string, groups ...string) pki.Request {
+		return s.request(name, "client-ca", pki.Request{CommonName: commonName, Organizations: groups, Usages: pki.ClientUsages})
+	}
+	requests := []pki.Request{
+		s.request(Server, "server-ca", pki.Request{DNSNames: names, IPAddresses: addresses, Usages: pki.ServerUsages}),
+		// A new key would end every token of a service account: this one stays, and the certificate around it is of no use.
+		s.request(ServiceAccount, "service-account-ca", pki.Request{CommonName: s.leaf(ServiceAccount), KeepKey: true,
+			Usages: []string{"digital signature", "key encipherment"}, Duration: 10 * pki.Year}),
+		user(LogicalClusterAdmin, s.user(LogicalClusterAdmin), "system:kcp:logical-cluster-admin"),
+		user(ExternalAdmin, s.user(ExternalAdmin), "system:kcp:external-logical-cluster-admin"),
+	}
+	if s.Name == s.Root {
+		requests = append(requests, user(Operator, "system:kcp-operator", "system:kcp:admin"))
+	}
+	if s.Scraped() {
+		requests = append(requests, user(metricsViewer, metricsViewer))
+	}
+	var certificates []client.Object
+	for _, request := range requests {
+		certificates = append(certificates, pki.Certificate(request))
+	}
+	return certificates
+}
+
+// Unwanted are what Authorities and Leaves build for other specs than this one. Authorities are not among them: somebody may
+// have certificates of theirs.
+func Unwanted(s *Shard, certificates *v1alpha1.Certificates) []client.Object {
+	var objects []client.Object
+	if certificates != nil && certificates.IssuerRef != nil {
+		objects = append(objects, pki.SelfSignedIssuer(s.Namespace, s.selfSigned(), s.Labels()))
+	}
+	if !s.Scraped() {
+		objects = append(objects, &certmanager.Certificate{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.leaf(metricsViewer)}})
+	}
+	return objects
+}
+
+// selfSigned is the name of the Issuer of an authority that nobody vouches for.
+func (s *Shard) selfSigned() string { return s.authority("selfsigned") }
+
+func (s *Shard) request(name, authority string, r pki.Request) pki.Request {
+	r.Namespace, r.Name, r.Labels, r.Template = s.Namespace, s.leaf(name), s.Labels(), s.template(name)
+	r.Issuer = pki.IssuerNamed(s.authority(authority))
+	return r
+}
+
+func (s *Shard) template(name string) *v1alpha1.CertificateTemplate {
+	if template, ok := s.Templates[name]; ok {
+		return &template
+	}
+	return nil
+}
+
+// user is the name in a certificate, which is that of the shard for all but the root shard.
+func (s *Shard) user(name string) string {
+	if s.Name == s.Root {
+		return name
+	}
+	return name + "-shard-" + s.Name
+}
+
+// serverNames are what clients may call the shard.
+func (s *Shard) serverNames() (names, addresses []string) {
+	service := s.WorkloadName()
+	names = []string{"localhost", service, service + "." + s.Namespace, service + "." + s.Namespace + ".svc", s.Host()}
+	for _, host := range []string{s.External.Hostname, s.External.PrivateHostname, s.baseHost()} {
+		if net.ParseIP(host) != nil {
+			addresses = append(addresses, host)
+		} else {
+			names = append(names, host)
+		}
+	}
+	return names, addresses
+}

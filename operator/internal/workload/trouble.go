@@ -1,0 +1,179 @@
+package workload
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcplane/kcp/operator/internal/conditions"
+)
+
+// CorrectImage is what to change where the kubelet cannot get the image that a spec is about.
+const CorrectImage = "correct spec.image, or give spec.image.imagePullSecrets"
+
+const (
+	// patience is how long a pod may fail to start before somebody has to act: a registry or a network may be away for a moment.
+	patience = 3 * time.Minute
+	// crashes is how often a process ends before its pod counts as one that crashes, also while it runs again for a moment.
+	crashes = 3
+	// crashReset is how long a process runs until the kubelet forgets its earlier restarts.
+	crashReset = 10 * time.Minute
+)
+
+// Reasons of conditions for pods that do not start.
+const (
+	reasonImage   = "ImageUnavailable"
+	reasonCrash   = "PodCrashes"
+	reasonPending = ""
+)
+
+// Trouble is what keeps pods from running.
+type Trouble struct {
+	// reason is empty if the pods may come to run without a change.
+	reason string
+	// text comes behind a message.
+	text string
+	// after is how long to wait until somebody has to act.
+	after time.Duration
+}
+
+// String comes behind a message, or is empty.
+func (t Trouble) String() string { return t.text }
+
+// Because returns an error of a condition that says what is waited for, and why. If the pods have failed for minutes, somebody has to act.
+func (t Trouble) Because(reason, format string, args ...any) error {
+	message := fmt.Sprintf(format, args...) + t.text
+	if t.Stalled() {
+		return conditions.Stall(t.reason, "%s", message)
+	}
+	return conditions.Unwatched(t.after, conditions.Wait(reason, "%s", message))
+}
+
+// Passing returns the trouble as one that may end without a change of the pods.
+func (t Trouble) Passing() Trouble {
+	return Trouble{text: t.text}
+}
+
+// Stalled tells whether somebody has to act.
+func (t Trouble) Stalled() bool { return t.reason != "" && t.after <= 0 }
+
+// symptom is what keeps one pod from running. Those with the lower rank matter more.
+type symptom struct {
+	rank   int
+	reason string
+	text   string
+}
+
+// FindTrouble returns what keeps pods from running, as far as the kubelet or the scheduler reports it. What matters most comes first, and
+// one pod stands for all with the same kind of trouble. correct says how to correct an image, unready why a pod that runs is not ready.
+func FindTrouble(pods []corev1.Pod, correct, unready string, now time.Time) Trouble {
+	found := map[int]symptom{}
+	var t Trouble
+	for _, pod := range pods {
+		s, ok := symptomOf(pod, correct, unready, now)
+		if !ok {
+			continue
+		}
+		if _, known := found[s.rank]; !known {
+			found[s.rank] = s
+		}
+		if s.reason == reasonPending {
+			continue
+		}
+		if after := max(0, unreadySince(pod).Add(patience).Sub(now)); t.reason == "" || after < t.after {
+			t.reason, t.after = s.reason, after
+		}
+	}
+	for rank := range rankUnscheduled + 1 {
+		t.text += found[rank].text
+	}
+	return t
+}
+
+const (
+	rankImage = iota
+	rankCrash
+	rankOther
+	rankRunning
+	rankUnscheduled
+)
+
+func symptomOf(pod corev1.Pod, correct, unready string, now time.Time) (symptom, bool) {
+	told := func(rank int, reason, format string, args ...any) (symptom, bool) {
+		return symptom{rank, reason, "; pod " + pod.Name + ": " + fmt.Sprintf(format, args...)}, true
+	}
+	if !pod.DeletionTimestamp.IsZero() {
+		return symptom{}, false
+	}
+	for _, container := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		w := cmp.Or(container.State.Waiting, &corev1.ContainerStateWaiting{})
+		switch {
+		case container.Ready:
+		case imageReason(w.Reason):
+			return told(rankImage, reasonImage, "%s: %s: %s", w.Reason, w.Message, correct)
+		case w.Reason == "CrashLoopBackOff" || container.State.Terminated == nil && Crashes(container, crashes, now):
+			return told(rankCrash, reasonCrash, "CrashLoopBackOff: %s", cmp.Or(ended(container.LastTerminationState.Terminated), w.Message))
+		case w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing":
+			return told(rankOther, reasonPending, "%s: %s", w.Reason, w.Message)
+		case container.State.Running != nil && unready != "":
+			return told(rankRunning, reasonPending, "%s", unready)
+		}
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			return told(rankUnscheduled, reasonPending, "%s", condition.Message)
+		}
+	}
+	return symptom{}, false
+}
+
+// Crashes reports whether a container was restarted at least times, and its last process ran only briefly and ended recently. Restarts of long
+// ago, after which the process ran well, do not count.
+func Crashes(container corev1.ContainerStatus, times int32, now time.Time) bool {
+	last := container.LastTerminationState.Terminated
+	return container.RestartCount >= times && last != nil &&
+		now.Sub(last.FinishedAt.Time) < crashReset && last.FinishedAt.Sub(last.StartedAt.Time) < crashReset
+}
+
+// ended says how a process ended, with the last line that it left.
+func ended(t *corev1.ContainerStateTerminated) string {
+	if t == nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
+	text := fmt.Sprintf("its process ended with exit code %d (%s)", t.ExitCode, t.Reason)
+	if last := lines[len(lines)-1]; last != "" {
+		text += ": " + last
+	}
+	return text
+}
+
+// unreadySince returns since when a pod is not ready.
+func unreadySince(pod corev1.Pod) time.Time {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
+			return condition.LastTransitionTime.Time
+		}
+	}
+	return pod.CreationTimestamp.Time
+}
+
+// imageReason tells whether the kubelet cannot get an image.
+func imageReason(reason string) bool {
+	switch reason {
+	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+		return true
+	}
+	return false
+}
+
+// Ready tells whether a pod is ready.
+func Ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
