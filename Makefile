@@ -222,9 +222,9 @@ race: ## Run the unit tests with the race detector, which needs a C compiler.
 FUZZTIME ?= 30s
 .PHONY: fuzz
 fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
-	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/location
-	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/location
-	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/crd/compat
+	$(GO) test -run='^$$' -fuzz=FuzzResolve -fuzztime=$(FUZZTIME) ./cli/internal/location
+	$(GO) test -run='^$$' -fuzz=FuzzParse -fuzztime=$(FUZZTIME) ./cli/internal/location
+	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./cli/internal/crd/compat
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/path
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/bodylimit
 	$(GO) test -run='^$$' -fuzz=. -fuzztime=$(FUZZTIME) ./server/internal/request/mount

@@ -3,8 +3,8 @@
 package main
 
 import (
-	"github.com/kcplane/kcp/cli/command"
-	"github.com/kcplane/kcp/cli/plugin"
+	"github.com/kcplane/kcp/cli/internal/command"
+	"github.com/kcplane/kcp/cli/internal/plugin"
 )
 
 func main() {
