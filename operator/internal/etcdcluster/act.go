@@ -224,12 +224,14 @@ func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, versi
 	}
 	wanted, held, err := s.wanted(seen, pods, version)
 	switch {
-	case err != nil || wanted == nil:
+	case err != nil:
 		return err
-	case held:
-		return s.resize(ctx, seen.stateful, *wanted.Spec.Replicas)
+	case wanted != nil && !held:
+		return apply.All(ctx, s.Client, s.cluster, wanted)
+	case seen.stateful != nil:
+		return s.resize(ctx, seen.stateful, seen.atLeast(pods))
 	}
-	return apply.All(ctx, s.Client, s.cluster, wanted)
+	return nil
 }
 
 // resize changes how many pods there are, and nothing else.
@@ -244,10 +246,7 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 
 // wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
 func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
-	for _, m := range seen.members { // whatever an old copy of the StatefulSet says
-		pods = max(pods, m.ordinal+1)
-	}
-	m := members{pods: int32(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
+	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
@@ -260,6 +259,31 @@ func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.State
 	}
 	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, condition)
 	return set, condition.Status == metav1.ConditionTrue, nil
+}
+
+// atLeast returns a number of pods that has one for each member, whatever an old copy of the StatefulSet says.
+func (seen *sight) atLeast(pods int) int32 {
+	for _, m := range seen.members {
+		pods = max(pods, m.ordinal+1)
+	}
+	return int32(pods)
+}
+
+// adopt makes the cluster an owner of its pods beside their StatefulSet, so that the garbage collector keeps them when somebody deletes that. Pods
+// of an earlier cluster of the same name are left alone: they go with it.
+func (s *scope) adopt(ctx context.Context, seen *sight) error {
+	if seen.stateful == nil || !metav1.IsControlledBy(seen.stateful, s.cluster) {
+		return nil
+	}
+	for _, live := range seen.live {
+		if !live.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(live, seen.stateful) {
+			continue
+		}
+		if err := apply.Share(ctx, s.Client, s.cluster, live); err != nil {
+			return fmt.Errorf("owner of pod %s: %w", live.Name, err)
+		}
+	}
+	return nil
 }
 
 // changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.

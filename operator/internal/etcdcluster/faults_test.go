@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
@@ -89,15 +90,19 @@ func (m *trio) run(t *testing.T) {
 	t.Helper()
 	mounted, set := m.mount(t), &appsv1.StatefulSet{}
 	if !m.found(t, set, "x") {
-		for _, p := range m.pods(t) {
-			m.remove(t, &p)
-		}
+		m.collect(t)
 		return
 	}
 	revision := set.Annotations["operator.kcp.io/made"]
 	for ordinal := range int(*set.Spec.Replicas) {
 		name := fmt.Sprintf("x-%d", ordinal)
-		if m.found(t, &corev1.Pod{}, name) || !mounted {
+		if p := (&corev1.Pod{}); m.found(t, p, name) {
+			if metav1.GetControllerOf(p) == nil {
+				m.control(t, set, p)
+				m.MustUpdate(t, p)
+			}
+			continue
+		} else if !mounted {
 			continue
 		}
 		m.made++
@@ -107,6 +112,7 @@ func (m *trio) run(t *testing.T) {
 		p.Status.PodIP = fmt.Sprint(ordinal)
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: containerName, Ready: true,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(m.now)}}}}
+		m.control(t, set, p)
 		m.MustCreate(t, p)
 		m.trusts[p.UID] = operatortest.Read(t, m.Cluster, TrustSecretName("x"), &corev1.Secret{}).Data
 	}
@@ -114,6 +120,30 @@ func (m *trio) run(t *testing.T) {
 	if set.Status.UpdateRevision != revision || set.Status.ObservedGeneration != set.Generation || set.Status.ReadyReplicas != status.ReadyReplicas {
 		set.Status = status
 		m.MustUpdateStatus(t, set)
+	}
+}
+
+func (m *trio) control(t *testing.T, set *appsv1.StatefulSet, p *corev1.Pod) {
+	t.Helper()
+	if err := controllerutil.SetControllerReference(set, p, m.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// collect does what the garbage collector does with pods of a StatefulSet that does not exist: those without another owner are deleted.
+func (m *trio) collect(t *testing.T) {
+	t.Helper()
+	cluster := &v1alpha1.EtcdCluster{}
+	m.found(t, cluster, "x")
+	for _, p := range m.pods(t) {
+		owners := slices.DeleteFunc(slices.Clone(p.OwnerReferences), func(r metav1.OwnerReference) bool { return r.UID != cluster.UID })
+		switch {
+		case len(owners) == 0:
+			m.remove(t, &p)
+		case len(owners) < len(p.OwnerReferences):
+			p.OwnerReferences = owners
+			m.MustUpdate(t, &p)
+		}
 	}
 }
 
@@ -371,7 +401,7 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 		if wrong := next.distrust(t); len(wrong) > 0 {
 			t.Errorf("in the end, %s", strings.Join(wrong, ", "))
 		}
-		if next.disturbed && len(names) == 1 && !slices.Contains([]string{"EtcdCluster x", "StatefulSet x", "Secret x-peer"}, names[0]) {
+		if next.disturbed && len(names) == 1 && !slices.Contains([]string{"EtcdCluster x", "Secret x-peer"}, names[0]) {
 			t.Error("there was no majority")
 		}
 		c := apimeta.FindStatusCondition(operatortest.Read(t, next.Cluster, "x", &v1alpha1.EtcdCluster{}).Status.Conditions, v1alpha1.ConditionRotating)

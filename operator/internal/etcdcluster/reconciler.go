@@ -163,6 +163,9 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		ctrl.LoggerFrom(ctx).Info("a step did not succeed, and is decided anew", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
 		return ctrl.Result{RequeueAfter: whileWaiting}, nil
 	}
+	if err := s.adopt(ctx, seen); err != nil {
+		return ctrl.Result{}, err
+	}
 	if !seen.paused {
 		if err := s.applyMembers(ctx, seen, d, version); err != nil {
 			return ctrl.Result{}, err
