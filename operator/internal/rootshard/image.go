@@ -73,6 +73,16 @@ func versionOf(image string) *version.Version {
 	return v
 }
 
+// shownVersion returns what people call the version of an image: its tag, or the beginning of its digest.
+func shownVersion(image string) string {
+	_, version := cutVersion(image)
+	if digest, ok := strings.CutPrefix(version, "@"); ok {
+		const shown = len("sha256:") + 12
+		return digest[:min(len(digest), shown)]
+	}
+	return strings.TrimPrefix(version, ":")
+}
+
 // checkVersion refuses an image of a version that may not understand what is stored: one before that which has run, or further on
 // than the next minor one. Of images that do not tell their version nothing is known.
 func checkVersion(rs *v1alpha1.RootShard, image string) error {
@@ -100,12 +110,8 @@ func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
 	if status.Image != "" && wanted != image(s.rs.Spec.Image, status.Image, s.DefaultImage) {
 		return // somebody else has changed the StatefulSet, or the spec has changed since
 	}
-	tag := ""
-	if versionOf(wanted) != nil {
-		_, tag = cutVersion(wanted)
-		tag = strings.TrimPrefix(tag, ":")
-	}
-	if wanted == "" || wanted == status.Image && tag == status.Version {
+	version := shownVersion(wanted)
+	if wanted == "" || wanted == status.Image && version == status.Version {
 		return
 	}
 	pods, err := s.podsOf(ctx)
@@ -114,7 +120,7 @@ func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
 	}
 	for _, pod := range pods {
 		if workload.Ready(&pod) && imageOf(pod.Spec, shard.Container) == wanted {
-			status.Image, status.Version = wanted, tag
+			status.Image, status.Version = wanted, version
 		}
 	}
 }
