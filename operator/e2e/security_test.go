@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
+	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/workload"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
@@ -217,6 +219,89 @@ func TestARootShardCannotAskForAPrivilegedPod(t *testing.T) {
 	_, err := i.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(rs)})
 	if err := refusal(err, "volumes of the types"); err != nil {
 		t.Errorf("the policy: %v", err)
+	}
+}
+
+// Pods that an earlier operator was allowed to make go on, and can be scaled.
+func TestWhatWasMadeWithMoreBeforeCanBeScaled(t *testing.T) {
+	admin, operator := cluster(t, host), cluster(t, asOperator())
+	selector := map[string]string{"a": "b"}
+	for name, more := range map[string]func(*corev1.PodSpec){
+		"made-privileged": func(p *corev1.PodSpec) {
+			p.Containers[0].SecurityContext.AllowPrivilegeEscalation, p.Containers[0].SecurityContext.Privileged = nil, new(true)
+		},
+		"made-with-a-token": func(p *corev1.PodSpec) { p.AutomountServiceAccountToken = new(true) },
+	} {
+		set := &appsv1.StatefulSet{ObjectMeta: own(name), Spec: appsv1.StatefulSetSpec{Replicas: new(int32(1)),
+			Selector: &metav1.LabelSelector{MatchLabels: selector},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: selector}, Spec: plainPod(more)}}}
+		admin.MustCreate(t, set)
+		kcptest.Eventually(t, name+": another pod is refused", func(ctx context.Context) error { // by policies that take a moment to come into force
+			changed := set.DeepCopy()
+			changed.Spec.Template.Spec.Containers[0].Image = image + "-another"
+			return refusal(operator.Patch(ctx, changed, client.MergeFrom(set), client.DryRunAll), "the operator may")
+		})
+		scaled := set.DeepCopy()
+		scaled.Spec.Replicas = new(int32(3))
+		if err := operator.Patch(t.Context(), scaled, client.MergeFrom(set)); err != nil {
+			t.Errorf("%s: scaling it is refused: %v", name, err)
+		}
+	}
+}
+
+// The caches, and the policies, know the operator's objects by a label. Without it they are put right, and those of others are left alone.
+func TestALabelThatSomebodyRemovesIsPutBack(t *testing.T) {
+	admin := cluster(t, host)
+	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "stranger-kcp"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
+	admin.MustCreate(t, foreign, shard("labelled"), shard("stranger"))
+	start(t, asOperator())
+	issued := func(name string, object client.Object) func(context.Context) error {
+		return func(ctx context.Context) error {
+			admin.Issue(t)
+			return admin.Get(ctx, operatortest.Key(name), object)
+		}
+	}
+	kcptest.Eventually(t, "there are pods", issued("labelled-kcp", &appsv1.StatefulSet{}))
+	for name, object := range map[string]client.Object{
+		"labelled-kcp": &corev1.Service{}, "labelled-merged-client-ca": &corev1.Secret{}, "labelled-server": &certmanager.Certificate{},
+		"labelled-client-ca": &certmanager.Issuer{},
+	} {
+		change(t, admin, name, object, func(o client.Object) {
+			labels := o.GetLabels()
+			delete(labels, apply.ManagedByLabel)
+			o.SetLabels(labels)
+		})
+		kcptest.Eventually(t, "the label of "+name+" is put back", func(ctx context.Context) error {
+			if err := admin.Get(ctx, operatortest.Key(name), object); err != nil {
+				return err
+			}
+			if object.GetLabels()[apply.ManagedByLabel] != apply.FieldOwner {
+				return fmt.Errorf("it has the labels %v", object.GetLabels())
+			}
+			return nil
+		})
+	}
+	set := operatortest.Read(t, admin, "labelled-kcp", &appsv1.StatefulSet{})
+	change(t, admin, "labelled-kcp", set, func(set *appsv1.StatefulSet) { delete(set.Labels, apply.ManagedByLabel) })
+	kcptest.Eventually(t, "the label of the StatefulSet is put back", func(ctx context.Context) error {
+		if err := admin.Get(ctx, operatortest.Key("labelled-kcp"), set); err != nil {
+			return err
+		}
+		if set.Labels[apply.ManagedByLabel] != apply.FieldOwner {
+			return fmt.Errorf("it has the labels %v", set.Labels)
+		}
+		return nil
+	})
+	kcptest.Eventually(t, "the name of somebody else's object is told", func(ctx context.Context) error {
+		rs := &v1alpha1.RootShard{}
+		if err := admin.Get(ctx, operatortest.Key("stranger"), rs); err != nil {
+			return err
+		}
+		return says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameTaken")
+	})
+	if after := operatortest.Read(t, admin, "stranger-kcp", &corev1.Service{}); after.ResourceVersion != foreign.ResourceVersion {
+		t.Errorf("somebody else's Service was changed: %+v", after.ObjectMeta)
 	}
 }
 

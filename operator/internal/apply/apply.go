@@ -82,6 +82,9 @@ func one(ctx context.Context, c client.Client, owner, object client.Object, kept
 		return err
 	}
 	live, err := stored(ctx, c, want)
+	if err == nil && live == nil {
+		live, err = unlabelled(ctx, c, want)
+	}
 	if err != nil {
 		return err
 	}
@@ -235,6 +238,17 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 	}
 	live := &unstructured.Unstructured{Object: content}
 	live.SetGroupVersionKind(gvk)
+	return live, nil
+}
+
+// unlabelled returns an object that exists though the caches do not have it, or nil: it is somebody else's, or has lost the label by which the
+// caches select. Reads of unstructured objects go to the API server.
+func unlabelled(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(want.GroupVersionKind())
+	if err := c.Get(ctx, client.ObjectKeyFromObject(want), live); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
 	return live, nil
 }
 
