@@ -149,7 +149,7 @@ host-operator: host-up kcp ## Start the host cluster, install the operator of th
 	$(GO) build -ldflags="-s -w" -o $(HOST_OPERATOR)/ ./server/cmd/kcp ./operator/cmd/...
 	$(BIN)/image -o $(HOST_OPERATOR)/kcp.tar -user 65532 -image localhost/kcp:host=/kcp $(HOST_OPERATOR)/kcp=/kcp
 	$(BIN)/image -o $(HOST_OPERATOR)/kcp-operator.tar -user 65532 -image localhost/kcp-operator:host=/kcp-operator $(HOST_OPERATOR)/kcp-operator=/kcp-operator
-	$(BIN)/image -o $(HOST_OPERATOR)/etcd.tar -user 65532 -image 'localhost/etcd:host=/etcd' -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
+	$(BIN)/image -o $(HOST_OPERATOR)/etcd.tar -user 65532 -image 'localhost/etcd:$(ETCD_VERSION)=/etcd' \
 		$(HOST_OPERATOR)/etcd-member=/etcd $(HOST_OPERATOR)/etcd-snapshot=/etcd-snapshot
 	$(AS_ROOT) $(BIN)/kcp-host operator
 

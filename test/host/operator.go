@@ -36,12 +36,15 @@ func (c cluster) operator(ctx context.Context) error {
 	begin := time.Now()
 	done := func(what string) { fmt.Printf("%6.1fs  %s\n", time.Since(begin).Seconds(), what) }
 	tags := map[string]string{}
-	for _, image := range []string{"kcp", operatorName, "etcd"} {
+	for _, image := range []string{"kcp", operatorName} {
 		tag, err := c.loadTagged(ctx, image)
 		if err != nil {
 			return err
 		}
 		tags[image] = tag
+	}
+	if err := c.load(ctx, c.packed("etcd")); err != nil { // tags of etcd are its versions
+		return err
 	}
 	done("images are on the node")
 	if err := c.installOperator(ctx, tags); err != nil {
@@ -66,9 +69,12 @@ func (c cluster) operator(ctx context.Context) error {
 	return nil
 }
 
+// packed returns the archive of an image.
+func (c cluster) packed(name string) string { return c.built(filepath.Join("operator", name+".tar")) }
+
 // loadTagged gives an image to the node, with a tag that is made of its content: no node looks for a newer one under the same tag.
 func (c cluster) loadTagged(ctx context.Context, name string) (string, error) {
-	archive := c.built(filepath.Join("operator", name+".tar"))
+	archive := c.packed(name)
 	file, err := os.Open(archive)
 	if err != nil {
 		return "", fmt.Errorf("%w: make host-operator packs it", err)

@@ -21,8 +21,8 @@ import (
 const lostAfter = time.Minute
 
 // tend keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces no pod
-// that is still there. Such a pod may still run. That does no harm: pods have no state, share no volume, and hold leases under names that
-// no other process has.
+// that is still there. Such a pod may still run. That does no harm: kcp keeps no state in its pods, writes to no volume but their scratch space, and
+// holds leases under names that no other process has.
 func (s *scope) tend(ctx context.Context) error {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
