@@ -47,8 +47,8 @@ func (t *Ticket) Take(bytes int64) error {
 	case <-t.ctx.Done():
 		err = apierrors.NewTimeoutError("the request ended while it waited for memory", retrySoon)
 	case <-timer.C:
-		err = apierrors.NewTooManyRequests(fmt.Sprintf("the answer takes about %d MiB of memory, which other requests of the same tenant have: "+
-			"read their answers, and ask for lists in pages (limit and continue)", bytes>>20), retryLater)
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the request needs about %d MiB of memory, and other requests of the same tenant use what there is: "+
+			"read their responses, send fewer large objects at a time, and list in pages (limit and continue)", bytes>>20), retryLater)
 	}
 	q.mu.Lock()
 	if t.wants > 0 { // nobody has fed it
