@@ -85,12 +85,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	for _, reconciler := range []interface {
 		Setup(context.Context, ctrl.Manager) error
 	}{
-		&rootshard.Reconciler{Client: c, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace, Pods: config.Pods},
+		&rootshard.Reconciler{Client: c, Live: live, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace, Pods: config.Pods},
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
 		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
-		&etcdbackup.ScheduleReconciler{Client: c, Recorder: recorder, Now: time.Now},
+		&etcdbackup.ScheduleReconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now},
 		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
-		&kubeconfig.Reconciler{Client: c, Recorder: recorder, Bind: access.Bind},
+		&kubeconfig.Reconciler{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
 	} {
 		if err := reconciler.Setup(ctx, mgr); err != nil {
 			return err

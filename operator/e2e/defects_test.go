@@ -46,7 +46,7 @@ type installation struct {
 func install(t *testing.T, rs *v1alpha1.RootShard) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster(t, host), operator: cluster(t, asOperator()), name: rs.Name}
-	i.reconciler = &rootshard.Reconciler{Client: i.operator, Recorder: i.operator.Events, DefaultImage: image, Namespace: "kcp-operator"}
+	i.reconciler = &rootshard.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, DefaultImage: image, Namespace: "kcp-operator"}
 	i.MustCreate(t, rs)
 	return i
 }
@@ -73,7 +73,7 @@ func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 func (i *installation) access(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
 	i.MustCreate(t, k)
-	r := &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
+	r := &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
 	i.operator.Reconcile(t, r, k.Name)
 	i.Issue(t)
 	i.operator.Reconcile(t, r, k.Name)
@@ -278,7 +278,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 			k := accessTo(name, name)
 			k.Spec.Authorization = &v1alpha1.KubeconfigAuthorization{ClusterRoleBindings: v1alpha1.KubeconfigClusterRoleBindings{ClusterRoles: []string{"view"}}}
 			i.MustCreate(t, k)
-			i.operator.Reconcile(t, &kubeconfig.Reconciler{Client: i.operator, Recorder: i.operator.Events, Bind: access.Bind}, name)
+			i.operator.Reconcile(t, &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: access.Bind}, name)
 			if k = operatortest.Read(t, i.Cluster, name, k); k.Status.Authorization == nil {
 				t.Fatalf("roles are not tried to be bound: %+v", k.Status)
 			}

@@ -63,7 +63,7 @@ func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 		Store:          v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}},
 		IncludeSecrets: &v1alpha1.EtcdBackupSecretsSpec{EncryptionKeyRef: v1alpha1.LocalKeyReference{Name: "encryption", Key: "key"}}}
 	i.MustCreate(t, schedule)
-	schedules := &etcdbackup.ScheduleReconciler{Client: i.operator, Recorder: i.operator.Events, Now: clock}
+	schedules := &etcdbackup.ScheduleReconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Now: clock}
 	i.operator.Reconcile(t, schedules, schedule.Name)
 	backups := &v1alpha1.EtcdBackupList{}
 	if err := i.List(t.Context(), backups); err != nil || len(backups.Items) != 1 {

@@ -61,7 +61,7 @@ func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 // Reconcile takes the snapshot, once. What became of it is final.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	backup := &v1alpha1.EtcdBackup{}
-	if err := r.Get(ctx, request.NamespacedName, backup); err != nil {
+	if err := r.Live.Get(ctx, request.NamespacedName, backup); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !backup.DeletionTimestamp.IsZero() || backup.Status.CompletedAt != nil {

@@ -31,6 +31,8 @@ const (
 // ScheduleReconciler makes EtcdBackups for EtcdBackupSchedules.
 type ScheduleReconciler struct {
 	client.Client
+	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
 }
@@ -46,7 +48,7 @@ func (r *ScheduleReconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 // Reconcile makes an EtcdBackup if it is time, and comes back at the next time.
 func (r *ScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	schedule := &v1alpha1.EtcdBackupSchedule{}
-	if err := r.Get(ctx, request.NamespacedName, schedule); err != nil || !schedule.DeletionTimestamp.IsZero() {
+	if err := r.Live.Get(ctx, request.NamespacedName, schedule); err != nil || !schedule.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := schedule.DeepCopy()

@@ -35,7 +35,7 @@ func newCalendar(t *testing.T, available bool, change func(*v1alpha1.EtcdBackupS
 func (c *calendar) at(clock time.Time) []v1alpha1.EtcdBackup {
 	c.t.Helper()
 	c.now = clock
-	c.Reconcile(c.t, &ScheduleReconciler{Client: c, Recorder: c.Events, Now: func() time.Time { return c.now }}, "s")
+	c.Reconcile(c.t, &ScheduleReconciler{Client: c, Live: c, Recorder: c.Events, Now: func() time.Time { return c.now }}, "s")
 	list := &v1alpha1.EtcdBackupList{}
 	if err := c.List(c.t.Context(), list); err != nil {
 		c.t.Fatal(err)

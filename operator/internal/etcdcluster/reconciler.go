@@ -86,7 +86,7 @@ type scope struct {
 // Reconcile looks at the cluster, decides on one step, and takes it.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	cluster := &v1alpha1.EtcdCluster{}
-	if err := r.Get(ctx, request.NamespacedName, cluster); err != nil {
+	if err := r.Live.Get(ctx, request.NamespacedName, cluster); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := cluster.DeepCopy()

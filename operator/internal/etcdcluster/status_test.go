@@ -14,7 +14,7 @@ import (
 func TestAQuotaThatEtcdIsNotMadeForIsWarnedOfOnce(t *testing.T) {
 	for size, want := range map[int64]int{8 << 30: 0, 8<<30 + 1: 1} {
 		c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1alpha1.EtcdClusterSpec{QuotaBackendBytes: &size}})
-		r := &Reconciler{Client: c, Recorder: c.Events, Now: time.Now, Version: DefaultVersion}
+		r := &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Version: DefaultVersion}
 		for range 3 {
 			c.Reconcile(t, r, "x")
 		}

@@ -148,7 +148,7 @@ func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
 	} {
 		spec := v1alpha1.EtcdClusterSpec{TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: kind}}}
 		c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
-		result := c.Reconcile(t, &Reconciler{Client: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
+		result := c.Reconcile(t, &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
 		found := operatortest.Read(t, c, "x", &v1alpha1.EtcdCluster{}).Status.Conditions
 		for _, name := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionCertificatesReady} {
 			if said := apimeta.FindStatusCondition(found, name); said == nil || said.Message != want || (said.Status == metav1.ConditionTrue) != (name == v1alpha1.ConditionStalled) {
@@ -165,7 +165,7 @@ func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
 func TestAnEtcdWaitsForNamesThatAreTaken(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ClientServiceName("x")}}
 	c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, theirs)
-	result := c.Reconcile(t, &Reconciler{Client: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
+	result := c.Reconcile(t, &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
 	said := apimeta.FindStatusCondition(operatortest.Read(t, c, "x", &v1alpha1.EtcdCluster{}).Status.Conditions, v1alpha1.ConditionStalled)
 	if said == nil || said.Status != metav1.ConditionTrue || said.Reason != "NameTaken" || !strings.HasPrefix(said.Message, "Service x-client exists and was not made by the operator") {
 		t.Errorf("it says %+v", said)

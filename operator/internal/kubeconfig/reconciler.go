@@ -45,6 +45,8 @@ type Binder func(ctx context.Context, credentials access.Credentials, workspace 
 // Reconciler of Kubeconfigs.
 type Reconciler struct {
 	client.Client
+	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	Live     client.Reader
 	Recorder events.EventRecorder
 	// Bind is access.Bind.
 	Bind Binder
@@ -65,7 +67,7 @@ type scope struct {
 // Reconcile does what can be done now, and tells in the status what is waited for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	k := &v1alpha1.Kubeconfig{}
-	if err := r.Get(ctx, request.NamespacedName, k); err != nil {
+	if err := r.Live.Get(ctx, request.NamespacedName, k); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	s := &scope{Reconciler: r, kubeconfig: k, report: conditions.NewReport(dependencies...)}

@@ -40,7 +40,7 @@ func newWorld(t *testing.T, k *v1alpha1.Kubeconfig) *world {
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-merged-ca-bundle"}, Data: map[string][]byte{"tls.crt": operatortest.PEM("ca")}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp-operator"}, Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k")}},
 	), bound: map[string]access.Roles{}}
-	w.reconciler = &kubeconfig.Reconciler{Client: w, Recorder: w.Events, Bind: w.bind}
+	w.reconciler = &kubeconfig.Reconciler{Client: w, Live: w, Recorder: w.Events, Bind: w.bind}
 	w.revoker = &kubeconfig.Revoker{Client: w, Live: w, Recorder: w.Events, Bind: w.bind}
 	w.available(t, metav1.ConditionTrue)
 	return w
@@ -423,4 +423,21 @@ func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
 	k.Spec.CertificateTemplate = &v1alpha1.CertificateTemplate{Spec: &v1alpha1.CertificateSpecTemplate{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}}
 	w := newWorld(t, k)
 	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "spec.certificateTemplate.spec.issuerRef: there is no Issuer company: create it")
+}
+
+func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
+	w := newWorld(t, admin())
+	before := w.settle(t)
+	if !meta.IsStatusConditionTrue(before.Status.Conditions, "Ready") {
+		t.Fatalf("it is not Ready: %+v", before.Status.Conditions)
+	}
+	w.available(t, metav1.ConditionFalse)
+	if after := w.reconcile(t); meta.IsStatusConditionTrue(after.Status.Conditions, "Ready") {
+		t.Fatalf("it is Ready without kcp: %+v", after.Status.Conditions)
+	}
+	w.available(t, metav1.ConditionTrue)
+	w.reconciler.Client = w.Behind(before)
+	if after := w.reconcile(t); !meta.IsStatusConditionTrue(after.Status.Conditions, "Ready") {
+		t.Errorf("it is not Ready, and nothing will reconcile it: %+v", after.Status.Conditions)
+	}
 }

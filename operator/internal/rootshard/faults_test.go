@@ -38,8 +38,8 @@ type installation struct {
 func newInstallation(objects ...client.Object) *installation {
 	c := operatortest.New(objects...)
 	bind := func(context.Context, access.Credentials, string, access.Roles) error { return nil }
-	return &installation{Cluster: c, shard: &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image},
-		clients: &kubeconfig.Reconciler{Client: c, Recorder: c.Events, Bind: bind}}
+	return &installation{Cluster: c, shard: &rootshard.Reconciler{Client: c, Live: c, Recorder: c.Events, DefaultImage: image},
+		clients: &kubeconfig.Reconciler{Client: c, Live: c, Recorder: c.Events, Bind: bind}}
 }
 
 func (i *installation) object(t *testing.T, object client.Object, name string) bool {

@@ -47,6 +47,8 @@ const again = 30 * time.Second
 // Reconciler of RootShards.
 type Reconciler struct {
 	client.Client
+	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	Live     client.Reader
 	Recorder events.EventRecorder
 	// DefaultImage is run by shards whose spec names none, repository:tag.
 	DefaultImage string
@@ -77,7 +79,7 @@ type scope struct {
 // Reconcile does what can be done now, and tells in the status what is waited for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	rs := &v1alpha1.RootShard{}
-	if err := r.Get(ctx, request.NamespacedName, rs); err != nil {
+	if err := r.Live.Get(ctx, request.NamespacedName, rs); err != nil {
 		if r.Etcds != nil && apierrors.IsNotFound(err) {
 			r.Etcds.Forget(request.NamespacedName)
 		}

@@ -46,7 +46,7 @@ type world struct {
 
 func newWorld(objects ...client.Object) *world {
 	c := operatortest.New(objects...)
-	return &world{Cluster: c, reconciler: &rootshard.Reconciler{Client: c, Recorder: c.Events, DefaultImage: image}}
+	return &world{Cluster: c, reconciler: &rootshard.Reconciler{Client: c, Live: c, Recorder: c.Events, DefaultImage: image}}
 }
 
 func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {

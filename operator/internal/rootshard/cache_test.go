@@ -1,0 +1,30 @@
+package rootshard_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcplane/kcp/operator/internal/operatortest"
+)
+
+// A cache may still have the status of before when what it depends on has changed twice. Nothing would trigger another reconciliation.
+func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
+	w := newWorld(external())
+	before := w.settle(t)
+	expect(t, before, "Ready", metav1.ConditionTrue, "", "")
+	w.ready(t, 0)
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", "")
+	w.ready(t, 1)
+	w.reconciler.Client = w.Behind(before)
+	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")
+}
+
+// ready changes how many pods of the StatefulSet are ready.
+func (w *world) ready(t *testing.T, pods int32) {
+	t.Helper()
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
+	set.Status.ReadyReplicas, set.Status.AvailableReplicas = pods, pods
+	w.MustUpdateStatus(t, set)
+}
