@@ -16,7 +16,7 @@ func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
 	expect(t, before, "Ready", metav1.ConditionTrue, "", "")
 	w.ready(t, 0)
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "NoPodReady", "")
-	w.ready(t, 1)
+	w.ready(t, 2)
 	w.reconciler.Client = w.Behind(before)
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")
 }

@@ -157,10 +157,16 @@ func (n *installed) rotateAuthorities(t *testing.T, first kubernetes.Interface) 
 	const section = "Authorities"
 	n.undisturbed(t, first, disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
 	second := n.handedOut(t, 2)
+	// Both are made again from what stays: volumes, authorities, and the former authorities that are still trusted.
+	n.survives(t, second, "the EtcdCluster is deleted while two authorities are trusted", func() { n.Kubectl(t, "delete", theEtcd, "--timeout=3m") })
 	n.undisturbed(t, second, disturbance{"what the former authorities have signed is renewed", func() {
 		n.follow(t, "Leaf certificates", 0)
 		n.follow(t, section, 1)
 	}})
+	n.survives(t, second, "the RootShard is deleted when everything is renewed", func() {
+		n.Kubectl(t, "delete", "rootshard/kcp", "--cascade=foreground", "--timeout=5m")
+		n.manifest(t, "managed.yaml")
+	})
 	third := n.handedOut(t, 2)
 	n.undisturbed(t, third, disturbance{"the former authorities are trusted no more", func() { n.follow(t, section, 2) }})
 	fourth := n.handedOut(t, 1)
@@ -176,6 +182,33 @@ func (n *installed) rotateAuthorities(t *testing.T, first kubernetes.Interface) 
 			t.Errorf("who %s gets %v", what, err)
 		}
 	}
+}
+
+// survives deletes something in the middle of a rotation, and fails the test if a client that trusts both authorities cannot use kcp once it is
+// Ready again, if anything that was acknowledged is lost, or if the rotation is in another phase than before.
+func (n *installed) survives(t *testing.T, client kubernetes.Interface, name string, deletes func()) {
+	t.Helper()
+	phases := func() string {
+		return n.Kubectl(t, "get", theEtcd, "rootshard/kcp",
+			`--output=jsonpath={range .items[*]}{.kind}={range .status.conditions[?(@.type=="Rotating")]}{.status}/{.reason}{end} {end}`)
+	}
+	f := startTraffic(t, client)
+	f.take(t)
+	f.stop()
+	before, begun := phases(), time.Now()
+	deletes()
+	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=2m")
+	n.ready(t, theEtcd, "rootshard/kcp", "kubeconfig/admin")
+	if lost := f.lost(t); len(lost) > 0 {
+		t.Errorf("%s: writes are lost: %v", name, lost)
+	}
+	if _, err := f.write(t.Context()); err != nil {
+		t.Errorf("%s: everything is Ready, and a write fails: %v", name, err)
+	}
+	if after := phases(); after != before {
+		t.Errorf("%s: the rotation was %s and is %s", name, before, after)
+	}
+	t.Logf("%s: ready after %.0f s, the rotation is %s", name, time.Since(begun).Seconds(), before)
 }
 
 // handedOut returns a client with the kubeconfig as it is when it trusts a number of authorities.
