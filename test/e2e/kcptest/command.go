@@ -2,6 +2,7 @@ package kcptest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -19,6 +21,7 @@ type Command struct {
 	program string
 	env     []string
 	stdin   string
+	limit   time.Duration
 }
 
 // Kubectl runs kubectl in the cluster with every right, and returns what it printed. The test fails if it fails.
@@ -58,7 +61,7 @@ func CommandAt(t testing.TB, program, kubeconfig string) Command {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	return Command{program: path, env: append(environment(), "HOME="+home, "KUBECONFIG="+kubeconfig)}
+	return Command{program: path, env: append(environment(), "HOME="+home, "KUBECONFIG="+kubeconfig), limit: 4 * Timeout}
 }
 
 // WriteKubeconfig writes a file with which user reaches the cluster.
@@ -103,6 +106,12 @@ func (c Command) Input(text string) Command {
 	return c
 }
 
+// Within returns the command with another limit of how long it may take than that of Context.
+func (c Command) Within(limit time.Duration) Command {
+	c.limit = limit
+	return c
+}
+
 // Run returns what the command prints to its standard output. The test fails if the command does.
 func (c Command) Run(t testing.TB, args ...string) string {
 	t.Helper()
@@ -132,9 +141,14 @@ func (c Command) Try(t testing.TB, args ...string) string {
 
 func (c Command) run(t testing.TB, args []string) (string, string, error) {
 	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(Context(t), c.program, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+	defer cancel()
+	command := exec.CommandContext(ctx, c.program, args...)
 	command.Env, command.Stdin, command.Stdout, command.Stderr = c.env, strings.NewReader(c.stdin), &stdout, &stderr
 	err := command.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("given up after %s: %w", c.limit, err)
+	}
 	return stdout.String(), stderr.String(), err
 }
 

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -155,10 +156,26 @@ func (n *Namespace) Remove() error {
 	return nil
 }
 
+// longest is for how long a command may wait.
+const longest = 10 * time.Minute
+
 // Kubectl runs kubectl in the namespace, and returns what it printed.
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
-	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Run(t, append([]string{"--namespace=" + n.Name}, args...)...))
+	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Within(longest).Run(t, append([]string{"--namespace=" + n.Name}, args...)...))
+}
+
+// Show returns what kubectl prints, or why it fails, also when the context of a test has ended.
+func (n *Namespace) Show(args ...string) string {
+	kubectl, err := kcptest.Binary("kubectl")
+	if err != nil {
+		return err.Error()
+	}
+	out, err := exec.Command(kubectl, append([]string{"--kubeconfig=" + n.host.Kubeconfig, "--namespace=" + n.Name, "--request-timeout=20s"}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Sprintf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 // Secret returns what a Secret of the namespace has under a key.

@@ -66,6 +66,7 @@ func install(t *testing.T) *installed {
 	if shared == nil {
 		shared = namespace(t)
 	}
+	shared.explain(t)
 	return shared
 }
 
@@ -78,6 +79,31 @@ func namespace(t *testing.T) *installed {
 		operator.upgrade(t, "test", "--take-ownership") // of definitions that other tests have left
 	}
 	return &installed{restricted(t), operator}
+}
+
+// RemoveAfter begins to delete the namespace after the test, and shows what there was if the test failed.
+func (n *installed) RemoveAfter(t *testing.T) {
+	n.Namespace.RemoveAfter(t)
+	n.explain(t) // before that
+}
+
+// explain shows what there is at the end of a test that fails.
+func (n *installed) explain(t *testing.T) {
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		t.Log(n.Show("get", "pods,pvc,certificates", "--output=wide"))
+		t.Log(n.Show("get", "rootshards,etcdclusters,kubeconfigs", "--output=go-template="+`{{range .items}}{{.kind}} {{.metadata.name}}
+{{range .status.conditions}}  {{.lastTransitionTime}} {{.type}}={{.status}} {{.reason}} {{.message}}
+{{end}}{{end}}`))
+		t.Log(n.Show("get", "events", "--sort-by=.lastTimestamp", "--output=custom-columns=:.lastTimestamp,:.involvedObject.name,:.reason,:.message"))
+		for line := range strings.Lines(n.operator.Show("logs", "deployment/kcp-operator", "--tail=60")) {
+			if !strings.Contains(line, `"msg":"Starting`) {
+				t.Logf("%.600s", line)
+			}
+		}
+	})
 }
 
 // restricted returns a new namespace whose pods may do little.
@@ -127,13 +153,6 @@ func (r *release) pod(t *testing.T) string {
 // ready waits until objects are Ready, and shows them if they do not become so.
 func (n *installed) ready(t *testing.T, objects ...string) {
 	t.Helper()
-	defer func() {
-		if t.Failed() {
-			t.Log(n.Kubectl(t, "get", "pods", "--output=wide"))
-			t.Log(n.Kubectl(t, "get", "rootshards,etcdclusters,kubeconfigs", "--output=wide"))
-			t.Log(n.operator.Kubectl(t, "logs", "deployment/kcp-operator", "--tail=40"))
-		}
-	}()
 	n.Kubectl(t, append([]string{"wait", "--for=condition=Ready", "--timeout=6m"}, objects...)...)
 }
 

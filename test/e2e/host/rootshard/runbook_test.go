@@ -37,9 +37,6 @@ func (n *installed) follow(t *testing.T, section string, number int, replace ...
 	cmd.Dir, cmd.Env = t.TempDir(), kcptest.CommandAt(t, "kubectl", kubeconfig).WithPlugins(t).Environment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Log(n.Kubectl(t, "get", "pods,rootshards,etcdclusters,certificates", "--output=wide"))
-		t.Log(n.Kubectl(t, "get", "rootshards,etcdclusters", "--output=jsonpath={range .items[*]}{.status.conditions}{\"\\n\"}{end}"))
-		t.Log(n.operator.Kubectl(t, "logs", "deployment/kcp-operator", "--tail=40"))
 		t.Fatalf("the commands of line %d and following: %v\n%s", found[number].Line, err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
