@@ -13,6 +13,9 @@ import (
 // AnnotationKey holds the logical cluster of every object.
 const AnnotationKey = corev1alpha1.ClusterAnnotation
 
+// UserExtraKey is the key of a user's extra with the logical cluster that a service account lives in, or whose issuer vouches for the user.
+const UserExtraKey = "authentication.kcp.io/cluster-name"
+
 // Name identifies one logical cluster: 16 characters of base36 for a workspace, or one of the names below.
 type Name string
 

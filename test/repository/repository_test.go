@@ -89,6 +89,28 @@ func TestModulesCompileTheSameVersions(t *testing.T) {
 	}
 }
 
+// goPackage is what go list prints of a package.
+type goPackage struct {
+	ImportPath           string
+	Imports, TestImports []string
+}
+
+func packages(t *testing.T) (list []goPackage) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(output(t, root, "go", "list", "-json=ImportPath,Imports,TestImports", "./...")))
+	for decoder.More() {
+		var p goPackage
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, p)
+	}
+	if len(list) < 10 {
+		t.Fatalf("only %d packages were looked at", len(list))
+	}
+	return list
+}
+
 func TestPackagesImportDownwardOnly(t *testing.T) {
 	forbidden := map[string][]string{
 		"api":      {""},
@@ -97,17 +119,7 @@ func TestPackagesImportDownwardOnly(t *testing.T) {
 		"cli":      {"server", "operator", "client", "test"},
 		"client":   {"server", "operator", "cli", "test"},
 	}
-	decoder := json.NewDecoder(bytes.NewReader(output(t, root, "go", "list", "-json=ImportPath,Imports,TestImports", "./...")))
-	packages := 0
-	for decoder.More() {
-		var p struct {
-			ImportPath           string
-			Imports, TestImports []string
-		}
-		if err := decoder.Decode(&p); err != nil {
-			t.Fatal(err)
-		}
-		packages++
+	for _, p := range packages(t) {
 		layer, _, _ := strings.Cut(strings.TrimPrefix(p.ImportPath, module+"/"), "/")
 		if strings.HasSuffix(p.ImportPath, "/e2e") {
 			layer = "test"
@@ -124,8 +136,76 @@ func TestPackagesImportDownwardOnly(t *testing.T) {
 			}
 		}
 	}
-	if packages < 10 {
-		t.Errorf("only %d packages were looked at", packages)
+}
+
+// serverOrder lists the groups of the server: a package imports packages of its own line and of lines below. The longest name that
+// contains a package decides; "server" stands for the composition only.
+var serverOrder = [][]string{
+	{"server/cmd"},
+	{"server"},
+	{"server/options", "server/internal/bootstrap", "server/virtual/program"},
+	{"server/internal/request"},
+	{"server/internal/controllers"},
+	{"server/internal/views"},
+	{"server/internal/admission"},
+	{"server/virtual/resources"},
+	{"server/internal/apis"},
+	{"server/internal/auth"},
+	{"server/internal/request/path", "server/internal/request/mount"},
+	{"server/internal/tenancy"},
+	{"server/internal/storage"},
+	{"server/internal/process", "server/internal/request/cancellation",
+		"server/internal/apis/conditions", "server/internal/apis/derived", "server/internal/apis/expressions"},
+	{"server/internal/informers"},
+	{"server/virtual"},
+	{"server/logicalcluster"},
+}
+
+// lineOf returns the line of a package in serverOrder, -1 without one.
+func lineOf(pkg string) int {
+	line, longest := -1, ""
+	for i, groups := range serverOrder {
+		for _, group := range groups {
+			inside := pkg == group || (group != "server" && strings.HasPrefix(pkg, group+"/"))
+			if inside && len(group) > len(longest) {
+				line, longest = i, group
+			}
+		}
+	}
+	return line
+}
+
+func TestGroupsOfTheServerAreImportedInOrder(t *testing.T) {
+	for _, p := range packages(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+		if pkg != "server" && !strings.HasPrefix(pkg, "server/") {
+			continue
+		}
+		line := lineOf(pkg)
+		if line < 0 {
+			t.Errorf("%s belongs to no group", pkg)
+		}
+		for _, imported := range p.Imports {
+			if below, ours := strings.CutPrefix(imported, module+"/"); ours && strings.HasPrefix(below, "server") && lineOf(below) < line {
+				t.Errorf("%s imports %s, which stands above it", pkg, below)
+			}
+		}
+	}
+}
+
+// Other repositories may import these packages of the server and none of the operator and the plugins, but for programs.
+func TestTheRestIsInternal(t *testing.T) {
+	public := []string{"server", "server/cmd", "server/options", "server/logicalcluster", "server/virtual", "server/virtual/program", "server/virtual/resources",
+		"operator", "operator/cmd", "operator/e2e"}
+	for _, p := range packages(t) {
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
+		layer, _, _ := strings.Cut(pkg, "/")
+		if !slices.Contains([]string{"server", "operator", "cli"}, layer) || slices.Contains(public, pkg) {
+			continue
+		}
+		if !strings.Contains(pkg, "/internal/") && !strings.HasPrefix(pkg, layer+"/cmd/") {
+			t.Errorf("%s is not internal", pkg)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -18,7 +17,7 @@ func TestOnWhoseAccountAWatchIs(t *testing.T) {
 	}{
 		{user.DefaultInfo{Name: "alice"}, "a", "cluster a"},
 		{user.DefaultInfo{Name: "alice"}, logicalcluster.Root, "user alice"},
-		{user.DefaultInfo{Name: "alice", Extra: map[string][]string{authorization.ClusterNameKey: {"b"}}}, logicalcluster.Root, "cluster b"},
+		{user.DefaultInfo{Name: "alice", Extra: map[string][]string{logicalcluster.UserExtraKey: {"b"}}}, logicalcluster.Root, "cluster b"},
 		{user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}}, "a", ""},
 	} {
 		if got := accountOf(logicalcluster.WithName(request.WithUser(t.Context(), &c.user), c.cluster)); got != c.want {

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/component-base/metrics"
 
-	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -72,7 +71,7 @@ func accountOf(ctx context.Context) string {
 	}
 	cluster, _ := logicalcluster.From(ctx)
 	if cluster.Wildcard || cluster.Name == logicalcluster.Root {
-		if from := who.GetExtra()[authorization.ClusterNameKey]; len(from) == 1 {
+		if from := who.GetExtra()[logicalcluster.UserExtraKey]; len(from) == 1 {
 			return "cluster " + from[0] // who names its users as it likes
 		}
 		return "user " + who.GetName()

@@ -116,7 +116,7 @@ func (t actor) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	warrant, err := json.Marshal(map[string]any{
 		"user": "system:serviceaccount:default:rest", "groups": []string{authorization.AdminGroup},
-		"extra": map[string][]string{authorization.ClusterNameKey: {string(cluster.Name)}},
+		"extra": map[string][]string{logicalcluster.UserExtraKey: {string(cluster.Name)}},
 	})
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func Wrap(inner authenticator.Request) authenticator.Request {
 // checkClaimed handles a service account of a request whose token claims a cluster. The claim counts if the token is what
 // was authenticated, and not a certificate or the headers of a front proxy beside it.
 func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name, used bool) (*authenticator.Response, bool, error) {
-	if vouched, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
+	if vouched, ok := response.User.GetExtra()[logicalcluster.UserExtraKey]; ok {
 		if !slices.Equal(vouched, []string{string(claimed)}) {
 			return nil, false, errForeign
 		}
@@ -78,7 +78,7 @@ func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name,
 
 // checkUnclaimed handles a service account of a request whose token, if there is one, names no cluster.
 func checkUnclaimed(response *authenticator.Response) (*authenticator.Response, bool, error) {
-	if _, ok := response.User.GetExtra()[authorization.ClusterNameKey]; ok {
+	if _, ok := response.User.GetExtra()[logicalcluster.UserExtraKey]; ok {
 		return response, true, nil // vouched for by a front proxy, or by a certificate that the administrator signed
 	}
 	return nil, false, errNoCluster
@@ -94,12 +94,12 @@ func withExtra(response *authenticator.Response, clusters []string) *authenticat
 	if extra == nil {
 		extra = map[string][]string{}
 	}
-	if clusters == nil && len(extra[authorization.ClusterNameKey]) == 0 {
+	if clusters == nil && len(extra[logicalcluster.UserExtraKey]) == 0 {
 		return response
 	}
-	delete(extra, authorization.ClusterNameKey)
+	delete(extra, logicalcluster.UserExtraKey)
 	if clusters != nil {
-		extra[authorization.ClusterNameKey] = clusters
+		extra[logicalcluster.UserExtraKey] = clusters
 	}
 	result := *response
 	result.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: extra}
@@ -118,7 +118,7 @@ func Reviews(inner authenticator.Request) authenticator.Request {
 		if err != nil {
 			return nil, false, err
 		}
-		if !slices.Contains(response.User.GetExtra()[authorization.ClusterNameKey], string(cluster)) {
+		if !slices.Contains(response.User.GetExtra()[logicalcluster.UserExtraKey], string(cluster)) {
 			return nil, false, errForeign
 		}
 		return response, true, nil

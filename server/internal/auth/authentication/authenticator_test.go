@@ -102,7 +102,7 @@ func newAuthority(t testing.TB, existing accounts) authority {
 		}
 		extra := map[string][]string{"color": {"red"}}
 		if cluster := r.Header.Get("Test-Cluster"); cluster != "" {
-			extra[authorization.ClusterNameKey] = []string{cluster}
+			extra[logicalcluster.UserExtraKey] = []string{cluster}
 		}
 		if scope := r.Header.Get("Test-Scope"); scope != "" {
 			extra[authorization.ScopesKey] = []string{scope}
@@ -195,7 +195,7 @@ func TestServiceAccountTokensCarryTheirCluster(t *testing.T) {
 			t.Errorf("%s: refused: %v", name, err)
 		case c.user != "":
 			cluster := ""
-			if values := response.User.GetExtra()[authorization.ClusterNameKey]; len(values) > 0 {
+			if values := response.User.GetExtra()[logicalcluster.UserExtraKey]; len(values) > 0 {
 				cluster = values[0]
 			}
 			if response.User.GetName() != c.user || cluster != c.cluster {

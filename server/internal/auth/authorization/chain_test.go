@@ -124,7 +124,7 @@ func TestWhoMayReadConfigMapsWhere(t *testing.T) {
 		return u
 	}
 	bot := func(cluster string) *user.DefaultInfo {
-		return with(authenticated("system:serviceaccount:ns:bot", "system:serviceaccounts"), ClusterNameKey, cluster)
+		return with(authenticated("system:serviceaccount:ns:bot", "system:serviceaccounts"), logicalcluster.UserExtraKey, cluster)
 	}
 	clusters := []string{"a", "b", "guarded", "young", "missing", "system:admin", "*"}
 	for name, c := range map[string]struct {

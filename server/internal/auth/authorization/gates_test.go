@@ -62,7 +62,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 		binding("a", "cluster-admin", userSubject("alice")),
 	)
 	issued := func(cluster string) user.Info {
-		return &user.DefaultInfo{Name: "u", Groups: []string{"staff", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
+		return &user.DefaultInfo{Name: "u", Groups: []string{"staff", user.AllAuthenticated}, Extra: map[string][]string{logicalcluster.UserExtraKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
 	}
 	byCertificate := func(cluster string) user.Info {
 		u := issued(cluster).(*user.DefaultInfo)

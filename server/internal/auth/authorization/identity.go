@@ -18,9 +18,7 @@ const (
 	ScopesKey = "authentication.kcp.io/scopes"
 	// WarrantKey adds further identities: each value is the JSON of one, which may have scopes and warrants of its own.
 	WarrantKey = "authorization.kcp.io/warrant"
-	// ClusterNameKey is the logical cluster that a service account lives in, or whose issuer vouches for a user.
-	ClusterNameKey = "authentication.kcp.io/cluster-name"
-	// FormerClusterNameKey is what ClusterNameKey was called before. A user that has it is refused, and a warrant that has it is ignored.
+	// FormerClusterNameKey is what logicalcluster.UserExtraKey was called before. A user that has it is refused, and a warrant that has it is ignored.
 	FormerClusterNameKey = "authentication.kubernetes.io/cluster-name"
 )
 
@@ -62,7 +60,7 @@ func appendIdentities(identities []user.Info, u user.Info, cluster logicalcluste
 		if json.Unmarshal([]byte(value), &w) != nil || w.User == "" {
 			continue
 		}
-		if isServiceAccount(w.User) && len(w.Extra[ClusterNameKey]) == 0 {
+		if isServiceAccount(w.User) && len(w.Extra[logicalcluster.UserExtraKey]) == 0 {
 			continue // nobody can tell whose service account that is
 		}
 		if _, former := w.Extra[FormerClusterNameKey]; former {
@@ -101,7 +99,7 @@ func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
 // scopesOf returns the clusters that u may act in as itself; limited is false if these are all.
 func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
 	scopes, limited = declaredScopes(u)
-	clusters := u.GetExtra()[ClusterNameKey]
+	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
 	_, former := u.GetExtra()[FormerClusterNameKey]
 	if !isServiceAccount(u.GetName()) || (len(clusters) == 0 && !former) {
 		return scopes, limited
@@ -147,7 +145,7 @@ func parseScope(value string) []logicalcluster.Name {
 // ServiceAccountCluster returns the logical cluster that a service account lives in, false for users and for accounts that name no
 // single cluster.
 func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
-	clusters := u.GetExtra()[ClusterNameKey]
+	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
 	if !isServiceAccount(u.GetName()) || len(clusters) != 1 {
 		return "", false
 	}
@@ -157,7 +155,7 @@ func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
 // IssuedIn returns the logical cluster whose issuer, or whose client certificate, vouches for a user, false for all other users. Such a
 // user is scoped to that cluster.
 func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
-	clusters := u.GetExtra()[ClusterNameKey]
+	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
 	if isServiceAccount(u.GetName()) || len(clusters) != 1 {
 		return "", false
 	}

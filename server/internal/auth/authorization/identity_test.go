@@ -41,11 +41,11 @@ func TestEffectiveIdentities(t *testing.T) {
 		"an empty scope allows nothing":                      {person(map[string][]string{ScopesKey: {""}}), outside + "]"},
 		"an unauthenticated user stays so": {&user.DefaultInfo{Name: "x", Extra: map[string][]string{ScopesKey: {"cluster:there"}}},
 			"system:anonymous[system:unauthenticated system:cluster:there]"},
-		"a service account of this cluster is itself": {&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {"here"}}},
+		"a service account of this cluster is itself": {&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{logicalcluster.UserExtraKey: {"here"}}},
 			sa + "[system:authenticated]"},
 		"a service account without a cluster is local": {&user.DefaultInfo{Name: sa, Groups: []string{user.AllAuthenticated}}, sa + "[system:authenticated]"},
 		"a foreign service account is a member of its cluster and has a global name": {
-			&user.DefaultInfo{Name: sa, Groups: []string{"system:serviceaccounts", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {"there"}}},
+			&user.DefaultInfo{Name: sa, Groups: []string{"system:serviceaccounts", user.AllAuthenticated}, Extra: map[string][]string{logicalcluster.UserExtraKey: {"there"}}},
 			outside + " system:cluster:there] system:kcp:serviceaccount:there:ns:bot[system:authenticated]"},
 		"a foreign service account leaves its groups at home": {
 			&user.DefaultInfo{Name: sa, Groups: []string{AdminGroup, user.SystemPrivilegedGroup, user.AllAuthenticated}, Extra: map[string][]string{
@@ -96,7 +96,7 @@ func FuzzScopesAndWarrantsNeverWidenAScope(f *testing.F) {
 }
 
 func TestGroupsCountWhereTheirHolderActs(t *testing.T) {
-	bot := &user.DefaultInfo{Name: "system:serviceaccount:ns:bot", Groups: []string{AdminGroup}, Extra: map[string][]string{ClusterNameKey: {"there"}}}
+	bot := &user.DefaultInfo{Name: "system:serviceaccount:ns:bot", Groups: []string{AdminGroup}, Extra: map[string][]string{logicalcluster.UserExtraKey: {"there"}}}
 	scoped := &user.DefaultInfo{Name: "alice", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:there"}}}
 	warranted := person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["` + AdminGroup + `"]}`}})
 	there, here := logicalcluster.WithName(context.Background(), "there"), logicalcluster.WithName(context.Background(), "here")

@@ -131,7 +131,7 @@ func isMaster(ctx context.Context, u user.Info) bool {
 	return u != nil && slices.Contains(GroupsIn(ctx, u), user.SystemPrivilegedGroup)
 }
 
-const formerKey = "extra " + FormerClusterNameKey + " is not accepted: use " + ClusterNameKey
+const formerKey = "extra " + FormerClusterNameKey + " is not accepted: use " + logicalcluster.UserExtraKey
 
 // hasFormerKey tells whether a warrant, or one within it, has the extra FormerClusterNameKey.
 func hasFormerKey(value string, depth int) bool {

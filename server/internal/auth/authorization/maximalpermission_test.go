@@ -26,7 +26,7 @@ func TestAPolicyHasToAllowTheImpersonatorToo(t *testing.T) {
 		return &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}
 	}
 	bot := named("system:serviceaccount:ns:bot")
-	bot.Extra = map[string][]string{ClusterNameKey: {"consumer"}}
+	bot.Extra = map[string][]string{logicalcluster.UserExtraKey: {"consumer"}}
 	warranted := named("mallory")
 	warranted.Extra = map[string][]string{WarrantKey: {warrantOf("trusted")}}
 	for name, c := range map[string]struct {
@@ -61,7 +61,7 @@ func TestAPolicyHasToAllowTheImpersonatorToo(t *testing.T) {
 func TestAPolicyTrustsNoNameThatAConsumerGives(t *testing.T) {
 	export, rules := limitedExport(t, groupSubject(BindingPrefix+"trusted"), userSubject(BindingPrefix+"tina"), groupSubject(BindingPrefix+"system:cluster:friend"))
 	issued := func(cluster string) *user.DefaultInfo {
-		return &user.DefaultInfo{Name: "tina", Groups: []string{"trusted", user.AllAuthenticated}, Extra: map[string][]string{ClusterNameKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
+		return &user.DefaultInfo{Name: "tina", Groups: []string{"trusted", user.AllAuthenticated}, Extra: map[string][]string{logicalcluster.UserExtraKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
 	}
 	for cluster, want := range map[string]bool{"consumer": false, "friend": true, "provider": true} {
 		a := authorizer.AttributesRecord{User: issued(cluster), Verb: "create", APIGroup: "example.org", Resource: "widgets", ResourceRequest: true}

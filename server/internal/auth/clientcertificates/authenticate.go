@@ -53,8 +53,8 @@ func identity(certificate *x509.Certificate, cluster logicalcluster.Name) user.I
 		Name:   certificate.Subject.CommonName,
 		Groups: append(slices.Clone(certificate.Subject.Organization), user.AllAuthenticated),
 		Extra: map[string][]string{
-			authorization.ClusterNameKey: {string(cluster)},
-			user.CredentialIDKey:         {authorization.CertificateIDPrefix + hex.EncodeToString(sum[:])},
+			logicalcluster.UserExtraKey: {string(cluster)},
+			user.CredentialIDKey:        {authorization.CertificateIDPrefix + hex.EncodeToString(sum[:])},
 		},
 	}, cluster)
 }

@@ -160,7 +160,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 	if authorization.IsReserved(u.GetName()) {
 		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
 	}
-	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{authorization.ClusterNameKey: {string(cluster)}}}
+	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{logicalcluster.UserExtraKey: {string(cluster)}}}
 	for _, group := range u.GetGroups() {
 		if !authorization.IsReserved(group) {
 			confined.Groups = append(confined.Groups, group)

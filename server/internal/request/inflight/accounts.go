@@ -67,7 +67,7 @@ func (a accounts) account(cluster logicalcluster.Name, depth int) string {
 		return itself
 	}
 	by := lc.Spec.CreatedBy
-	from := by.Extra[authorization.ClusterNameKey]
+	from := by.Extra[logicalcluster.UserExtraKey]
 	if len(from) == 0 && !strings.HasPrefix(by.Username, serviceaccount.ServiceAccountUsernamePrefix) {
 		return ofUser + by.Username
 	}

@@ -177,7 +177,7 @@ func holderOf(ctx context.Context) (fairqueue.Holder, bool) {
 		in, ok = addressed.Name, found
 	}
 	if in == "" || in == logicalcluster.Root {
-		if from := who.GetExtra()[authorization.ClusterNameKey]; len(from) == 1 {
+		if from := who.GetExtra()[logicalcluster.UserExtraKey]; len(from) == 1 {
 			return fairqueue.Holder{Cluster: from[0]}, ok
 		}
 		return fairqueue.Holder{Cluster: string(in), User: who.GetName()}, ok

@@ -118,7 +118,7 @@ func TestOnWhoseAccountARequestIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	robot := request.WithUser(root, &user.DefaultInfo{Name: "system:serviceaccount:default:robot", Extra: map[string][]string{authorization.ClusterNameKey: {"theirs"}}})
+	robot := request.WithUser(root, &user.DefaultInfo{Name: "system:serviceaccount:default:robot", Extra: map[string][]string{logicalcluster.UserExtraKey: {"theirs"}}})
 	for what, test := range map[string]struct {
 		ctx  context.Context
 		want fairqueue.Holder
@@ -145,7 +145,7 @@ func made(name, parent string, by *corev1alpha1.UserInfo) *corev1alpha1.LogicalC
 func TestWhereAClusterIsAmongAllTenants(t *testing.T) {
 	alice, bob := &corev1alpha1.UserInfo{Username: "alice"}, &corev1alpha1.UserInfo{Username: "bob"}
 	robotOf := func(cluster string) *corev1alpha1.UserInfo {
-		return &corev1alpha1.UserInfo{Username: "system:serviceaccount:default:robot", Extra: map[string]corev1alpha1.ExtraValue{authorization.ClusterNameKey: {cluster}}}
+		return &corev1alpha1.UserInfo{Username: "system:serviceaccount:default:robot", Extra: map[string]corev1alpha1.ExtraValue{logicalcluster.UserExtraKey: {cluster}}}
 	}
 	a := accounts{newLimits(0, 0,
 		made("root", "", nil), made("org", "root", &corev1alpha1.UserInfo{Username: "admin", Groups: []string{authorization.AdminGroup}}),
