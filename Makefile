@@ -184,6 +184,10 @@ e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which
 e2e-nodes: build host-programs ## Lose a node of the host cluster, and look whether its pods are replaced; as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
 
+.PHONY: operator-faults
+operator-faults: ## Delete every object that the operator makes, alone and in pairs, in every phase of a rotation, in memory.
+	KCP_FAULTS=all $(GO) test -count=1 -timeout=2h -run=TestNoDeletionDuringARotationEndsTheTrust ./operator/internal/rootshard ./operator/internal/etcdcluster
+
 .PHONY: conformance
 conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance

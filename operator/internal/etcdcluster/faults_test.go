@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -37,6 +38,7 @@ type trio struct {
 	trusts     map[types.UID]map[string][]byte
 	shows      map[string][]byte
 	disturbed  bool // there was no majority
+	answered   bool // a member has answered the operator when it asked last
 }
 
 func newTrio(objects ...client.Object) *trio {
@@ -153,6 +155,7 @@ func (m *trio) answers(contacts map[int]contact) map[int]answer {
 	if m.List(context.Background(), list) != nil || client.IgnoreNotFound(m.Get(context.Background(), operatortest.Key("x"), set)) != nil {
 		return nil
 	}
+	m.answered = false
 	trusting, leader := 0, uint64(0)
 	for _, p := range list.Items {
 		if !pki.TrustedBy(m.shows[peerName("x")], m.trusts[p.UID][trustedPeers]) {
@@ -178,6 +181,7 @@ func (m *trio) answers(contacts map[int]contact) map[int]answer {
 		if !asked || !pki.TrustedBy(m.shows[peerName("x")], trusts[trustedPeers]) || !quorum || !accepts(c, trusts[TrustedClients], m.shows[serverName("x")]) {
 			continue
 		}
+		m.answered = true
 		all[ordinal] = answer{list: response, status: &clientv3.StatusResponse{Version: DefaultVersion, Leader: leader,
 			Header: &etcdserverpb.ResponseHeader{MemberId: uint64(ordinal) + 1, Revision: 1}}}
 	}
@@ -210,8 +214,26 @@ func (m *trio) look(t *testing.T) {
 	t.Helper()
 	m.Reconcile(t, m.reconciler, "x")
 	cluster := &v1alpha1.EtcdCluster{}
-	if wrong := m.distrust(t); len(wrong) > 0 && m.found(t, cluster, "x") && is(v1alpha1.ConditionReady)(cluster) {
-		t.Errorf("it says Ready, though %s", strings.Join(wrong, ", "))
+	if !m.found(t, cluster, "x") {
+		return
+	}
+	running, made := m.distrust(t)
+	if wrong := append(running, made...); len(wrong) > 0 && is(v1alpha1.ConditionReady)(cluster) {
+		t.Errorf("Ready is True, though %s", strings.Join(wrong, ", "))
+	}
+	if len(made) > 0 && is(v1alpha1.ConditionCertificatesReady)(cluster) {
+		t.Errorf("CertificatesReady is True, though %s", strings.Join(made, ", "))
+	}
+	available := apimeta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionAvailable)
+	if available != nil && available.Status != metav1.ConditionUnknown && cluster.Status.ClusterID != "" &&
+		(available.Status == metav1.ConditionTrue) != m.answered {
+		t.Errorf("members answer: %v, and Available is %s: %s", m.answered, available.Status, available.Message)
+	}
+	if is(v1alpha1.ConditionReady)(cluster) && (!is(v1alpha1.ConditionAvailable)(cluster) || !is(v1alpha1.ConditionCertificatesReady)(cluster)) {
+		t.Errorf("Ready is True, and not all other conditions: %+v", cluster.Status.Conditions)
+	}
+	if is(v1alpha1.ConditionQuorumLost)(cluster) && is(v1alpha1.ConditionAvailable)(cluster) {
+		t.Error("QuorumLost and Available are True")
 	}
 }
 
@@ -252,28 +274,32 @@ func (m *trio) settle(t *testing.T) {
 	t.Error("it does not come to rest")
 }
 
-// distrust verifies what everybody shows with what those have whom it is shown to, and says who is refused.
-func (m *trio) distrust(t *testing.T) []string {
+// distrust verifies what everybody shows with what those have whom it is shown to, and returns who is refused, or has nothing to show: members that
+// run, and those that are made now.
+func (m *trio) distrust(t *testing.T) (running, made []string) {
 	t.Helper()
 	data := func(name, key string) []byte {
 		secret := &corev1.Secret{}
 		m.found(t, secret, name)
 		return secret.Data[key]
 	}
-	var wrong []string
-	verify := func(who, by string, certificate, authorities []byte) {
-		if len(certificate) > 0 && len(authorities) > 0 && !pki.TrustedBy(certificate, authorities) {
-			wrong = append(wrong, by+" refuses "+who)
+	verify := func(who, by string, certificate, authorities []byte) []string {
+		if err := operatortest.Verify(certificate, authorities); err != nil {
+			return []string{fmt.Sprintf("%s refuses %s: %v", by, who, err)}
 		}
+		return nil
 	}
+	client, operator := data(ClientSecretName("x"), "tls.crt"), data(operatorName("x"), "tls.crt")
 	for _, p := range m.pods(t) {
 		trusts := m.trusts[p.UID]
-		verify("its peers", p.Name, m.shows[peerName("x")], trusts[trustedPeers])
-		verify("kcp", p.Name, data(ClientSecretName("x"), "tls.crt"), trusts[TrustedClients])
-		verify("the operator", p.Name, data(operatorName("x"), "tls.crt"), trusts[TrustedClients])
+		running = slices.Concat(running, verify("its peers", p.Name, m.shows[peerName("x")], trusts[trustedPeers]),
+			verify("kcp", p.Name, client, trusts[TrustedClients]), verify("the operator", p.Name, operator, trusts[TrustedClients]))
 	}
-	verify("the members", "kcp", m.shows[serverName("x")], data(TrustSecretName("x"), TrustedClients))
-	return wrong
+	running = append(running, verify("the members", "kcp", m.shows[serverName("x")], data(TrustSecretName("x"), TrustedClients))...)
+	clients, peers := data(TrustSecretName("x"), TrustedClients), data(TrustSecretName("x"), trustedPeers)
+	made = slices.Concat(verify("kcp", "a member", client, clients), verify("the operator", "a member", operator, clients),
+		verify("a member", "kcp", data(serverName("x"), "tls.crt"), clients), verify("a member", "a member", data(peerName("x"), "tls.crt"), peers))
+	return running, made
 }
 
 func (m *trio) everything(t *testing.T) []client.Object {
@@ -327,7 +353,8 @@ var trustPhases = []struct {
 	}},
 }
 
-// Carriers bear the trust, or keep those that do. The first of them, who decide whom to trust, are deleted in pairs with each other one. What is no carrier is deleted in one phase.
+// Carriers bear the trust, or keep those that do. The first of them, which decide what is trusted, are deleted in pairs with each other one. What is no
+// carrier is deleted in one phase. With KCP_FAULTS=all, every object is deleted in every phase, alone and with each other one.
 var (
 	deciders = []string{"EtcdCluster x", "Secret x-peer-ca", "Secret x-trust"}
 	carriers = append(deciders, "Secret x-ca", "StatefulSet x", "Certificate x-peer-ca", "Secret x-server", "Secret x-peer", "Secret x-operator")
@@ -341,18 +368,18 @@ func TestNoDeletionDuringARotationEndsTheTrust(t *testing.T) {
 	for ordinal := range 3 { // their volumes are there: how members are added is not what this is about
 		made = append(made, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("data-x-%d", ordinal), Labels: labels(threeMembers(""))}})
 	}
-	m := newTrio(made...)
+	m, all := newTrio(made...), os.Getenv(operatortest.AllFaults) == "all"
 	for _, phase := range trustPhases {
 		phase.begin(t, m)
 		t.Run(phase.name, func(t *testing.T) {
 			before := m.everything(t)
 			for n, first := range before {
-				if slices.Contains(carriers, called(first)) || phase.name == "all trust both" {
+				if all || slices.Contains(carriers, called(first)) || phase.name == "all trust both" {
 					m.faults(t, phase.rotating, before, first)
 				}
 				for _, second := range before[n+1:] {
 					one, two := called(first), called(second)
-					if slices.Contains(deciders, one) && slices.Contains(carriers, two) || slices.Contains(deciders, two) && slices.Contains(carriers, one) {
+					if all || slices.Contains(deciders, one) && slices.Contains(carriers, two) || slices.Contains(deciders, two) && slices.Contains(carriers, one) {
 						m.faults(t, "", before, first, second)
 					}
 				}
@@ -373,7 +400,7 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 	for _, object := range deleted {
 		names = append(names, called(object))
 	}
-	if strings.HasPrefix(names[0], "PersistentVolumeClaim") {
+	if slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "PersistentVolumeClaim") }) {
 		return // the data, which are not what this is about
 	}
 	t.Run(strings.Join(names, " and "), func(t *testing.T) {
@@ -398,8 +425,17 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 			next.look(t)
 		}
 		next.settle(t)
-		if wrong := next.distrust(t); len(wrong) > 0 {
-			t.Errorf("in the end, %s", strings.Join(wrong, ", "))
+		if running, made := next.distrust(t); len(running)+len(made) > 0 {
+			t.Errorf("in the end, %s", strings.Join(append(running, made...), ", "))
+		}
+		there := map[string]bool{}
+		for _, object := range next.everything(t) {
+			there[called(object)] = true
+		}
+		for _, object := range before {
+			if !there[called(object)] {
+				t.Errorf("in the end, there is no %s", called(object))
+			}
 		}
 		if next.disturbed && len(names) == 1 && !slices.Contains([]string{"EtcdCluster x", "Secret x-peer"}, names[0]) {
 			t.Error("there was no majority")

@@ -30,21 +30,19 @@ const most = 5
 // sight is a cluster as it is seen: the observation, and what it takes to act on it.
 type sight struct {
 	observation
-	stateful *appsv1.StatefulSet // nil if there is none
-	leaving  bool                // the StatefulSet is being deleted, and cannot be made yet
-	claims   []corev1.PersistentVolumeClaim
-	live     map[int]*corev1.Pod
-	contacts map[int]contact
-	answers  map[int]answer
-	alarms   []*etcdserverpb.AlarmMember
-	// clusterID, and leader by its pod, as the majority says. The ordinal is negative without a leader.
-	clusterID uint64
-	leader    int
+	stateful  *appsv1.StatefulSet // nil if there is none
+	leaving   bool                // the StatefulSet is being deleted, and cannot be made yet
+	claims    []corev1.PersistentVolumeClaim
+	live      map[int]*corev1.Pod
+	contacts  map[int]contact
+	answers   map[int]answer
+	alarms    []*etcdserverpb.AlarmMember
+	clusterID uint64 // as the majority says
 }
 
 // look finds out how a cluster is: from the API server, and from the members themselves.
 func (s *scope) look(ctx context.Context) (*sight, error) {
-	seen := &sight{live: map[int]*corev1.Pod{}, contacts: map[int]contact{}, leader: -1}
+	seen := &sight{live: map[int]*corev1.Pod{}, contacts: map[int]contact{}}
 	seen.revisions = map[int]int64{}
 	seen.want, seen.quota = replicas(s.cluster), quota(s.cluster)
 	seen.paused = s.cluster.Spec.Maintenance != nil && s.cluster.Spec.Maintenance.Paused
@@ -253,7 +251,7 @@ func (seen *sight) silent() map[int]contact {
 
 // hear makes members of what was answered.
 func (s *scope) hear(seen *sight) {
-	seen.members, seen.leader = nil, -1
+	seen.members = nil
 	var list *clientv3.MemberListResponse
 	var index uint64
 	for ordinal, a := range seen.answers {
@@ -278,9 +276,6 @@ func (s *scope) hear(seen *sight) {
 			m.leader = a.status.Leader == m.id
 			m.version, m.size, m.inUse = a.status.Version, a.status.DbSize, a.status.DbSizeInUse
 			m.lag = int64(index - a.status.RaftIndex)
-		}
-		if m.leader {
-			seen.leader = m.ordinal
 		}
 		seen.members = append(seen.members, m)
 	}

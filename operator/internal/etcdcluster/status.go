@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -144,7 +145,7 @@ func (s *scope) reportHealth(seen *sight, d decision) {
 	switch {
 	case !seen.quorum:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
-	case seen.leader < 0:
+	case !slices.ContainsFunc(seen.members, func(m member) bool { return m.healthy }): // one that is knows a leader
 		s.set(v1alpha1.ConditionAvailable, false, "NoLeader", "the members elect a leader")
 	case seen.noSpace || corrupt || seen.another:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)

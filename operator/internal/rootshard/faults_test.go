@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -57,10 +58,48 @@ func (i *installation) look(t *testing.T) {
 	i.Reconcile(t, i.shard, "kcp")
 	i.Reconcile(t, i.clients, "admin")
 	rs := operatortest.Read(t, i.Cluster, "kcp", &v1alpha1.RootShard{})
-	wrong := i.distrust(t)
-	if len(wrong) > 0 && meta.IsStatusConditionTrue(rs.Status.Conditions, "Ready") && meta.IsStatusConditionTrue(rs.Status.Conditions, "CertificatesReady") {
-		t.Errorf("it says Ready and CertificatesReady, though %s", strings.Join(wrong, ", "))
+	is := func(name string) bool { return meta.IsStatusConditionTrue(rs.Status.Conditions, name) }
+	shard, admin := i.distrust(t)
+	if is("CertificatesReady") && len(shard) > 0 {
+		t.Errorf("CertificatesReady is True, though %s", strings.Join(shard, ", "))
 	}
+	if why := i.unavailable(t); is("Available") != (why == "") {
+		t.Errorf("Available is %v, and %q", is("Available"), why)
+	}
+	for _, name := range []string{"CertificatesReady", "Available", "EtcdReady", "ReferenceValid"} {
+		if is("Ready") && !is(name) {
+			t.Errorf("Ready is True, and %s is not", name)
+		}
+	}
+	for _, name := range []string{"EtcdReady", "ReferenceValid"} {
+		if !is(name) {
+			t.Errorf("%s is not True, and nothing that it is about was touched", name)
+		}
+	}
+	k := &v1alpha1.Kubeconfig{}
+	if i.object(t, k, "admin") && meta.IsStatusConditionTrue(k.Status.Conditions, "Ready") && len(admin) > 0 {
+		t.Errorf("the Kubeconfig is Ready, though %s", strings.Join(admin, ", "))
+	}
+}
+
+// unavailable returns why clients cannot use kcp, or nothing.
+func (i *installation) unavailable(t *testing.T) string {
+	t.Helper()
+	set := &appsv1.StatefulSet{}
+	if !i.object(t, set, "kcp-kcp") || set.Status.ReadyReplicas == 0 {
+		return "no pod is ready"
+	}
+	if !i.object(t, &corev1.Service{}, "kcp-kcp") {
+		return "there is no Service"
+	}
+	server, bundle := &corev1.Secret{}, &corev1.Secret{}
+	if !i.object(t, server, "kcp-server") || !i.object(t, bundle, "kcp-merged-ca-bundle") {
+		return "" // pods go on with what they have mounted
+	}
+	if err := operatortest.Verify(server.Data["tls.crt"], bundle.Data["tls.crt"]); err != nil {
+		return "clients refuse the server: " + err.Error()
+	}
+	return ""
 }
 
 // round lets everything go on: the garbage collector, cert-manager, who applies the RootShard again, the operator, and the pods.
@@ -121,41 +160,39 @@ func (i *installation) everything(t *testing.T) []client.Object {
 	return append(list(t, i.Cluster), list(t, i.Cluster, &v1alpha1.RootShardList{}, &v1alpha1.KubeconfigList{})...)
 }
 
-// distrust verifies what everybody shows with what those have whom it is shown to, and says who is refused.
-func (i *installation) distrust(t *testing.T) []string {
+// distrust verifies what everybody shows with what those have whom it is shown to, and returns who is refused, or has nothing to show: of the
+// RootShard, and of the Kubeconfig.
+func (i *installation) distrust(t *testing.T) (shard, admin []string) {
 	t.Helper()
 	data := func(name, key string) []byte {
 		secret := &corev1.Secret{}
 		i.object(t, secret, name)
 		return secret.Data[key]
 	}
-	var wrong []string
-	verify := func(who, by string, certificate, authorities []byte) {
-		if len(certificate) > 0 && len(authorities) > 0 && !pki.TrustedBy(certificate, authorities) {
-			wrong = append(wrong, by+" refuses "+who)
+	verify := func(who, by string, certificate, authorities []byte) []string {
+		if err := operatortest.Verify(certificate, authorities); err != nil {
+			return []string{fmt.Sprintf("%s refuses %s: %v", by, who, err)}
 		}
+		return nil
 	}
 	server, clients := data("kcp-server", "tls.crt"), data("kcp-merged-client-ca", "tls.crt")
-	verify("the server", "the operator", server, data("kcp-merged-ca-bundle", "tls.crt"))
-	for _, name := range []string{"kcp-logical-cluster-admin-kubeconfig", "kcp-external-logical-cluster-admin-kubeconfig", "admin-kubeconfig"} {
-		content := data(name, access.Key)
-		if len(content) == 0 {
-			continue
-		}
-		config, err := clientcmd.RESTConfigFromKubeConfig(content)
+	both := func(name string) []string {
+		config, err := clientcmd.RESTConfigFromKubeConfig(data(name, access.Key))
 		if err != nil {
-			t.Fatal(err)
+			return []string{fmt.Sprintf("there is no kubeconfig in %s: %v", name, err)}
 		}
-		verify("the server", name, server, config.CAData)
-		verify(name, "the server", config.CertData, clients)
+		return append(verify("the server", name, server, config.CAData), verify(name, "the server", config.CertData, clients)...)
 	}
-	verify("the operator", "the server", data("kcp-kcp-operator", "tls.crt"), clients)
-	if accepted := data("kcp-service-account-keys", "tls.crt"); len(accepted) > 0 {
-		if issued, _ := pki.Trusted(data("kcp-service-account", "tls.crt")); !bytes.Contains(accepted, issued) {
-			wrong = append(wrong, "the server refuses tokens of the key of service accounts")
-		}
+	shard = verify("the server", "the operator", server, data("kcp-merged-ca-bundle", "tls.crt"))
+	shard = slices.Concat(shard, both("kcp-logical-cluster-admin-kubeconfig"), both("kcp-external-logical-cluster-admin-kubeconfig"),
+		verify("the operator", "the server", data("kcp-kcp-operator", "tls.crt"), clients))
+	if issued, _ := pki.Trusted(data("kcp-service-account", "tls.crt")); len(issued) == 0 || !bytes.Contains(data("kcp-service-account-keys", "tls.crt"), issued) {
+		shard = append(shard, "the server refuses tokens of the key of service accounts")
 	}
-	return wrong
+	if admin = both("admin-kubeconfig"); len(server) == 0 { // pods go on with what they have mounted
+		admin = slices.DeleteFunc(admin, func(wrong string) bool { return strings.HasPrefix(wrong, "admin-kubeconfig refuses the server") })
+	}
+	return shard, admin
 }
 
 func admin() *v1alpha1.Kubeconfig {
@@ -191,7 +228,8 @@ var phases = []struct {
 	}},
 }
 
-// Carriers bear the trust, or keep those that do. The first of them, who decide whom to trust, are deleted in pairs with each other one. What is no carrier is deleted in one phase.
+// Carriers bear the trust, or keep those that do. The first of them, which decide what is trusted, are deleted in pairs with each other one. What is no
+// carrier is deleted in one phase. With KCP_FAULTS=all, every object is deleted in every phase, alone and with each other one.
 var (
 	deciders = []string{"RootShard kcp", "Secret kcp-client-ca", "Secret kcp-merged-client-ca"}
 	carriers = append(deciders, "Secret kcp-server-ca", "Secret kcp-merged-ca-bundle", "StatefulSet kcp-kcp", "Certificate kcp-client-ca", "Secret kcp-ca", "Secret kcp-server", "Secret kcp-service-account",
@@ -201,19 +239,19 @@ var (
 // Whatever is deleted, one object or two, and however far a rotation is: all trust each other again without help, no condition
 // says so before they do, and the rotation goes on from where it was.
 func TestNoDeletionDuringARotationEndsTheTrust(t *testing.T) {
-	i := newInstallation(external(), admin())
+	i, all := newInstallation(external(), admin()), os.Getenv(operatortest.AllFaults) == "all"
 	for _, phase := range phases {
 		phase.begin(t, i)
 		before := i.everything(t)
 		t.Run(phase.name, func(t *testing.T) {
 			t.Parallel()
 			for n, first := range before {
-				if slices.Contains(carriers, called(first)) || phase.name == "both are trusted" {
+				if all || slices.Contains(carriers, called(first)) || phase.name == "both are trusted" {
 					faults(t, phase.name, phase.rotating, before, first)
 				}
 				for _, second := range before[n+1:] {
 					one, two := called(first), called(second)
-					if slices.Contains(deciders, one) && slices.Contains(carriers, two) || slices.Contains(deciders, two) && slices.Contains(carriers, one) {
+					if all || slices.Contains(deciders, one) && slices.Contains(carriers, two) || slices.Contains(deciders, two) && slices.Contains(carriers, one) {
 						faults(t, phase.name, "", before, first, second)
 					}
 				}
@@ -248,8 +286,17 @@ func faults(t *testing.T, when, rotating string, before []client.Object, deleted
 			i.look(t)
 		}
 		i.settle(t)
-		if wrong := i.distrust(t); len(wrong) > 0 {
-			t.Errorf("%s: in the end, %s", when, strings.Join(wrong, ", "))
+		if shard, admin := i.distrust(t); len(shard)+len(admin) > 0 {
+			t.Errorf("%s: in the end, %s", when, strings.Join(append(shard, admin...), ", "))
+		}
+		there := map[string]bool{}
+		for _, object := range i.everything(t) {
+			there[called(object)] = true
+		}
+		for _, object := range before {
+			if !there[called(object)] {
+				t.Errorf("%s: in the end, there is no %s", when, called(object))
+			}
 		}
 		rs := operatortest.Read(t, i.Cluster, "kcp", &v1alpha1.RootShard{})
 		expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
