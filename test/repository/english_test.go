@@ -12,7 +12,7 @@ import (
 var unedited = []string{
 	".ci/", "api/operator/", "bundle/", "charts/", "client/", "config/", "operator/", "server/", "test/", "tools/",
 	"CONTRIBUTING.md", "LICENSE", "Makefile", "PROJECT", "SECURITY.md", "CHANGELOG.md",
-	"api/", "docs/",
+	"docs/",
 }
 
 // edited are the paths within the unedited ones whose text follows the rules.

@@ -1,5 +1,4 @@
-// Package v1alpha1 is the first version of the API group apis.kcp.io: APIs that are provided in one workspace and used in
-// others.
+// Package v1alpha1 is the first version of the API group apis.kcp.io: APIs that one workspace exports and others bind.
 //
 // +kubebuilder:object:generate=true
 // +groupName=apis.kcp.io

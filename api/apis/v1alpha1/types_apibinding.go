@@ -7,7 +7,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// APIBinding brings the resources of an APIExport into its workspace.
+// APIBinding makes the resources of an APIExport available in its workspace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -24,20 +24,20 @@ type APIBinding struct {
 	Status APIBindingStatus `json:"status,omitempty"`
 }
 
-// APIBindingSpec is what is bound, and what its provider may do in return.
+// APIBindingSpec is the desired state of a binding.
 type APIBindingSpec struct {
-	// Reference to what is bound.
+	// Reference to the APIExport.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="APIExport reference must not be changed: delete the binding and create another"
 	Reference apisv1alpha2.BindingReference `json:"reference"`
-	// PermissionClaims of the export that are accepted or rejected.
+	// PermissionClaims of the export that the workspace accepts or rejects.
 	//
 	// +optional
 	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
 }
 
-// AcceptablePermissionClaim is a claim and the answer to it.
+// AcceptablePermissionClaim is a permission claim that is accepted or rejected.
 type AcceptablePermissionClaim struct {
 	PermissionClaim `json:",inline"`
 
@@ -53,7 +53,7 @@ type APIBindingStatus struct {
 	//
 	// +optional
 	APIExportClusterName string `json:"apiExportClusterName,omitempty"`
-	// BoundResources are those that the workspace has from the binding.
+	// BoundResources are the resources that the binding makes available.
 	//
 	// +optional
 	// +listType=map
@@ -64,15 +64,15 @@ type APIBindingStatus struct {
 	//
 	// +optional
 	Phase apisv1alpha2.APIBindingPhase `json:"phase,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the binding.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// AppliedPermissionClaims are in effect.
+	// AppliedPermissionClaims are the accepted permission claims that are in effect.
 	//
 	// +optional
 	AppliedPermissionClaims []PermissionClaim `json:"appliedPermissionClaims,omitempty"`
-	// ExportPermissionClaims are those of the export.
+	// ExportPermissionClaims are the permission claims of the export.
 	//
 	// +optional
 	ExportPermissionClaims []PermissionClaim `json:"exportPermissionClaims,omitempty"`

@@ -2,11 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PreserveAnnotationPrefix and a version are the annotation that keeps what an object of that version has and another
-// version cannot express.
+// PreserveAnnotationPrefix followed by a version is the annotation for information that objects of another version cannot express.
 const PreserveAnnotationPrefix = "preserve.conversion.apis.kcp.io/"
 
-// APIConversion says how objects of an APIResourceSchema, which has the same name, are converted between versions.
+// APIConversion defines how objects of the APIResourceSchema of the same name are converted between versions.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=kcp
@@ -19,7 +18,7 @@ type APIConversion struct {
 	Spec APIConversionSpec `json:"spec"`
 }
 
-// APIConversionSpec is how objects are converted.
+// APIConversionSpec is the desired state of a conversion.
 type APIConversionSpec struct {
 	// Conversions, each from one version to another.
 	//
@@ -32,43 +31,43 @@ type APIConversionSpec struct {
 
 // APIVersionConversion converts objects from one version to another.
 type APIVersionConversion struct {
-	// From is the version of the objects that are converted.
+	// From is the source version.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:Pattern:=`^v[1-9][0-9]*([a-z]+[1-9][0-9]*)?$`
 	From string `json:"from"`
-	// To is the version that they get.
+	// To is the target version.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:Pattern:=`^v[1-9][0-9]*([a-z]+[1-9][0-9]*)?$`
 	To string `json:"to"`
-	// Rules say where fields go. What no rule names stays where it is.
+	// Rules move and transform fields. Fields without a rule stay unchanged.
 	//
 	// +required
 	// +listType=map
 	// +listMapKey=destination
 	Rules []APIConversionRule `json:"rules"`
-	// Preserve are the paths of fields that are kept in an annotation, because the other version has no place for them.
+	// Preserve lists the paths of fields to keep in an annotation, because the other version does not have them.
 	//
 	// +optional
 	Preserve []string `json:"preserve,omitempty"`
 }
 
-// APIConversionRule fills one field.
+// APIConversionRule sets one field.
 type APIConversionRule struct {
-	// Field is the path of a field in the version that is converted from.
+	// Field is the path of the field in the source version.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	Field string `json:"field"`
-	// Destination is the path of a field in the version that is converted to.
+	// Destination is the path of the field in the target version.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	Destination string `json:"destination"`
-	// Transformation is a CEL expression that makes the new value of the old one, which it knows as self.
+	// Transformation is a CEL expression that returns the new value. The old value is self.
 	//
 	// +optional
 	Transformation string `json:"transformation,omitempty"`

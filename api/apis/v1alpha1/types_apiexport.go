@@ -6,7 +6,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// APIExport offers resources of its workspace to other workspaces, which use them through APIBindings.
+// APIExport offers resources to other workspaces, which bind it with an APIBinding.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,22 +23,23 @@ type APIExport struct {
 	Status apisv1alpha2.APIExportStatus `json:"status,omitempty"`
 }
 
-// APIExportSpec is what is offered.
+// APIExportSpec is the desired state of an export.
 type APIExportSpec struct {
-	// LatestResourceSchemas are the names of the APIResourceSchemas of the resources that bindings get.
+	// LatestResourceSchemas are the names of the APIResourceSchemas that the export offers.
 	//
 	// +optional
 	// +listType=set
 	LatestResourceSchemas []string `json:"latestResourceSchemas,omitempty"`
-	// Identity tells this export from others that offer the same resources. By default it is made by the system.
+	// Identity distinguishes this export from others with the same resources. By default the server creates it.
 	//
 	// +optional
 	Identity *apisv1alpha2.Identity `json:"identity,omitempty"`
-	// MaximalPermissionPolicy limits what users of the bound resources can do, whatever their workspaces allow.
+	// MaximalPermissionPolicy limits access to the bound resources, in addition to RBAC in the consumers' workspaces.
 	//
 	// +optional
 	MaximalPermissionPolicy *apisv1alpha2.MaximalPermissionPolicy `json:"maximalPermissionPolicy,omitempty"`
-	// PermissionClaims ask for access to other resources in the workspaces that bind. It is up to these to accept them.
+	// PermissionClaims request access to other resources in the workspaces that bind the export. Each workspace accepts or rejects
+	// them.
 	//
 	// +optional
 	// +listType=map
@@ -47,21 +48,21 @@ type APIExportSpec struct {
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 }
 
-// PermissionClaim asks for access to a resource in the workspaces that bind.
+// PermissionClaim requests access to a resource in the workspaces that bind the export.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.all) && self.all) != (has(self.resourceSelector) && size(self.resourceSelector) > 0)",message="either all or resourceSelector must be set"
 type PermissionClaim struct {
 	apisv1alpha2.GroupResource `json:",inline"`
 
-	// All claims every object. It excludes resourceSelector.
+	// All claims all objects. Mutually exclusive with resourceSelector.
 	//
 	// +optional
 	All bool `json:"all,omitempty"`
-	// ResourceSelector claims certain objects.
+	// ResourceSelector claims the selected objects.
 	//
 	// +optional
 	ResourceSelector []ResourceSelector `json:"resourceSelector,omitempty"`
-	// IdentityHash of the export that offers the resource. Empty for resources that every workspace has.
+	// IdentityHash of the export of the resource. Empty for built-in resources.
 	//
 	// +optional
 	IdentityHash string `json:"identityHash,omitempty"`

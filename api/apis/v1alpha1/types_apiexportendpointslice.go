@@ -7,17 +7,17 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Types of the conditions of an APIExportEndpointSlice. EndpointURLsReady is only kept by older servers.
+// Types of the conditions of an APIExportEndpointSlice. Only older servers set EndpointURLsReady.
 const (
 	APIExportEndpointSliceExportValid       = "APIExportValid"
 	APIExportEndpointSlicePartitionValid    = "PartitionValid"
 	APIExportEndpointSliceEndpointURLsReady = "EndpointURLsReady"
 )
 
-// ReasonPartitionInvalidReference is why PartitionValid is False. The reasons of APIExportValid are those of an APIBinding.
+// ReasonPartitionInvalidReference is the reason if PartitionValid is False. The reasons of APIExportValid are those of an APIBinding.
 const ReasonPartitionInvalidReference = "PartitionInvalidReference"
 
-// APIExportEndpointSlice lists where the provider of an APIExport sees the objects of the workspaces that bind it.
+// APIExportEndpointSlice lists the URLs where the provider of an APIExport accesses objects in the workspaces that bind it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,26 +35,26 @@ type APIExportEndpointSlice struct {
 	Status APIExportEndpointSliceStatus `json:"status,omitempty"`
 }
 
-// APIExportEndpointSliceSpec is what endpoints are listed.
+// APIExportEndpointSliceSpec is the desired state of a slice.
 type APIExportEndpointSliceSpec struct {
-	// Export whose endpoints are listed.
+	// Export whose endpoints the slice lists.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the export is immutable: delete the slice and create another"
 	Export apisv1alpha2.ExportBindingReference `json:"export"`
-	// Partition is the name of a Partition in the same workspace, which limits the endpoints to some shards.
+	// Partition is the name of a Partition in the same workspace. It limits the endpoints to the shards of the Partition.
 	//
 	// +optional
 	Partition string `json:"partition,omitempty"`
 }
 
-// APIExportEndpointSliceStatus has the endpoints.
+// APIExportEndpointSliceStatus is the observed state of a slice.
 type APIExportEndpointSliceStatus struct {
-	// Conditions are processing states.
+	// Conditions of the slice.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// Endpoints that the provider must watch to see every object.
+	// Endpoints of the virtual workspace. The provider must watch all of them to see all objects.
 	//
 	// +optional
 	// +listType=map
@@ -66,28 +66,28 @@ type APIExportEndpointSliceStatus struct {
 	ShardSelector string `json:"shardSelector,omitempty"`
 }
 
-// APIExportEndpoint is the address of a view of the workspaces of some shards.
+// APIExportEndpoint is an endpoint for the workspaces on some shards.
 type APIExportEndpoint struct {
 	// URL for Kubernetes clients.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	URL string `json:"url"`
-	// Shards whose workspaces are seen there.
+	// Shards of the workspaces that the endpoint serves.
 	//
 	// +optional
 	Shards *EndpointShards `json:"shards,omitempty"`
 }
 
-// EndpointShards selects shards: all of them, or those with certain labels.
+// EndpointShards selects all shards or shards by their labels.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.matchAll) && self.matchAll && has(self.selector))",message="matchAll and selector exclude each other"
 type EndpointShards struct {
-	// MatchAll selects every shard.
+	// MatchAll selects all shards.
 	//
 	// +optional
 	MatchAll bool `json:"matchAll,omitempty"`
-	// Selector of the labels of Shards.
+	// Selector selects Shards by their labels.
 	//
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`

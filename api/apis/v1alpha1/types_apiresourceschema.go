@@ -7,7 +7,7 @@ import (
 )
 
 // APIResourceSchema is the definition of a resource that an APIExport can offer. Its name is <prefix>.<plural>.<group>, with
-// core for the empty group. Its spec never changes: a new definition is a new APIResourceSchema.
+// core for the empty group. Its spec is immutable: create a new APIResourceSchema for a new definition.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=kcp
@@ -20,22 +20,22 @@ type APIResourceSchema struct {
 	Spec APIResourceSchemaSpec `json:"spec,omitempty"`
 }
 
-// NameValidation is what names of objects must be.
+// NameValidation is the format of object names.
 //
 // +kubebuilder:validation:Enum=DNS1123Subdomain;PathSegmentName
 type NameValidation string
 
-// The kinds of names.
+// Formats of object names.
 const (
 	NameValidationDNS1123Subdomain NameValidation = "DNS1123Subdomain"
 	NameValidationPathSegmentName  NameValidation = "PathSegmentName"
 )
 
-// APIResourceSchemaSpec is the definition of the resource.
+// APIResourceSchemaSpec is the definition of a resource.
 //
 // +kubebuilder:validation:XValidation:rule="size(self.versions) <= 1 || has(self.conversion)",message="conversion must be set when there is more than one version"
 type APIResourceSchemaSpec struct {
-	// Group of the resource. Empty is the core group.
+	// Group of the resource. The empty string is the core group.
 	//
 	// +required
 	Group string `json:"group"`
@@ -48,7 +48,7 @@ type APIResourceSchemaSpec struct {
 	// +required
 	// +kubebuilder:validation:Enum=Cluster;Namespaced
 	Scope apiextensionsv1.ResourceScope `json:"scope"`
-	// NameValidation is what names of objects must be.
+	// NameValidation is the format of object names.
 	//
 	// +optional
 	// +kubebuilder:default:=DNS1123Subdomain
@@ -79,11 +79,11 @@ type APIResourceVersion struct {
 	// +required
 	// +kubebuilder:default:=true
 	Served bool `json:"served"`
-	// Storage makes this the version in which objects are stored. Exactly one version is.
+	// Storage marks the version in which objects are stored. Exactly one version must be the storage version.
 	//
 	// +required
 	Storage bool `json:"storage"`
-	// Deprecated makes the server warn whoever uses the version.
+	// Deprecated makes the server send a warning to clients of the version.
 	//
 	// +optional
 	Deprecated bool `json:"deprecated,omitempty"`
@@ -101,31 +101,31 @@ type APIResourceVersion struct {
 	//
 	// +optional
 	Subresources apiextensionsv1.CustomResourceSubresources `json:"subresources,omitempty,omitzero"`
-	// AdditionalPrinterColumns are the columns of tables. Without any there is the age.
+	// AdditionalPrinterColumns are the columns of tables. Defaults to the age.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	AdditionalPrinterColumns []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns,omitempty"`
-	// SelectableFields are those that field selectors may name, 8 at the most.
+	// SelectableFields are the fields that field selectors support, at most 8.
 	//
 	// +optional
 	// +listType=atomic
 	SelectableFields []apiextensionsv1.SelectableField `json:"selectableFields,omitempty"`
 }
 
-// ConversionStrategy is how objects are converted between versions.
+// ConversionStrategy is the strategy to convert objects between versions.
 //
 // +kubebuilder:validation:Enum=None;Webhook
 type ConversionStrategy string
 
-// The strategies. The first changes nothing but apiVersion.
+// Conversion strategies. None changes only apiVersion.
 const (
 	ConversionStrategyNone    ConversionStrategy = "None"
 	ConversionStrategyWebhook ConversionStrategy = "Webhook"
 )
 
-// CustomResourceConversion is how objects are converted between versions.
+// CustomResourceConversion defines the conversion of objects between versions.
 //
 // +kubebuilder:validation:XValidation:rule="(self.strategy == 'Webhook') == has(self.webhook)",message="webhook must be set if and only if the strategy is Webhook"
 type CustomResourceConversion struct {
@@ -133,7 +133,7 @@ type CustomResourceConversion struct {
 	//
 	// +required
 	Strategy ConversionStrategy `json:"strategy"`
-	// Webhook that converts.
+	// Webhook that converts objects.
 	//
 	// +optional
 	Webhook *WebhookConversion `json:"webhook,omitempty"`
@@ -141,26 +141,26 @@ type CustomResourceConversion struct {
 
 // WebhookConversion is a webhook that converts objects between versions.
 type WebhookConversion struct {
-	// ClientConfig is how to reach the webhook.
+	// ClientConfig to connect to the webhook.
 	//
 	// +optional
 	ClientConfig *WebhookClientConfig `json:"clientConfig,omitempty"`
-	// ConversionReviewVersions are the versions of ConversionReview that the webhook understands, the preferred one first.
+	// ConversionReviewVersions are the versions of ConversionReview that the webhook supports, in order of preference.
 	//
 	// +required
 	// +listType=atomic
 	ConversionReviewVersions []string `json:"conversionReviewVersions"`
 }
 
-// WebhookClientConfig is how to reach a webhook. There is no reference to a Service: the workspaces that use a resource
-// have no network in common with the one that provides it.
+// WebhookClientConfig is the configuration to connect to a webhook. References to a Service are not supported, because workspaces do not
+// share a network.
 type WebhookClientConfig struct {
 	// URL of the webhook.
 	//
 	// +optional
 	// +kubebuilder:validation:Format:=uri
 	URL string `json:"url,omitempty"`
-	// CABundle is what the certificate of the webhook is verified with, in PEM. By default the roots of the system.
+	// CABundle is the PEM-encoded certificate authority of the webhook. Defaults to those of the system.
 	//
 	// +optional
 	CABundle []byte `json:"caBundle,omitempty"`

@@ -1,13 +1,12 @@
 package v1alpha2
 
-// Annotations in which an object that is read or written in one version keeps what only the other version can express.
-// They hold JSON lists of the other version's types.
+// Annotations for information that one version of an object cannot express. They contain JSON lists of types of the other version.
 const (
-	// ResourceSchemasAnnotation of an APIExport in v1alpha1 has the resources that are more than the name of a schema.
+	// ResourceSchemasAnnotation of an APIExport in v1alpha1 has the resources with more than the name of a schema.
 	ResourceSchemasAnnotation = "apis.v1alpha2.kcp.io/resource-schemas"
-	// PermissionClaimsAnnotation of an APIExport in v1alpha1 has the claims with certain verbs or a default selector.
+	// PermissionClaimsAnnotation of an APIExport in v1alpha1 has the claims with verbs or a default selector.
 	PermissionClaimsAnnotation = "apis.v1alpha2.kcp.io/permission-claims"
-	// AcceptablePermissionClaimsAnnotation of an APIBinding in v1alpha1 has the claims with certain verbs or a selector.
+	// AcceptablePermissionClaimsAnnotation of an APIBinding in v1alpha1 has the claims with verbs or a selector.
 	AcceptablePermissionClaimsAnnotation = "apis.v1alpha2.kcp.io/acceptable-permission-claims"
 	// StatusExportPermissionClaimsAnnotation of an APIBinding in v1alpha1 is the same for status.exportPermissionClaims.
 	StatusExportPermissionClaimsAnnotation = "apis.v1alpha2.kcp.io/status-export-permission-claims"

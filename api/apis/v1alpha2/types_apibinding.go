@@ -8,30 +8,30 @@ import (
 
 // Annotations, labels and finalizers of an APIBinding.
 const (
-	// APIBindingFinalizer holds an APIBinding until the objects of what it binds are deleted.
+	// APIBindingFinalizer keeps an APIBinding until the objects of its resources are deleted.
 	APIBindingFinalizer = "apis.kcp.io/apibinding-finalizer"
 	// ExportLabel of an APIBinding is the hash of the logical cluster and name of its export.
 	ExportLabel = "internal.apis.kcp.io/export"
-	// DefaultAPIBindingLifecycleAnnotation of a binding that the system made is the mode that it was made with.
+	// DefaultAPIBindingLifecycleAnnotation of a default binding is its lifecycle mode.
 	DefaultAPIBindingLifecycleAnnotation = "experimental.tenancy.kcp.io/default-api-binding-lifecycle"
 )
 
-// Marks that bindings leave on other objects.
+// Labels and annotations of objects other than APIBindings.
 const (
-	// ClaimedLabelPrefix and the hash of an export are the label of objects that the export may access. The value is the
+	// ClaimedLabelPrefix followed by the hash of an export is the label of objects that the export may access. The value is the
 	// hash of the claim.
 	ClaimedLabelPrefix = "claimed.internal.apis.kcp.io/"
-	// ResourceBindingsAnnotation of a LogicalCluster says by JSON to which binding or CRD each of its resources belongs.
+	// ResourceBindingsAnnotation of a LogicalCluster maps each of its resources to a binding or CRD, as JSON.
 	ResourceBindingsAnnotation = "internal.apis.kcp.io/resource-bindings"
-	// DerivedFromAnnotation of a CustomResourceDefinition that is derived, and not stored, is the name of the APIBinding.
+	// DerivedFromAnnotation of a derived CustomResourceDefinition is the name of the APIBinding.
 	DerivedFromAnnotation = "apis.kcp.io/derived-from-binding"
-	// BoundCRDAnnotation is on definitions that were made from an APIResourceSchema.
+	// BoundCRDAnnotation marks definitions that the server created from an APIResourceSchema.
 	BoundCRDAnnotation = "apis.kcp.io/bound-crd"
 	// SchemaClusterAnnotation of a bound definition is the logical cluster of its APIResourceSchema.
 	SchemaClusterAnnotation = "apis.kcp.io/schema-cluster"
 	// SchemaNameAnnotation of a bound definition is the name of its APIResourceSchema.
 	SchemaNameAnnotation = "apis.kcp.io/schema-name"
-	// UnusedSinceAnnotation of a schema that is kept for bindings tells since when there is none.
+	// UnusedSinceAnnotation of a schema that the server keeps for bindings is the time since when no binding uses it.
 	UnusedSinceAnnotation = "internal.apis.kcp.io/unused-since"
 	// SchemaStorageAnnotation of a bound definition marks resources with virtual storage, as virtual:<hash>.
 	SchemaStorageAnnotation = "apis.kcp.io/schema-storage"
@@ -70,7 +70,7 @@ const (
 	ReasonPermissionClaimsMismatch = "PermissionClaimsMismatch"
 )
 
-// APIBinding brings the resources of an APIExport into its workspace.
+// APIBinding makes the resources of an APIExport available in its workspace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -88,14 +88,14 @@ type APIBinding struct {
 	Status APIBindingStatus `json:"status,omitempty"`
 }
 
-// APIBindingSpec is what is bound, and what its provider may do in return.
+// APIBindingSpec is the desired state of a binding.
 type APIBindingSpec struct {
-	// Reference to what is bound.
+	// Reference to the APIExport.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="APIExport reference must not be changed: delete the binding and create another"
 	Reference BindingReference `json:"reference"`
-	// PermissionClaims of the export that are accepted or rejected.
+	// PermissionClaims of the export that the workspace accepts or rejects.
 	//
 	// +optional
 	// +listType=map
@@ -107,7 +107,7 @@ type APIBindingSpec struct {
 
 // BindingReference refers to what is bound.
 type BindingReference struct {
-	// Export that is bound.
+	// Export to bind.
 	//
 	// +required
 	Export *ExportBindingReference `json:"export,omitempty"`
@@ -115,7 +115,7 @@ type BindingReference struct {
 
 // ExportBindingReference refers to an APIExport.
 type ExportBindingReference struct {
-	// Path of the workspace of the export, or the name of its logical cluster. Empty is the workspace of the binding.
+	// Path of the workspace of the export, or the name of its logical cluster. Defaults to the workspace of the binding.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -126,7 +126,7 @@ type ExportBindingReference struct {
 	Name string `json:"name"`
 }
 
-// ScopedPermissionClaim is a claim on some of the objects of a resource.
+// ScopedPermissionClaim is a permission claim that is limited to selected objects.
 type ScopedPermissionClaim struct {
 	PermissionClaim `json:",inline"`
 
@@ -137,18 +137,18 @@ type ScopedPermissionClaim struct {
 	Selector PermissionClaimSelector `json:"selector"`
 }
 
-// AcceptablePermissionClaimState is the answer to a claim.
+// AcceptablePermissionClaimState is the state of a permission claim.
 //
 // +kubebuilder:validation:Enum=Accepted;Rejected
 type AcceptablePermissionClaimState string
 
-// The answers.
+// States of permission claims.
 const (
 	ClaimAccepted AcceptablePermissionClaimState = "Accepted"
 	ClaimRejected AcceptablePermissionClaimState = "Rejected"
 )
 
-// AcceptablePermissionClaim is a claim and the answer to it.
+// AcceptablePermissionClaim is a permission claim that is accepted or rejected.
 type AcceptablePermissionClaim struct {
 	ScopedPermissionClaim `json:",inline"`
 
@@ -158,12 +158,12 @@ type AcceptablePermissionClaim struct {
 	State AcceptablePermissionClaimState `json:"state"`
 }
 
-// APIBindingPhase is a step in the life of a binding.
+// APIBindingPhase is the phase of a binding.
 //
 // +kubebuilder:validation:Enum="";Binding;Bound
 type APIBindingPhase string
 
-// The phases, in their order. A binding that is Bound stays so.
+// Phases in their order. Bound is final.
 const (
 	APIBindingPhaseNew     APIBindingPhase = ""
 	APIBindingPhaseBinding APIBindingPhase = "Binding"
@@ -176,7 +176,7 @@ type APIBindingStatus struct {
 	//
 	// +optional
 	APIExportClusterName string `json:"apiExportClusterName,omitempty"`
-	// BoundResources are those that the workspace has from the binding.
+	// BoundResources are the resources that the binding makes available.
 	//
 	// +optional
 	// +listType=map
@@ -187,11 +187,11 @@ type APIBindingStatus struct {
 	//
 	// +optional
 	Phase APIBindingPhase `json:"phase,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the binding.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// AppliedPermissionClaims are in effect.
+	// AppliedPermissionClaims are the accepted permission claims that are in effect.
 	//
 	// +optional
 	// +listType=map
@@ -199,19 +199,19 @@ type APIBindingStatus struct {
 	// +listMapKey=resource
 	// +listMapKey=identityHash
 	AppliedPermissionClaims []ScopedPermissionClaim `json:"appliedPermissionClaims,omitempty"`
-	// ExportPermissionClaims are those of the export.
+	// ExportPermissionClaims are the permission claims of the export.
 	//
 	// +optional
 	ExportPermissionClaims []PermissionClaim `json:"exportPermissionClaims,omitempty"`
 }
 
-// BoundAPIResource is a resource that the workspace has from a binding.
+// BoundAPIResource is a resource that a binding makes available.
 type BoundAPIResource struct {
-	// Group of the resource. Empty is the core group.
+	// Group of the resource. The empty string is the core group.
 	//
 	// +required
 	Group string `json:"group"`
-	// Resource in the plural.
+	// Resource is the plural name of the resource.
 	//
 	// +required
 	Resource string `json:"resource"`
@@ -219,7 +219,7 @@ type BoundAPIResource struct {
 	//
 	// +required
 	Schema BoundAPIResourceSchema `json:"schema"`
-	// StorageVersions are those in which objects of the resource were stored.
+	// StorageVersions are all versions in which objects of the resource have been stored.
 	//
 	// +optional
 	// +listType=set

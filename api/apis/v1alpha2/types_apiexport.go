@@ -9,13 +9,13 @@ import (
 
 // Annotations of an APIExport.
 const (
-	// SkipEndpointSliceAnnotation keeps the system from making an APIExportEndpointSlice for the export.
+	// SkipEndpointSliceAnnotation prevents the creation of an APIExportEndpointSlice for the export.
 	SkipEndpointSliceAnnotation = "apiexports.apis.kcp.io/skip-endpointslice"
-	// ExtraAnnotationPrefix begins the annotations that every binding gets a copy of, and keeps up to date.
+	// ExtraAnnotationPrefix is the prefix of annotations that the server copies to all bindings and keeps up to date.
 	ExtraAnnotationPrefix = "extra.apis.kcp.io/"
 )
 
-// Where the secret is that makes the identity of an export, unless the export says otherwise.
+// The default secret of the identity of an export.
 const (
 	// IdentitySecretNamespace is the namespace of the secret; its name is that of the export.
 	IdentitySecretNamespace = "kcp-system"
@@ -23,7 +23,7 @@ const (
 	IdentitySecretKey = "key"
 )
 
-// Types of the conditions of an APIExport, and their reasons when they are False.
+// Types of the conditions of an APIExport, and their reasons if they are False.
 const (
 	APIExportIdentityValid             = "IdentityValid"
 	APIExportVirtualWorkspaceURLsReady = "VirtualWorkspaceURLsReady"
@@ -33,7 +33,7 @@ const (
 	ReasonErrorGeneratingURLs        = "ErrorGeneratingURLs"
 )
 
-// APIExport offers resources of its workspace to other workspaces, which use them through APIBindings.
+// APIExport offers resources to other workspaces, which bind it with an APIBinding.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -50,24 +50,25 @@ type APIExport struct {
 	Status APIExportStatus `json:"status,omitempty"`
 }
 
-// APIExportSpec is what is offered.
+// APIExportSpec is the desired state of an export.
 type APIExportSpec struct {
-	// Resources that bindings get.
+	// Resources that the export offers.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +listMapKey=group
 	Resources []ResourceSchema `json:"resources,omitempty"`
-	// Identity tells this export from others that offer the same resources. By default it is made by the system.
+	// Identity distinguishes this export from others with the same resources. By default the server creates it.
 	//
 	// +optional
 	Identity *Identity `json:"identity,omitempty"`
-	// MaximalPermissionPolicy limits what users of the bound resources can do, whatever their workspaces allow.
+	// MaximalPermissionPolicy limits access to the bound resources, in addition to RBAC in the consumers' workspaces.
 	//
 	// +optional
 	MaximalPermissionPolicy *MaximalPermissionPolicy `json:"maximalPermissionPolicy,omitempty"`
-	// PermissionClaims ask for access to other resources in the workspaces that bind. It is up to these to accept them.
+	// PermissionClaims request access to other resources in the workspaces that bind the export. Each workspace accepts or rejects
+	// them.
 	//
 	// +optional
 	// +listType=map
@@ -76,13 +77,13 @@ type APIExportSpec struct {
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 }
 
-// ResourceSchema is a resource, and how it is defined and stored.
+// ResourceSchema is a resource with its schema and storage.
 type ResourceSchema struct {
-	// Name of the resource, in the plural.
+	// Name is the plural name of the resource.
 	//
 	// +required
 	Name string `json:"name"`
-	// Group of the resource. Empty is the core group.
+	// Group of the resource. The empty string is the core group.
 	//
 	// +required
 	Group string `json:"group"`
@@ -90,22 +91,22 @@ type ResourceSchema struct {
 	//
 	// +required
 	Schema string `json:"schema"`
-	// Storage is where objects of the resource come from.
+	// Storage of the objects of the resource.
 	//
 	// +optional
 	// +kubebuilder:default:={crd:{}}
 	Storage ResourceSchemaStorage `json:"storage,omitempty,omitzero"`
 }
 
-// ResourceSchemaStorage is where objects of a resource come from. Without either field it is the same as crd.
+// ResourceSchemaStorage is the storage of the objects of a resource. Defaults to crd.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.crd) || !has(self.virtual)",message="crd and virtual cannot both be set"
 type ResourceSchemaStorage struct {
-	// CRD stores objects in the workspace of the binding, like those of a CustomResourceDefinition.
+	// CRD stores objects in the workspace of the binding, like custom resources.
 	//
 	// +optional
 	CRD *ResourceSchemaStorageCRD `json:"crd,omitempty"`
-	// Virtual shows objects of the provider in every workspace that binds.
+	// Virtual serves objects of the provider, read-only, in every workspace that binds the export.
 	//
 	// +optional
 	Virtual *ResourceSchemaStorageVirtual `json:"virtual,omitempty"`
@@ -114,7 +115,7 @@ type ResourceSchemaStorage struct {
 // ResourceSchemaStorageCRD has no settings.
 type ResourceSchemaStorageCRD struct{}
 
-// ResourceSchemaStorageVirtual names the source of virtual objects.
+// ResourceSchemaStorageVirtual is the source of virtual objects.
 type ResourceSchemaStorageVirtual struct {
 	// Reference to an object in the workspace of the export that has the URLs of the source, such as a
 	// ClusterCachedResourceEndpointSlice.
@@ -127,18 +128,18 @@ type ResourceSchemaStorageVirtual struct {
 	IdentityHash string `json:"identityHash"`
 }
 
-// Identity is what tells an export from others.
+// Identity distinguishes an export from others.
 type Identity struct {
-	// SecretRef names the secret that whoever has can offer the same resources under the same identity. By default it is
-	// in the namespace kcp-system and has the name of the export.
+	// SecretRef refers to the secret of the identity. Exports with the same secret have the same identity, so keep it confidential.
+	// Defaults to the secret with the name of the export in the namespace kcp-system.
 	//
 	// +optional
 	SecretRef *corev1.SecretReference `json:"secretRef,omitempty"`
 }
 
-// MaximalPermissionPolicy says where the limits of access to bound resources are.
+// MaximalPermissionPolicy is the source of limits for access to bound resources.
 type MaximalPermissionPolicy struct {
-	// Local makes the RBAC rules of the export's workspace the limits.
+	// Local uses RBAC in the workspace of the export as the limit.
 	//
 	// +required
 	Local *LocalAPIExportPolicy `json:"local,omitempty"`
@@ -147,48 +148,48 @@ type MaximalPermissionPolicy struct {
 // LocalAPIExportPolicy has no settings.
 type LocalAPIExportPolicy struct{}
 
-// GroupResource names a resource.
+// GroupResource refers to a resource.
 type GroupResource struct {
-	// Group of the resource. Empty is the core group.
+	// Group of the resource. The empty string is the core group.
 	//
 	// +optional
 	// +kubebuilder:default:=""
 	// +kubebuilder:validation:Pattern:=`^(|[a-z0-9]([-a-z0-9]*[a-z0-9](\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
 	Group string `json:"group"`
-	// Resource in the plural.
+	// Resource is the plural name of the resource.
 	//
 	// +required
 	// +kubebuilder:validation:Pattern:=`^[a-z][-a-z0-9]*[a-z0-9]$`
 	Resource string `json:"resource"`
 }
 
-// PermissionClaim asks for access to a resource in the workspaces that bind.
+// PermissionClaim requests access to a resource in the workspaces that bind the export.
 type PermissionClaim struct {
 	GroupResource `json:",inline"`
 
-	// Verbs that are asked for. "*" is all.
+	// Verbs to claim. "*" means all verbs.
 	//
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems:=1
 	Verbs []string `json:"verbs"`
-	// IdentityHash of the export that offers the resource. Empty for resources that every workspace has.
+	// IdentityHash of the export of the resource. Empty for built-in resources.
 	//
 	// +optional
 	// +kubebuilder:default:=""
 	IdentityHash string `json:"identityHash"`
-	// DefaultSelector is what bindings that the system makes accept. Others need not repeat it.
+	// DefaultSelector is the selector of default bindings. Other bindings can use another selector.
 	//
 	// +optional
 	// +structType=atomic
 	DefaultSelector *PermissionClaimSelector `json:"defaultSelector,omitempty"`
 }
 
-// PermissionClaimSelector selects objects: all of them, or those with certain labels.
+// PermissionClaimSelector selects all objects or objects by their labels.
 type PermissionClaimSelector struct {
 	metav1.LabelSelector `json:",inline"`
 
-	// MatchAll selects every object. It excludes the other fields.
+	// MatchAll selects all objects. Mutually exclusive with the other fields.
 	//
 	// +optional
 	MatchAll bool `json:"matchAll,omitempty"`
@@ -196,22 +197,21 @@ type PermissionClaimSelector struct {
 
 // APIExportStatus is the observed state of an export.
 type APIExportStatus struct {
-	// IdentityHash is the public part of the identity. It never changes.
+	// IdentityHash is the hash of the identity. Immutable.
 	//
 	// +optional
 	IdentityHash string `json:"identityHash,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the export.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// VirtualWorkspaces are where the provider sees the objects of all workspaces that bind. Deprecated: read the
-	// APIExportEndpointSlices of the export.
+	// VirtualWorkspaces are the URLs for the provider's controllers. Deprecated: use the APIExportEndpointSlices of the export.
 	//
 	// +optional
 	VirtualWorkspaces []VirtualWorkspace `json:"virtualWorkspaces,omitempty"`
 }
 
-// VirtualWorkspace is the address of a view of many workspaces.
+// VirtualWorkspace is the endpoint of a virtual workspace.
 type VirtualWorkspace struct {
 	// URL for Kubernetes clients.
 	//

@@ -7,10 +7,10 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// ClusterCachedResourceFinalizer holds a ClusterCachedResource until nobody is shown its objects any more.
+// ClusterCachedResourceFinalizer keeps a ClusterCachedResource until its objects are no longer published.
 const ClusterCachedResourceFinalizer = "cache.kcp.io/clustercachedresource"
 
-// Types of the conditions of a ClusterCachedResource, and their reasons when they are False, or Started.
+// Types of the conditions of a ClusterCachedResource, and their reasons if they are False, or Started.
 const (
 	ResourceValid      = "ResourceValid"
 	ReplicationStarted = "ReplicationStarted"
@@ -24,7 +24,7 @@ const (
 	ReasonStarted                  = "Started"
 )
 
-// ClusterCachedResourcePhase is how far a ClusterCachedResource is.
+// ClusterCachedResourcePhase is the phase of a ClusterCachedResource.
 //
 // +kubebuilder:validation:Enum=Scheduling;Initializing;Ready;Deleting;Deleted
 type ClusterCachedResourcePhase string
@@ -38,8 +38,8 @@ const (
 	PhaseDeleted      ClusterCachedResourcePhase = "Deleted"
 )
 
-// ClusterCachedResource makes the objects of a cluster scoped resource of its workspace readable elsewhere, where an
-// APIExport shows them. The workspace has to define or bind the resource.
+// ClusterCachedResource publishes objects of a cluster-scoped resource in its workspace: consumers of an APIExport can read them. The
+// workspace must define or bind the resource.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -56,48 +56,48 @@ type ClusterCachedResource struct {
 	Status ClusterCachedResourceStatus `json:"status,omitempty"`
 }
 
-// ClusterCachedResourceSpec is what objects are readable.
+// ClusterCachedResourceSpec selects the objects to publish.
 type ClusterCachedResourceSpec struct {
-	// Group of the resource. Empty is the core group.
+	// Group of the resource. The empty string is the core group.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(|[a-z0-9]([-a-z0-9]*[a-z0-9](\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
 	Group string `json:"group,omitempty"`
-	// Version in which the objects are read.
+	// Version of the published objects.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Resource in the plural.
+	// Resource is the plural name of the resource.
 	//
 	// +required
 	// +kubebuilder:validation:Pattern:=`^[a-z][-a-z0-9]*[a-z0-9]$`
 	Resource string `json:"resource"`
-	// Identity tells these objects from others of the same resource. By default it is made by the system.
+	// Identity distinguishes these objects from others of the same resource. By default the server creates it.
 	//
 	// +optional
 	Identity *apisv1alpha2.Identity `json:"identity,omitempty"`
-	// LabelSelector of the objects. Without it, all of them are readable.
+	// LabelSelector selects the objects to publish. Defaults to all objects.
 	//
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 }
 
-// ClusterCachedResourceStatus is the observed state.
+// ClusterCachedResourceStatus is the observed state of a ClusterCachedResource.
 type ClusterCachedResourceStatus struct {
-	// IdentityHash is the public part of the identity. It never changes.
+	// IdentityHash is the hash of the identity. Immutable.
 	//
 	// +optional
 	IdentityHash string `json:"identityHash,omitempty"`
-	// ResourceCounts are how many objects there are.
+	// ResourceCounts are the numbers of objects.
 	//
 	// +optional
 	ResourceCounts *ResourceCounts `json:"resourceCounts,omitempty"`
-	// Phase is how far the system is with it.
+	// Phase of the ClusterCachedResource.
 	//
 	// +optional
 	// +kubebuilder:default:=Initializing
 	Phase ClusterCachedResourcePhase `json:"phase,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the ClusterCachedResource.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
@@ -105,11 +105,11 @@ type ClusterCachedResourceStatus struct {
 
 // ResourceCounts are numbers of objects.
 type ResourceCounts struct {
-	// Cache is how many can be read elsewhere.
+	// Cache is the number of published objects.
 	//
 	// +required
 	Cache int `json:"cache"`
-	// Local is how many the workspace has that are selected.
+	// Local is the number of selected objects in the workspace.
 	//
 	// +required
 	Local int `json:"local"`

@@ -8,7 +8,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Types of the conditions of a ClusterCachedResourceEndpointSlice beside ResourceValid, with the reasons that are their own.
+// Types of the conditions of a ClusterCachedResourceEndpointSlice in addition to ResourceValid, with their reasons.
 const (
 	APIExportValid                  = "APIExportValid"
 	ReasonAPIExportInvalidReference = "APIExportInvalidReference"
@@ -17,8 +17,8 @@ const (
 	ReasonPartitionInvalidReference = "PartitionInvalidReference"
 )
 
-// ClusterCachedResourceEndpointSlice lists where the objects of a ClusterCachedResource are read by those who bind an APIExport.
-// The export names it as the virtual storage of the resource.
+// ClusterCachedResourceEndpointSlice lists the URLs where consumers of an APIExport read the objects of a ClusterCachedResource. The
+// export refers to it as the virtual storage of a resource.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,27 +35,27 @@ type ClusterCachedResourceEndpointSlice struct {
 	Status ClusterCachedResourceEndpointSliceStatus `json:"status,omitempty"`
 }
 
-// ClusterCachedResourceEndpointSliceSpec is what endpoints are listed.
+// ClusterCachedResourceEndpointSliceSpec is the desired state of a slice.
 type ClusterCachedResourceEndpointSliceSpec struct {
-	// ClusterCachedResource whose objects are read.
+	// ClusterCachedResource with the published objects.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the ClusterCachedResource is immutable: delete the slice and create another"
 	ClusterCachedResource ClusterCachedResourceReference `json:"clusterCachedResource"`
-	// Export through which they are read. It has to be in the workspace of the slice.
+	// Export that publishes the objects. It must be in the workspace of the slice.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the export is immutable: delete the slice and create another"
 	Export apisv1alpha2.ExportBindingReference `json:"export"`
-	// Partition is the name of a Partition in the same workspace, which limits the endpoints to some shards.
+	// Partition is the name of a Partition in the same workspace. It limits the endpoints to the shards of the Partition.
 	//
 	// +optional
 	Partition string `json:"partition,omitempty"`
 }
 
-// ClusterCachedResourceReference names a ClusterCachedResource.
+// ClusterCachedResourceReference refers to a ClusterCachedResource.
 type ClusterCachedResourceReference struct {
-	// Path of its workspace. Empty is the workspace of the slice.
+	// Path of its workspace. Defaults to the workspace of the slice.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -66,13 +66,13 @@ type ClusterCachedResourceReference struct {
 	Name string `json:"name"`
 }
 
-// ClusterCachedResourceEndpointSliceStatus has the endpoints.
+// ClusterCachedResourceEndpointSliceStatus is the observed state of a slice.
 type ClusterCachedResourceEndpointSliceStatus struct {
-	// Conditions are processing states.
+	// Conditions of the slice.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// Endpoints are where the objects are read, one for each shard with workspaces that bind the export.
+	// Endpoints of the published objects, one for each shard with workspaces that bind the export.
 	//
 	// +optional
 	// +listType=map

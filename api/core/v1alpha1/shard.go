@@ -5,17 +5,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// UnschedulableAnnotation of a Shard keeps new workspaces away from it, whatever its value.
+// UnschedulableAnnotation of a Shard excludes it from the scheduling of new workspaces, regardless of the value.
 const UnschedulableAnnotation = "experimental.core.kcp.io/unschedulable"
 
-// Shard is a set of server processes with a storage of their own. Shards are kept in the logical cluster root.
+// Shard is a group of server processes that share one etcd. Shard objects are in the logical cluster root.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=kcp
 // +kubebuilder:printcolumn:name="Region",type=string,JSONPath=`.metadata.labels['region']`,description="The region this shard is in"
-// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.baseURL`,description="Address for other shards and proxies"
-// +kubebuilder:printcolumn:name="External URL",type=string,JSONPath=`.spec.externalURL`,description="Address for users"
+// +kubebuilder:printcolumn:name="URL",type=string,JSONPath=`.spec.baseURL`,description="URL for other shards and proxies"
+// +kubebuilder:printcolumn:name="External URL",type=string,JSONPath=`.spec.externalURL`,description="URL for users"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Shard struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -27,21 +27,21 @@ type Shard struct {
 	Status ShardStatus `json:"status,omitempty"`
 }
 
-// ShardSpec is how a shard is reached.
+// ShardSpec is the desired state of a shard.
 type ShardSpec struct {
-	// BaseURL is where other shards and proxies reach the shard.
+	// BaseURL is the URL for other shards and proxies.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:Format:=uri
 	BaseURL string `json:"baseURL"`
-	// ExternalURL is where users reach the shard. By default the BaseURL.
+	// ExternalURL is the URL for users. Defaults to baseURL.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	// +kubebuilder:validation:Format:=uri
 	ExternalURL string `json:"externalURL,omitempty"`
-	// VirtualWorkspaceURL is where the virtual workspaces of the shard are. By default the BaseURL.
+	// VirtualWorkspaceURL is the URL of the virtual workspaces of the shard. Defaults to baseURL.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
@@ -55,7 +55,7 @@ type ShardStatus struct {
 	//
 	// +optional
 	Capacity corev1.ResourceList `json:"capacity,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the shard.
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`

@@ -5,36 +5,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// LogicalClusterName is the name of the one LogicalCluster object that every logical cluster has.
+// LogicalClusterName is the name of the LogicalCluster object in each logical cluster.
 const LogicalClusterName = "cluster"
 
-// ClusterAnnotation holds the logical cluster of every object. Storage sets it; clients can neither forge nor remove it.
+// ClusterAnnotation of an object is the name of its logical cluster. The server sets it, and clients can neither change nor remove it.
 const ClusterAnnotation = "kcp.io/cluster"
 
 // Annotations and labels of a LogicalCluster.
 const (
 	// PathAnnotation is the canonical path of the workspace, for example root:org:team.
 	PathAnnotation = "kcp.io/path"
-	// InactiveAnnotation set to "true" takes a Ready logical cluster out of service.
+	// InactiveAnnotation with the value "true" disables a Ready logical cluster.
 	InactiveAnnotation = "core.kcp.io/inactive"
-	// MaxTotalObjectsAnnotation is the number of objects that the logical cluster may hold, in place of what the shard
-	// grants; zero or less is any number.
+	// MaxTotalObjectsAnnotation overrides the limit of the shard for the number of objects in the logical cluster. Zero or less
+	// means no limit.
 	MaxTotalObjectsAnnotation = "core.kcp.io/max-total-objects"
-	// RequiredGroupsAnnotation limits who may enter: "a,b;c" means (a and b) or c.
+	// RequiredGroupsAnnotation restricts access to members of groups: "a,b;c" means (a and b) or c.
 	RequiredGroupsAnnotation = "authorization.kcp.io/required-groups"
-	// PhaseLabel repeats status.phase for selectors.
+	// PhaseLabel is a copy of status.phase for label selectors.
 	PhaseLabel = "tenancy.kcp.io/phase"
-	// DeletionFinalizer holds a LogicalCluster until everything in its cluster is deleted.
+	// DeletionFinalizer keeps a LogicalCluster until everything in its cluster is deleted.
 	DeletionFinalizer = "core.kcp.io/logicalcluster-deletion"
-	// TerminatorsFinalizer holds a LogicalCluster while status.terminators is not empty.
+	// TerminatorsFinalizer keeps a LogicalCluster while status.terminators is not empty.
 	TerminatorsFinalizer = "kcp.io/has-terminators"
 )
 
-// LogicalClusterPhase is a step in the life of a logical cluster.
+// LogicalClusterPhase is the phase of a logical cluster.
 // +kubebuilder:validation:Enum=Scheduling;Initializing;Ready;Unavailable;Inactive;Terminating;Deleting
 type LogicalClusterPhase string
 
-// The phases, in the order of a life.
+// Phases in the order of the lifecycle.
 const (
 	LogicalClusterPhaseScheduling   LogicalClusterPhase = "Scheduling"
 	LogicalClusterPhaseInitializing LogicalClusterPhase = "Initializing"
@@ -45,15 +45,15 @@ const (
 	LogicalClusterPhaseDeleting     LogicalClusterPhase = "Deleting"
 )
 
-// LogicalClusterInitializer is a step that must be done before a logical cluster is Ready: "<path>:<type>" or "system:<name>".
+// LogicalClusterInitializer is an initializer that must be done before a logical cluster is Ready: "<path>:<type>" or "system:<name>".
 // +kubebuilder:validation:Pattern:="^([a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(:[a-z0-9][a-z0-9]([-a-z0-9]*[a-z0-9])?))|(system:.+)$"
 type LogicalClusterInitializer string
 
-// LogicalClusterTerminator is a step that must be done before a logical cluster is deleted, in the form of an initializer.
+// LogicalClusterTerminator is a terminator that must be done before a logical cluster is deleted. It has the format of an initializer.
 // +kubebuilder:validation:Pattern:="^([a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*(:[a-z0-9][a-z0-9]([-a-z0-9]*[a-z0-9])?))|(system:.+)$"
 type LogicalClusterTerminator string
 
-// LogicalCluster describes the logical cluster that it lives in. Its name is always "cluster".
+// LogicalCluster describes the logical cluster that contains it. Its name is always "cluster".
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -76,24 +76,24 @@ type LogicalCluster struct {
 
 // LogicalClusterSpec is the desired state of a logical cluster.
 type LogicalClusterSpec struct {
-	// DirectlyDeletable allows users to delete this object itself. By default its owner is deleted instead.
+	// DirectlyDeletable allows users to delete this object. By default, users delete its owner instead.
 	//
 	// +optional
 	// +kubebuilder:default:=false
 	DirectlyDeletable bool `json:"directlyDeletable,omitempty"`
-	// Owner is what this logical cluster belongs to, normally a Workspace.
+	// Owner of this logical cluster, usually a Workspace.
 	//
 	// +optional
 	Owner *LogicalClusterOwner `json:"owner,omitempty"`
-	// CreatedBy is the identity that asked for this logical cluster. Immutable.
+	// CreatedBy is the user who created this logical cluster. Immutable.
 	//
 	// +optional
 	CreatedBy *UserInfo `json:"createdBy,omitempty"`
-	// Initializers are all steps of initialization, done or not. Immutable.
+	// Initializers of this logical cluster, whether they are done or not. Immutable.
 	//
 	// +optional
 	Initializers []LogicalClusterInitializer `json:"initializers,omitempty"`
-	// Terminators are all steps of termination, done or not.
+	// Terminators of this logical cluster, whether they are done or not.
 	//
 	// +optional
 	Terminators []LogicalClusterTerminator `json:"terminators,omitempty"`
@@ -101,12 +101,12 @@ type LogicalClusterSpec struct {
 
 // LogicalClusterOwner refers to an object in another logical cluster.
 type LogicalClusterOwner struct {
-	// APIVersion is the group and version of the owner.
+	// APIVersion of the owner.
 	//
 	// +required
 	// +kubebuilder:validation:Pattern:=`^([^/]+/)?[^/]+$`
 	APIVersion string `json:"apiVersion"`
-	// Resource is the plural name of the owner's type, for example workspaces.
+	// Resource is the plural name of the owner's resource, for example workspaces.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
@@ -116,7 +116,7 @@ type LogicalClusterOwner struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// Namespace of the owner, empty for a cluster scoped one.
+	// Namespace of the owner. Empty if the owner is cluster-scoped.
 	//
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -131,13 +131,13 @@ type LogicalClusterOwner struct {
 	UID types.UID `json:"uid"`
 }
 
-// UserInfo is an authenticated identity.
+// UserInfo is an authenticated user.
 type UserInfo struct {
-	// Username is unique among the active users.
+	// Username is unique among active users.
 	//
 	// +optional
 	Username string `json:"username,omitempty"`
-	// UID tells users of the same name apart over time.
+	// UID distinguishes users who have had the same name.
 	//
 	// +optional
 	UID string `json:"uid,omitempty"`
@@ -145,7 +145,7 @@ type UserInfo struct {
 	//
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// Extra is what the authenticator added.
+	// Extra attributes that the authenticator added.
 	//
 	// +optional
 	Extra map[string]ExtraValue `json:"extra,omitempty"`
@@ -156,7 +156,7 @@ type ExtraValue []string
 
 // LogicalClusterStatus is the observed state of a logical cluster.
 type LogicalClusterStatus struct {
-	// URL is the address of the logical cluster for Kubernetes clients.
+	// URL of the logical cluster for Kubernetes clients.
 	//
 	// +optional
 	URL string `json:"URL,omitempty"`
@@ -165,21 +165,21 @@ type LogicalClusterStatus struct {
 	// +optional
 	// +kubebuilder:default=Scheduling
 	Phase LogicalClusterPhase `json:"phase,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the logical cluster.
 	//
 	// +optional
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Initializers that are left. Whoever finishes one removes it.
+	// Initializers that are not done yet. Each initializer removes its own entry.
 	//
 	// +optional
 	Initializers []LogicalClusterInitializer `json:"initializers,omitempty"`
-	// Terminators that are left. Whoever finishes one removes it.
+	// Terminators that are not done yet. Each terminator removes its own entry.
 	//
 	// +optional
 	Terminators []LogicalClusterTerminator `json:"terminators,omitempty"`
 }
 
-// ConditionSeverity tells how bad a condition with status False is: Error, Warning or Info.
+// ConditionSeverity is the severity of a condition with status False: Error, Warning or Info.
 type ConditionSeverity string
 
 // Condition is one observation about an object. Severity is set only while Status is False.
@@ -192,19 +192,19 @@ type Condition struct {
 	//
 	// +required
 	Status metav1.ConditionStatus `json:"status"`
-	// Severity of a condition whose status is False.
+	// Severity of a condition with status False.
 	//
 	// +optional
 	Severity ConditionSeverity `json:"severity,omitempty"`
-	// LastTransitionTime is when the status changed last.
+	// LastTransitionTime is the time of the last change of the status.
 	//
 	// +required
 	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
-	// Reason is a machine readable cause, in CamelCase.
+	// Reason is a machine-readable cause, in CamelCase.
 	//
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message says what a person should know or do.
+	// Message for people: the state, its cause and the next step.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// WorkspaceAuthenticationConfiguration admits users whose tokens an issuer of the workspace's choice has signed.
+// WorkspaceAuthenticationConfiguration lists OpenID Connect issuers whose users may authenticate in workspaces of a type.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=kcp
@@ -16,9 +16,9 @@ type WorkspaceAuthenticationConfiguration struct {
 	Spec WorkspaceAuthenticationConfigurationSpec `json:"spec"`
 }
 
-// WorkspaceAuthenticationConfigurationSpec has the form of the AuthenticationConfiguration of a kube-apiserver.
+// WorkspaceAuthenticationConfigurationSpec is a subset of the AuthenticationConfiguration of a kube-apiserver.
 type WorkspaceAuthenticationConfigurationSpec struct {
-	// JWT are the issuers.
+	// JWT lists the issuers.
 	//
 	// +required
 	JWT []JWTAuthenticator `json:"jwt"`
@@ -30,21 +30,21 @@ type JWTAuthenticator struct {
 	//
 	// +required
 	Issuer Issuer `json:"issuer"`
-	// ClaimValidationRules are conditions on the claims of a token.
+	// ClaimValidationRules are conditions that the claims of a token must meet.
 	//
 	// +optional
 	ClaimValidationRules []ClaimValidationRule `json:"claimValidationRules,omitempty"`
-	// ClaimMappings turn claims into an identity.
+	// ClaimMappings map claims to a user.
 	//
 	// +required
 	ClaimMappings ClaimMappings `json:"claimMappings"`
-	// UserValidationRules are conditions on the identity.
+	// UserValidationRules are conditions that the user must meet.
 	//
 	// +optional
 	UserValidationRules []UserValidationRule `json:"userValidationRules,omitempty"`
 }
 
-// AudienceMatchPolicy says how audiences are compared.
+// AudienceMatchPolicy defines how audiences are compared.
 type AudienceMatchPolicy string
 
 // AudienceMatchPolicyMatchAny accepts a token with any of several audiences.
@@ -52,36 +52,36 @@ const AudienceMatchPolicyMatchAny AudienceMatchPolicy = "MatchAny"
 
 // Issuer is an OpenID Connect provider.
 type Issuer struct {
-	// URL is the value of the claim iss.
+	// URL of the issuer, which is the value of the claim iss.
 	//
 	// +required
 	URL string `json:"url"`
-	// DiscoveryURL is where the configuration of the issuer is, if not below its URL.
+	// DiscoveryURL is the URL of the discovery document, if it is not below the URL of the issuer.
 	//
 	// +optional
 	DiscoveryURL string `json:"discoveryURL,omitempty"`
-	// CertificateAuthority that the issuer's certificate is verified with, in PEM. Empty: those of the system.
+	// CertificateAuthority is the PEM-encoded certificate authority of the issuer. Defaults to those of the system.
 	//
 	// +optional
 	CertificateAuthority string `json:"certificateAuthority,omitempty"`
-	// Audiences that tokens must be for.
+	// Audiences that the server accepts in tokens.
 	//
 	// +optional
 	Audiences []string `json:"audiences,omitempty"`
-	// AudienceMatchPolicy is MatchAny if there is more than one audience.
+	// AudienceMatchPolicy must be MatchAny if there is more than one audience.
 	//
 	// +optional
 	AudienceMatchPolicy AudienceMatchPolicy `json:"audienceMatchPolicy,omitempty"`
 }
 
-// ClaimValidationRule is a claim with a value, or a CEL expression.
+// ClaimValidationRule requires a value of a claim, or that a CEL expression is true.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.claim) || has(self.expression)",message="claim or expression is required"
 // +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
 // +kubebuilder:validation:XValidation:rule="!has(self.requiredValue) || has(self.claim)",message="requiredValue can only be specified when claim is specified"
 // +kubebuilder:validation:XValidation:rule="!has(self.message) || has(self.expression)",message="message can only be specified when expression is specified"
 type ClaimValidationRule struct {
-	// Claim that is compared.
+	// Claim to validate.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
@@ -91,95 +91,95 @@ type ClaimValidationRule struct {
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	RequiredValue string `json:"requiredValue,omitempty"`
-	// Expression over claims that must be true.
+	// Expression is a CEL expression over claims that must be true.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Expression string `json:"expression,omitempty"`
-	// Message when the expression is false.
+	// Message if the expression is false.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Message string `json:"message,omitempty"`
 }
 
-// ClaimMappings turn claims into an identity.
+// ClaimMappings map claims to a user.
 type ClaimMappings struct {
-	// Username of the identity.
+	// Username of the user.
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="has(self.claim) || has(self.expression)",message="claim or expression is required"
 	Username PrefixedClaimOrExpression `json:"username"`
-	// Groups of the identity.
+	// Groups of the user.
 	//
 	// +optional
 	Groups *PrefixedClaimOrExpression `json:"groups,omitempty"`
-	// UID of the identity.
+	// UID of the user.
 	//
 	// +optional
 	UID *ClaimOrExpression `json:"uid,omitempty"`
-	// Extra of the identity.
+	// Extra attributes of the user.
 	//
 	// +optional
 	Extra []ExtraMapping `json:"extra,omitempty"`
 }
 
-// PrefixedClaimOrExpression is a claim behind a prefix, or a CEL expression. Without either it maps nothing.
+// PrefixedClaimOrExpression is a claim with a prefix, or a CEL expression. If neither is set, the attribute stays empty.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
 // +kubebuilder:validation:XValidation:rule="!has(self.prefix) || has(self.claim)",message="prefix can only be specified when claim is specified"
 type PrefixedClaimOrExpression struct {
-	// Claim that is taken.
+	// Claim with the value.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Claim string `json:"claim,omitempty"`
-	// Prefix of the value, so that identities of different issuers cannot be confused.
+	// Prefix of the value, to distinguish the users of different issuers.
 	//
 	// +optional
 	Prefix *string `json:"prefix,omitempty"`
-	// Expression over claims.
+	// Expression is a CEL expression over claims.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Expression string `json:"expression,omitempty"`
 }
 
-// ClaimOrExpression is a claim or a CEL expression. Without either it maps nothing.
+// ClaimOrExpression is a claim or a CEL expression. If neither is set, the attribute stays empty.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.claim) || !has(self.expression)",message="claim and expression cannot both be specified"
 type ClaimOrExpression struct {
-	// Claim that is taken.
+	// Claim with the value.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Claim string `json:"claim,omitempty"`
-	// Expression over claims.
+	// Expression is a CEL expression over claims.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength:=1
 	Expression string `json:"expression,omitempty"`
 }
 
-// ExtraMapping sets one key of an identity's extra.
+// ExtraMapping sets one extra attribute of the user.
 type ExtraMapping struct {
-	// Key is a path with a domain, in lower case.
+	// Key is a path with a domain prefix, in lower case.
 	//
 	// +required
 	Key string `json:"key"`
-	// ValueExpression over claims: a string or a list of strings.
+	// ValueExpression is a CEL expression over claims that returns a string or a list of strings.
 	//
 	// +required
 	ValueExpression string `json:"valueExpression"`
 }
 
-// UserValidationRule is a condition on an identity.
+// UserValidationRule is a condition that the user must meet.
 type UserValidationRule struct {
-	// Expression over user that must be true.
+	// Expression is a CEL expression over user that must be true.
 	//
 	// +required
 	Expression string `json:"expression"`
-	// Message when the expression is false.
+	// Message if the expression is false.
 	//
 	// +required
 	Message string `json:"message"`

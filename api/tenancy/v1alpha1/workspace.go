@@ -10,21 +10,21 @@ import (
 const (
 	// OwnerAnnotation holds the identity of the creator, as a JSON UserInfo of authentication.k8s.io/v1.
 	OwnerAnnotation = "experimental.tenancy.kcp.io/owner"
-	// MountAnnotation holds what is spec.mount now, as the JSON {"spec": {"ref": {…}}}. It counts when a workspace is created.
+	// MountAnnotation is the former form of spec.mount, as the JSON {"spec": {"ref": {…}}}. The server reads it when a workspace is created.
 	// Deprecated: set spec.mount.
 	MountAnnotation = "experimental.tenancy.kcp.io/mount"
-	// ShardAnnotation names the shard that hosts the logical cluster.
+	// ShardAnnotation is the name of the shard of the logical cluster.
 	ShardAnnotation = "core.kcp.io/shard"
 	// ShardHashAnnotation is a hash of the shard's name. Deprecated: read ShardAnnotation.
 	ShardHashAnnotation = "internal.tenancy.kcp.io/shard"
-	// ClusterAnnotation names the logical cluster that is being made for the workspace.
+	// ClusterAnnotation is the name of the logical cluster that is being created for the workspace.
 	ClusterAnnotation = "internal.tenancy.kcp.io/cluster"
 	// TypeAnnotation of a LogicalCluster is the type of its workspace, as <path>:<name>.
 	TypeAnnotation = "internal.tenancy.kcp.io/type"
-	// TypeClusterAnnotation of a LogicalCluster is the logical cluster that the type was in when the workspace was made. There is
-	// none for types in root, which is always the same.
+	// TypeClusterAnnotation of a LogicalCluster is the logical cluster of the type at the creation of the workspace. It is absent
+	// for types in root.
 	TypeClusterAnnotation = "internal.tenancy.kcp.io/type-cluster"
-	// LogicalClusterFinalizer holds a Workspace until its logical cluster is gone.
+	// LogicalClusterFinalizer keeps a Workspace until its logical cluster is deleted.
 	LogicalClusterFinalizer = "core.kcp.io/logicalcluster"
 )
 
@@ -46,7 +46,7 @@ const (
 	ReasonMountObjectNotReady  = "MountObjectNotReady"
 )
 
-// Workspace is a logical cluster at a place in the tree: its parent is the logical cluster that it lives in.
+// Workspace is a logical cluster with a name in the tree. The logical cluster that contains the Workspace is its parent.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -74,14 +74,14 @@ type Workspace struct {
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.cluster) || has(self.cluster)",message="cluster cannot be unset"
 // +kubebuilder:validation:XValidation:rule="has(oldSelf.mount) == has(self.mount)",message="mount is immutable"
 type WorkspaceSpec struct {
-	// Type decides what the workspace starts with and what may be below it. By default it is the one that the type of the
-	// parent names for its children.
+	// Type defines the initial content of the workspace and the allowed types of its children. Defaults to the default child type
+	// of the parent's type.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.name == oldSelf.name",message="name is immutable"
 	// +kubebuilder:validation:XValidation:rule="!has(oldSelf.path) || (has(self.path) && self.path == oldSelf.path)",message="path is immutable"
 	Type *WorkspaceTypeReference `json:"type,omitempty"`
-	// Location constrains where the workspace is scheduled.
+	// Location constrains the shard of the workspace.
 	//
 	// +optional
 	Location *WorkspaceLocation `json:"location,omitempty"`
@@ -90,11 +90,11 @@ type WorkspaceSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cluster is immutable"
 	Cluster string `json:"cluster,omitempty"`
-	// URL is the address of the workspace for Kubernetes clients. Set by the system.
+	// URL of the workspace for Kubernetes clients. Set by the system.
 	//
 	// +optional
 	URL string `json:"URL,omitempty"`
-	// Mount makes the workspace a view of what another object provides, instead of a logical cluster.
+	// Mount makes the workspace a mount of the API server that another object refers to, instead of a logical cluster.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="mount is immutable"
@@ -103,13 +103,13 @@ type WorkspaceSpec struct {
 
 // WorkspaceLocation constrains the shard of a workspace.
 type WorkspaceLocation struct {
-	// Selector of the labels of Shards.
+	// Selector selects Shards by their labels.
 	//
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
 }
 
-// Mount refers to the object that provides the URL of a workspace.
+// Mount refers to the object with the URL of the mounted API server.
 type Mount struct {
 	// Reference to an object in the same logical cluster as the workspace, with status.URL and status.phase.
 	//
@@ -131,7 +131,7 @@ type ObjectReference struct {
 	//
 	// +required
 	Name string `json:"name"`
-	// Namespace of the object, if it is in one.
+	// Namespace of the object, if its kind is namespaced.
 	//
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -144,15 +144,15 @@ type WorkspaceStatus struct {
 	// +optional
 	// +kubebuilder:default=Scheduling
 	Phase corev1alpha1.LogicalClusterPhase `json:"phase,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the workspace.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// Initializers that are left, as in the LogicalCluster.
+	// Initializers that are not done yet, as in the LogicalCluster.
 	//
 	// +optional
 	Initializers []corev1alpha1.LogicalClusterInitializer `json:"initializers,omitempty"`
-	// Terminators that are left, as in the LogicalCluster.
+	// Terminators that are not done yet, as in the LogicalCluster.
 	//
 	// +optional
 	Terminators []corev1alpha1.LogicalClusterTerminator `json:"terminators,omitempty"`

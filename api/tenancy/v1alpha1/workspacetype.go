@@ -7,32 +7,32 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Types of the conditions of a WorkspaceType, and the reason of the first when it is False.
+// Types of the conditions of a WorkspaceType, and the reason if the first one is False.
 const (
 	VirtualWorkspaceURLsReady = "VirtualWorkspaceURLsReady"
 	Ready                     = "Ready"
 	ErrorGeneratingURLs       = "ErrorGeneratingURLs"
 )
 
-// DerivedDefinitionsAnnotation of a WorkspaceType is "true" if workspaces of the type, and of types that extend it, show a
-// CustomResourceDefinition for each API that they have bound.
+// DerivedDefinitionsAnnotation of a WorkspaceType is "true" if workspaces of the type, and of types that extend it, serve a
+// derived CustomResourceDefinition for each bound API.
 const DerivedDefinitionsAnnotation = "tenancy.kcp.io/derived-definitions"
 
-// WorkspaceTypeReference names a type.
+// WorkspaceTypeReference refers to a type.
 type WorkspaceTypeReference struct {
 	// Name of the WorkspaceType.
 	//
 	// +required
 	// +kubebuilder:validation:Pattern:=`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`
 	Name string `json:"name"`
-	// Path of the workspace that the type is in. Empty: the nearest one that has it, from here up to root.
+	// Path of the workspace of the type. If empty, the server looks up the name in the workspace and its ancestors.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Path string `json:"path,omitempty"`
 }
 
-// String is <path>:<name>, or the name alone.
+// String returns <path>:<name>, or only the name if the path is empty.
 func (r WorkspaceTypeReference) String() string {
 	if r.Path == "" {
 		return r.Name
@@ -40,7 +40,7 @@ func (r WorkspaceTypeReference) String() string {
 	return r.Path + ":" + r.Name
 }
 
-// WorkspaceType says what workspaces of the type start with, and where they may be.
+// WorkspaceType defines the initial content of workspaces of the type, and their allowed parents and children.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -56,7 +56,7 @@ type WorkspaceType struct {
 	Status WorkspaceTypeStatus `json:"status,omitempty"`
 }
 
-// APIBindingLifecycleMode says for how long the system keeps default bindings.
+// APIBindingLifecycleMode defines how long the server manages default bindings.
 //
 // +kubebuilder:validation:Enum=InitializeOnly;Maintain
 type APIBindingLifecycleMode string
@@ -69,68 +69,69 @@ const (
 
 // WorkspaceTypeSpec is the desired state of a type.
 type WorkspaceTypeSpec struct {
-	// Initializer makes new workspaces wait until the initializer <logical cluster>:<name of the type> is removed.
+	// Initializer keeps new workspaces from becoming ready until the initializer <logical cluster>:<name of the type> is removed.
 	//
 	// +optional
 	Initializer bool `json:"initializer,omitempty"`
-	// Terminator makes the deletion of workspaces wait until the terminator <logical cluster>:<name of the type> is removed.
+	// Terminator delays the deletion of workspaces until the terminator <logical cluster>:<name of the type> is removed.
 	//
 	// +optional
 	Terminator bool `json:"terminator,omitempty"`
-	// Extend adds the initializers, terminators, default bindings and labels of other types, and of those that they extend.
+	// Extend adds the initializers, terminators, default bindings and labels of other types and the types they extend.
 	//
 	// +optional
 	Extend WorkspaceTypeExtension `json:"extend,omitempty"`
-	// AdditionalWorkspaceLabels are set on new workspaces that do not have them.
+	// AdditionalWorkspaceLabels are added to new workspaces. Labels that the workspace already has are kept.
 	//
 	// +optional
 	AdditionalWorkspaceLabels map[string]string `json:"additionalWorkspaceLabels,omitempty"`
-	// DefaultChildWorkspaceType is the type of workspaces below one of this type that name none.
+	// DefaultChildWorkspaceType is the type of child workspaces that do not specify one.
 	//
 	// +optional
 	// +kubebuilder:default:={name:universal,path:root}
 	DefaultChildWorkspaceType *WorkspaceTypeReference `json:"defaultChildWorkspaceType,omitempty"`
-	// LimitAllowedChildren restricts the types of workspaces directly below.
+	// LimitAllowedChildren restricts the types of child workspaces.
 	//
 	// +optional
 	LimitAllowedChildren *WorkspaceTypeSelector `json:"limitAllowedChildren,omitempty"`
-	// LimitAllowedParents restricts the types of the workspace directly above.
+	// LimitAllowedParents restricts the type of the parent workspace.
 	//
 	// +optional
 	LimitAllowedParents *WorkspaceTypeSelector `json:"limitAllowedParents,omitempty"`
-	// DefaultAPIBindings are the APIs that new workspaces are bound to.
+	// DefaultAPIBindings are the exports that the server binds in new workspaces.
 	//
 	// +optional
 	DefaultAPIBindings []APIExportReference `json:"defaultAPIBindings,omitempty"`
-	// DefaultAPIBindingLifecycle is InitializeOnly, or Maintain to keep the default bindings as the exports change.
+	// DefaultAPIBindingLifecycle is InitializeOnly (the default), or Maintain to update the default bindings when the exports change.
 	//
 	// +optional
 	DefaultAPIBindingLifecycle *APIBindingLifecycleMode `json:"defaultAPIBindingLifecycle,omitempty"`
-	// InitializerPermissions are what the initializer may do in a workspace while it initializes it. Without any, it acts
-	// as the owner of the workspace.
+	// InitializerPermissions of the initializer in a workspace during the initialization. If empty, it acts as the owner of the
+	// workspace.
 	//
 	// +optional
 	InitializerPermissions []rbacv1.PolicyRule `json:"initializerPermissions,omitempty"`
-	// TerminatorPermissions are what the terminator may do in a workspace while it terminates it. Without any, it acts as
-	// the owner of the workspace.
+	// TerminatorPermissions of the terminator in a workspace during the termination. If empty, it acts as the owner of the
+	// workspace.
 	//
 	// +optional
 	TerminatorPermissions []rbacv1.PolicyRule `json:"terminatorPermissions,omitempty"`
-	// AuthenticationConfigurations are in the workspace of the type, and admit users to workspaces of the type.
+	// AuthenticationConfigurations are WorkspaceAuthenticationConfigurations in the workspace of the type. Their users can
+	// authenticate in workspaces of the type.
 	//
 	// +optional
 	AuthenticationConfigurations []AuthenticationConfigurationReference `json:"authenticationConfigurations,omitempty"`
 }
 
-// WorkspaceTypeExtension names the types that a type extends.
+// WorkspaceTypeExtension lists the types that a type extends.
 type WorkspaceTypeExtension struct {
-	// With are the types.
+	// With lists the types.
 	//
 	// +optional
 	With []WorkspaceTypeReference `json:"with,omitempty"`
 }
 
-// WorkspaceTypeSelector is no type, or a set of types.
+// WorkspaceTypeSelector selects no type or a set of types.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.none) && self.none) != has(self.types)",message="exactly one of none and types must be set"
 type WorkspaceTypeSelector struct {
@@ -138,16 +139,16 @@ type WorkspaceTypeSelector struct {
 	//
 	// +optional
 	None bool `json:"none,omitempty"`
-	// Types that are selected, and those that extend them.
+	// Types selects these types, and types that extend them.
 	//
 	// +optional
 	// +kubebuilder:validation:MinItems:=1
 	Types []WorkspaceTypeReference `json:"types,omitempty"`
 }
 
-// APIExportReference names an APIExport.
+// APIExportReference refers to an APIExport.
 type APIExportReference struct {
-	// Path of the workspace that the APIExport is in. Empty: that of the type.
+	// Path of the workspace of the APIExport. Defaults to the workspace of the type.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(:[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -158,7 +159,7 @@ type APIExportReference struct {
 	Export string `json:"export"`
 }
 
-// AuthenticationConfigurationReference names a WorkspaceAuthenticationConfiguration.
+// AuthenticationConfigurationReference refers to a WorkspaceAuthenticationConfiguration.
 type AuthenticationConfigurationReference struct {
 	// Name of the configuration.
 	//
@@ -166,7 +167,7 @@ type AuthenticationConfigurationReference struct {
 	Name string `json:"name"`
 }
 
-// VirtualWorkspaceType says what a virtual workspace is for.
+// VirtualWorkspaceType is the purpose of a virtual workspace.
 //
 // +kubebuilder:validation:Enum=initializing;terminating
 type VirtualWorkspaceType string
@@ -177,7 +178,7 @@ const (
 	VirtualWorkspaceTypeTerminating  VirtualWorkspaceType = "terminating"
 )
 
-// VirtualWorkspace is where the initializer or terminator of a type finds its workspaces on one shard.
+// VirtualWorkspace is the endpoint on one shard for the initializer or terminator of a type.
 type VirtualWorkspace struct {
 	// URL of the virtual workspace.
 	//
@@ -192,11 +193,11 @@ type VirtualWorkspace struct {
 
 // WorkspaceTypeStatus is the observed state of a type.
 type WorkspaceTypeStatus struct {
-	// Conditions are processing states.
+	// Conditions of the type.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
-	// VirtualWorkspaces are two for each shard, ordered by the shard's name.
+	// VirtualWorkspaces has two entries for each shard, sorted by the shard's name.
 	//
 	// +optional
 	VirtualWorkspaces []VirtualWorkspace `json:"virtualWorkspaces,omitempty"`

@@ -1,4 +1,4 @@
-// Package v1alpha1 is the first version of the API group topology.kcp.io: how the shards are grouped.
+// Package v1alpha1 is the first version of the API group topology.kcp.io: groups of shards.
 //
 // +kubebuilder:object:generate=true
 // +groupName=topology.kcp.io

@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Partition is a group of shards, to divide the work on all workspaces: each APIExportEndpointSlice can name one.
+// Partition is a group of shards. An endpoint slice can refer to a Partition to list only the endpoints of its shards.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=kcp
@@ -16,9 +16,9 @@ type Partition struct {
 	Spec PartitionSpec `json:"spec"`
 }
 
-// PartitionSpec is which shards are in the partition.
+// PartitionSpec is the desired state of a partition.
 type PartitionSpec struct {
-	// Selector of the labels of Shards. Without it, all of them are in the partition.
+	// Selector selects Shards by their labels. Defaults to all shards.
 	//
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`

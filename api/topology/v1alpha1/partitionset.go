@@ -6,7 +6,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Types of the conditions of a PartitionSet, each with its reason when it is False.
+// Types of the conditions of a PartitionSet, each with its reason if it is False.
 const (
 	PartitionSetValid     = "PartitionSetValid"
 	ReasonInvalidSelector = "InvalidSelector"
@@ -15,7 +15,7 @@ const (
 	ReasonErrorGeneratingPartitions = "ErrorGeneratingPartitions"
 )
 
-// PartitionSet makes Partitions: one for each combination of labels that shards have.
+// PartitionSet creates Partitions: one for each combination of label values of the shards.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -32,28 +32,28 @@ type PartitionSet struct {
 	Status PartitionSetStatus `json:"status,omitempty"`
 }
 
-// PartitionSetSpec is how shards are divided.
+// PartitionSetSpec is the desired state of a set.
 type PartitionSetSpec struct {
-	// Dimensions are keys of labels. Shards with the same values of all of them are in one partition.
+	// Dimensions are label keys. Shards with the same values of all these labels are in the same partition.
 	//
 	// +optional
 	Dimensions []string `json:"dimensions,omitempty"`
-	// ShardSelector of the shards that are divided. Without it, all of them are.
+	// ShardSelector selects the shards to divide. Defaults to all shards.
 	//
 	// +optional
 	// +structType=atomic
 	ShardSelector *ShardSelector `json:"shardSelector,omitempty"`
 }
 
-// ShardSelector is a label selector of shards, of limited size.
+// ShardSelector is a label selector of shards with a limited size.
 type ShardSelector struct {
-	// MatchLabels are labels that the shards have.
+	// MatchLabels are labels that the shards must have.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxProperties:=10
 	// +kubebuilder:validation:XValidation:rule="self.all(key, size(key) <= 317 && key.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))",message="the keys must be those of labels: an optional prefix of up to 253 characters and a slash, then 1 to 63 letters, digits, dashes, underscores and dots"
 	MatchLabels map[string]LabelValue `json:"matchLabels,omitempty"`
-	// MatchExpressions are requirements that the shards meet.
+	// MatchExpressions are requirements that the shards must meet.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxItems:=10
@@ -67,7 +67,7 @@ type ShardSelector struct {
 // +kubebuilder:validation:Pattern:=`^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 type LabelValue string
 
-// ShardSelectorRequirement is what a label of a shard must be.
+// ShardSelectorRequirement is a requirement for a label of a shard.
 //
 // +kubebuilder:validation:XValidation:rule="(self.operator in ['In', 'NotIn']) == (has(self.values) && size(self.values) > 0)",message="values must be set with the operators In and NotIn, and with no others"
 type ShardSelectorRequirement struct {
@@ -89,7 +89,7 @@ type ShardSelectorRequirement struct {
 	Values []LabelValue `json:"values,omitempty"`
 }
 
-// LabelSelector returns the selector in its general form; nil selects every shard.
+// LabelSelector returns the selector as a metav1.LabelSelector. A nil selector selects all shards.
 func (s *ShardSelector) LabelSelector() *metav1.LabelSelector {
 	general := &metav1.LabelSelector{}
 	if s == nil {
@@ -110,11 +110,11 @@ func (s *ShardSelector) LabelSelector() *metav1.LabelSelector {
 
 // PartitionSetStatus is the observed state of a set.
 type PartitionSetStatus struct {
-	// Count of the partitions.
+	// Count is the number of partitions.
 	//
 	// +optional
 	Count int `json:"count,omitempty"`
-	// Conditions are processing states.
+	// Conditions of the set.
 	//
 	// +optional
 	Conditions []corev1alpha1.Condition `json:"conditions,omitempty"`
