@@ -153,6 +153,7 @@ var serverOrder = [][]string{
 	{"server/internal/auth"},
 	{"server/internal/request/path", "server/internal/request/mount"},
 	{"server/internal/tenancy"},
+	{"server/internal/objecttest"},
 	{"server/internal/storage"},
 	{"server/internal/process", "server/internal/request/cancellation",
 		"server/internal/apis/conditions", "server/internal/apis/derived", "server/internal/apis/expressions"},

@@ -52,7 +52,7 @@ type Inputs struct {
 	// Remains are the objects that are stored, also those that clients do not reach.
 	Remains *storage.Remains
 	// Bindings, Schemas, Conversions and Clusters store APIBindings, APIResourceSchemas, APIConversions and LogicalClusters.
-	Bindings, Schemas, Conversions, Clusters *storage.Typed
+	Bindings, Schemas, Conversions, Clusters storage.Objects
 }
 
 type reconciler struct {

@@ -30,7 +30,7 @@ type Inputs struct {
 	Set     *informers.Set
 	Kube    kubernetes.Interface
 	Dynamic dynamic.Interface
-	Exports *storage.Typed
+	Exports storage.Objects
 }
 
 type reconciler struct{ Inputs }

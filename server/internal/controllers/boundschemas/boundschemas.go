@@ -32,7 +32,7 @@ const (
 type Inputs struct {
 	Set *informers.Set
 	// Schemas and Conversions store APIResourceSchemas and APIConversions.
-	Schemas, Conversions *storage.Typed
+	Schemas, Conversions storage.Objects
 	Clock                clock.PassiveClock
 }
 

@@ -38,7 +38,7 @@ type Inputs struct {
 	Metadata metadata.Interface
 	// Serves returns what a cluster serves beside the built-in types.
 	Serves func(logicalcluster.Name) []customresources.Installed
-	Stored *storage.Typed
+	Stored storage.Objects
 }
 
 // Controller reconciles ClusterCachedResources. It implements garbagecollector.Observer, to count objects when they change.

@@ -28,7 +28,7 @@ import (
 type Inputs struct {
 	Set     *informers.Set
 	Exports *exports.Exports
-	Slices  *storage.Typed
+	Slices  storage.Objects
 	// ShardName is that of this shard.
 	ShardName string
 }

@@ -35,7 +35,7 @@ type Inputs struct {
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	Remains *storage.Remains
 	// Clusters and Workspaces store the objects.
-	Clusters, Workspaces *storage.Typed
+	Clusters, Workspaces storage.Objects
 	// ExternalURL of the installation, without a trailing slash.
 	ExternalURL string
 }

@@ -33,7 +33,7 @@ type Inputs struct {
 	// Hosts are where mounts may lead.
 	Hosts *mount.Hosts
 	// Workspaces stores the result.
-	Workspaces *storage.Typed
+	Workspaces storage.Objects
 }
 
 // Controller is the controller; its keys are Workspaces. It implements garbagecollector.Observer.

@@ -31,7 +31,7 @@ type Inputs struct {
 	Set     *informers.Set
 	Dynamic dynamic.Interface
 	// Sets stores PartitionSets.
-	Sets *storage.Typed
+	Sets storage.Objects
 }
 
 type reconciler struct{ Inputs }

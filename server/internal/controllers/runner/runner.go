@@ -41,6 +41,11 @@ func (c *Controller) Enqueue(key informers.Key) { c.queue.Add(key) }
 // EnqueueAfter asks for a reconciliation of key once d has passed.
 func (c *Controller) EnqueueAfter(key informers.Key, d time.Duration) { c.queue.AddAfter(key, d) }
 
+// Reconcile reconciles one object, once, in this goroutine. Tests of decisions call it instead of Run.
+func (c *Controller) Reconcile(ctx context.Context, key informers.Key) error {
+	return c.reconcile(logicalcluster.WithName(ctx, key.Cluster), key)
+}
+
 // Watch reconciles each object of i whenever it changes.
 func (c *Controller) Watch(i *informers.Informer) {
 	c.WatchMapped(i, func(obj runtime.Object) []informers.Key {
@@ -76,7 +81,7 @@ func clusterOf(key informers.Key) logicalcluster.Name { return key.Cluster }
 
 func (c *Controller) do(ctx context.Context, key informers.Key) {
 	defer utilruntime.HandleCrashWithContext(ctx)
-	err := c.reconcile(logicalcluster.WithName(ctx, key.Cluster), key)
+	err := c.Reconcile(ctx, key)
 	switch {
 	case err == nil:
 		c.queue.Forget(key)

@@ -29,7 +29,7 @@ type Inputs struct {
 	Set       *informers.Set
 	Scheduler *scheduling.Scheduler
 	// Clusters and Workspaces store the objects.
-	Clusters, Workspaces *storage.Typed
+	Clusters, Workspaces storage.Objects
 }
 
 // grace is how long the LogicalCluster of a scheduled workspace may be unknown before the workspace is unavailable.
