@@ -78,10 +78,10 @@ func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error)
 		return nil, err
 	}
 	return report([]row{
-		throughputRow("make a logical cluster and enter it (vanilla: make a namespace with its default objects)", "1/s", made[0], made[1], 0),
+		throughputRow("create a logical cluster and enter it (vanilla: create a namespace with its default objects)", "1/s", made[0], made[1], 0),
 		{What: fmt.Sprintf("resident memory of each of %d of them, server and etcd", s.tenants), Unit: "KiB", Ours: memory[0], Vanilla: memory[1],
 			Budget: "≤ 41 KiB", Met: memory[0] <= 41},
-		{What: "make a logical cluster that nobody enters", Unit: "1/s", Ours: bare.perSecond, OursLoad: latencyOf(bare)},
+		{What: "create a logical cluster without entering it", Unit: "1/s", Ours: bare.perSecond, OursLoad: latencyOf(bare)},
 		{What: fmt.Sprintf("resident memory of each of %d of them, server and etcd", s.tenants), Unit: "KiB", Ours: bareMemory,
 			Budget: "≤ 4 KiB", Met: bareMemory <= 4},
 	}), nil
@@ -129,7 +129,7 @@ func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, er
 		}
 	}
 	fast := func(l load) bool { return l.p99 <= 200*time.Millisecond }
-	first := throughputRow("a definition that is new everywhere until it is served, one after the other", "1/s", fresh[0], fresh[1], 0)
+	first := throughputRow("create a definition with a new schema until it is served, one at a time", "1/s", fresh[0], fresh[1], 0)
 	first.Budget, first.Met = "p99 ≤ 200 ms", fast(fresh[0])
 	return report([]row{
 		first,
