@@ -172,20 +172,20 @@ func TestWhoComesSecondGetsNoOthersObjects(t *testing.T) {
 	before := versions(t, i.Cluster, operatortest.Read(t, i.Cluster, "twin", &v1alpha1.RootShard{}))
 	second := install(t, shard("twin-client")).reconcile(t) // its authority would be the one of twin's clients
 	c := meta.FindStatusCondition(second.Status.Conditions, "Stalled")
-	if c == nil || c.Reason != "NameTaken" || !strings.Contains(c.Message, "belongs to RootShard twin") {
+	if c == nil || c.Reason != "NameConflict" || !strings.Contains(c.Message, "belongs to RootShard twin") {
 		t.Errorf("it says %+v", c)
 	}
 	managed := shard("etcds")
 	managed.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
 	theirs := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "etcds-etcd"}}
 	i.MustCreate(t, theirs)
-	if err := says(install(t, managed).reconcile(t).Status.Conditions, "EtcdReady", metav1.ConditionFalse, "NameTaken"); err != nil {
+	if err := says(install(t, managed).reconcile(t).Status.Conditions, "EtcdReady", metav1.ConditionFalse, "NameConflict"); err != nil {
 		t.Error(err)
 	}
 	k := accessTo("thief", "twin")
 	k.Spec.SecretRef.Name = "twin-server"
 	i.access(t, k)
-	if err := says(k.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameTaken"); err != nil {
+	if err := says(k.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameConflict"); err != nil {
 		t.Error(err)
 	}
 	if after := versions(t, i.Cluster, operatortest.Read(t, i.Cluster, "twin", &v1alpha1.RootShard{})); !maps.Equal(before, after) {
@@ -330,7 +330,7 @@ func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
 			}
 			rs = operatortest.Read(t, i.Cluster, i.name, rs)
 			c := meta.FindStatusCondition(rs.Status.Conditions, "Stalled")
-			if c == nil || c.Reason != "Refused" || !strings.Contains(c.Message, test.want) {
+			if c == nil || c.Reason != "ObjectRejected" || !strings.Contains(c.Message, test.want) {
 				t.Errorf("it says %+v", c)
 			}
 		})

@@ -128,13 +128,13 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 	})
 	admin.MustCreate(t, rs)
 	eventually("the Kubeconfig has its target", func() error {
-		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionTrue, "Met")
+		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "ReferenceValid", metav1.ConditionTrue, "AsExpected")
 	})
 	shardSays("ReferenceValid", metav1.ConditionFalse, "ReferenceNotFound")
 	admin.MustCreate(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-etcd"},
 		Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k"), "ca.crt": []byte("a")}})
 	admin.MustCreate(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "woken-audit"}, Data: map[string]string{"policy": "p"}})
-	shardSays("ReferenceValid", metav1.ConditionTrue, "Met")
+	shardSays("ReferenceValid", metav1.ConditionTrue, "AsExpected")
 	eventually("pods are asked for", func() error {
 		admin.Issue(t)
 		return admin.Get(t.Context(), operatortest.Key("woken-kcp"), &appsv1.StatefulSet{})

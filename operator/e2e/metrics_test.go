@@ -72,7 +72,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Metadata: &v1alpha1.Metadata{Labels: map[string]string{"a": "no value of a label"}}}}
 	i.MustCreate(t, rs, accessTo("metrics", "metrics"))
 	kcptest.Eventually(t, "what the API server refuses is told", func(ctx context.Context) error {
-		return says(operatortest.Read(t, i.Cluster, "metrics", rs).Status.Conditions, "Stalled", metav1.ConditionTrue, "Refused")
+		return says(operatortest.Read(t, i.Cluster, "metrics", rs).Status.Conditions, "Stalled", metav1.ConditionTrue, "ObjectRejected")
 	})
 	if c := meta.FindStatusCondition(rs.Status.Conditions, "Stalled"); !strings.Contains(c.Message, "metadata.labels") {
 		t.Errorf("it says %q", c.Message)

@@ -33,7 +33,7 @@ func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
 	if err := says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "KindMissing"); err != nil {
 		t.Error(err)
 	}
-	if err := says(rs.Status.Conditions, "Available", metav1.ConditionTrue, "Met"); err != nil {
+	if err := says(rs.Status.Conditions, "Available", metav1.ConditionTrue, "AsExpected"); err != nil {
 		t.Error(err)
 	}
 	i.operator.Writes()

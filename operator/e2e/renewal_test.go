@@ -46,7 +46,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 		if n := len(operatortest.Read(t, admin, "renewed", k).Status.Certificates); n != 1 {
 			return fmt.Errorf("the Kubeconfig has %d", n)
 		}
-		return says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "Met")
+		return says(operatortest.Read(t, admin, "renewed", rs).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "AsExpected")
 	})
 	annotated := map[string]string{v1alpha1.RenewAnnotation: "today"}
 	change(t, admin, "renewed", rs, func(rs *v1alpha1.RootShard) { rs.Annotations = annotated })
@@ -84,7 +84,7 @@ func TestTheEndOfARotationIsNoticedWhenTheLastCertificateIsRenewed(t *testing.T)
 	kcptest.Eventually(t, "pods are asked for", func(context.Context) error {
 		admin.Issue(t)
 		return errors.Join(admin.Get(t.Context(), operatortest.Key("rotating-kcp"), &appsv1.StatefulSet{}),
-			says(operatortest.Read(t, admin, "rotating", k).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "Met"))
+			says(operatortest.Read(t, admin, "rotating", k).Status.Conditions, "CertificatesReady", metav1.ConditionTrue, "AsExpected"))
 	})
 	former, authority, leaf := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
 	issue := func(secret string, key, by *ecdsa.PrivateKey) {

@@ -298,7 +298,7 @@ func TestALabelThatSomebodyRemovesIsPutBack(t *testing.T) {
 		if err := admin.Get(ctx, operatortest.Key("stranger"), rs); err != nil {
 			return err
 		}
-		return says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameTaken")
+		return says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameConflict")
 	})
 	if after := operatortest.Read(t, admin, "stranger-kcp", &corev1.Service{}); after.ResourceVersion != foreign.ResourceVersion {
 		t.Errorf("somebody else's Service was changed: %+v", after.ObjectMeta)

@@ -100,7 +100,7 @@ func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
 		t.Helper()
 		kcptest.Eventually(t, "it waits, and says so", func(context.Context) error {
 			operatortest.Read(t, admin, "held", rs)
-			if err := says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "ShardsLeft"); err != nil {
+			if err := says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "ShardsRemain"); err != nil {
 				return err
 			}
 			if c := meta.FindStatusCondition(rs.Status.Conditions, "Ready"); !strings.HasSuffix(c.Message, message) || rs.Status.Phase != v1alpha1.PhaseDeleting {
@@ -116,7 +116,7 @@ func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
 			return err
 		}
 		for _, event := range list.Items {
-			if event.Regarding.Name == "held" && event.Reason == "ShardsLeft" && strings.HasSuffix(event.Note, "delete first, second") {
+			if event.Regarding.Name == "held" && event.Reason == "ShardsRemain" && strings.HasSuffix(event.Note, "delete first, second") {
 				return nil
 			}
 		}

@@ -44,7 +44,7 @@ type TakenError struct {
 }
 
 func (e *TakenError) Error() string {
-	by := "was not made by the operator"
+	by := "was not created by the operator"
 	if e.By != "" {
 		by = "belongs to " + e.By
 	}

@@ -48,7 +48,7 @@ func TestObjectsAreWrittenOnceAndPutRightWhenChanged(t *testing.T) {
 
 func TestObjectsOfOthersAreNeitherChangedNorRemoved(t *testing.T) {
 	for _, test := range []struct{ owner, message string }{
-		{"", "ConfigMap made exists and was not made by the operator: delete it, or choose another name"},
+		{"", "ConfigMap made exists and was not created by the operator: delete it, or choose another name"},
 		{"them", "ConfigMap made exists and belongs to Namespace them: delete it, or choose another name"},
 	} {
 		theirs := configMap(map[string]string{"a": "theirs"})

@@ -137,38 +137,39 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 		meta.SetStatusCondition(conditions, condition)
 	}
 	var first, stalled *Blocked
+	prerequisite := v1alpha1.ConditionReady // which tells of what has no condition of its own
 	for _, dependency := range r.dependencies {
 		err, known := r.found[dependency]
 		switch {
 		case err != nil:
 			blocked := Cause(err)
 			if first == nil {
-				first = blocked
+				first, prerequisite = blocked, cmp.Or(dependency, prerequisite)
 			}
 			if stalled == nil && blocked.Stalled {
 				stalled = blocked
 			}
 			set(dependency, false, blocked.Reason, blocked.Message)
 		case known:
-			set(dependency, true, "Met", "")
+			set(dependency, true, "AsExpected", "")
 		case dependency != Rest:
-			meta.SetStatusCondition(conditions, metav1.Condition{Type: dependency, Status: metav1.ConditionUnknown, Reason: "NotReached",
-				Message: "other conditions come first", ObservedGeneration: generation})
+			meta.SetStatusCondition(conditions, metav1.Condition{Type: dependency, Status: metav1.ConditionUnknown, Reason: "PrerequisiteNotMet",
+				Message: "a prerequisite is not met, see condition " + prerequisite, ObservedGeneration: generation})
 		}
 	}
 	switch {
 	case stalled != nil:
 		set(v1alpha1.ConditionReady, false, stalled.Reason, stalled.Message)
-		set(v1alpha1.ConditionReconciling, false, stalled.Reason, "somebody has to change something first")
+		set(v1alpha1.ConditionReconciling, false, stalled.Reason, "action required, see condition Stalled")
 		set(v1alpha1.ConditionStalled, true, stalled.Reason, stalled.Message)
 	case first != nil:
 		set(v1alpha1.ConditionReady, false, first.Reason, first.Message)
 		set(v1alpha1.ConditionReconciling, true, first.Reason, first.Message)
 		set(v1alpha1.ConditionStalled, false, "Progressing", "")
 	default:
-		set(v1alpha1.ConditionReady, true, "Ready", "everything is as the spec asks for")
-		set(v1alpha1.ConditionReconciling, false, "Ready", "")
-		set(v1alpha1.ConditionStalled, false, "Ready", "")
+		set(v1alpha1.ConditionReady, true, "Reconciled", "all resources match the spec")
+		set(v1alpha1.ConditionReconciling, false, "Reconciled", "")
+		set(v1alpha1.ConditionStalled, false, "Reconciled", "")
 	}
 }
 
@@ -182,12 +183,12 @@ func Cause(err error) *Blocked {
 		return blocked
 	}
 	if isTaken(err) {
-		return &Blocked{Reason: "NameTaken", Message: err.Error(), Stalled: true, After: whileTaken}
+		return &Blocked{Reason: "NameConflict", Message: err.Error(), Stalled: true, After: whileTaken}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) { // the latter is what cert-manager says; most likely because of what the spec adds to the object
-		return &Blocked{Reason: "Refused", Message: err.Error(), Stalled: true}
+		return &Blocked{Reason: "ObjectRejected", Message: err.Error(), Stalled: true}
 	}
-	return &Blocked{Reason: "Retrying", Message: err.Error()}
+	return &Blocked{Reason: "ReconcileError", Message: err.Error()}
 }
 
 func isTaken(err error) bool {

@@ -25,25 +25,25 @@ func TestWhatIsFoundBecomesConditions(t *testing.T) {
 		retry bool
 	}{
 		{"all is well", map[string]error{"A": nil, "B": nil}, map[string]string{
-			"A": "True Met ", "B": "True Met ", "Ready": "True Ready everything is as the spec asks for",
-			"Reconciling": "False Ready ", "Stalled": "False Ready "}, false},
+			"A": "True AsExpected ", "B": "True AsExpected ", "Ready": "True Reconciled all resources match the spec",
+			"Reconciling": "False Reconciled ", "Stalled": "False Reconciled "}, false},
 		{"something is under way", map[string]error{"A": conditions.Wait("Slow", "waiting for %s", "x"), "B": nil}, map[string]string{
-			"A": "False Slow waiting for x", "B": "True Met ", "Ready": "False Slow waiting for x",
+			"A": "False Slow waiting for x", "B": "True AsExpected ", "Ready": "False Slow waiting for x",
 			"Reconciling": "True Slow waiting for x", "Stalled": "False Progressing "}, false},
 		{"what somebody has to do comes first", map[string]error{"A": conditions.Wait("Slow", "waiting"), "B": conditions.Stall("Wrong", "fix b")}, map[string]string{
 			"A": "False Slow waiting", "B": "False Wrong fix b", "Ready": "False Wrong fix b",
-			"Reconciling": "False Wrong somebody has to change something first", "Stalled": "True Wrong fix b"}, false},
+			"Reconciling": "False Wrong action required, see condition Stalled", "Stalled": "True Wrong fix b"}, false},
 		{"a name is taken", map[string]error{"A": fmt.Errorf("a: %w", &apply.TakenError{Kind: "Secret", Name: "s", By: "Pod p"}), "B": nil}, map[string]string{
-			"A": "False NameTaken a: Secret s exists and belongs to Pod p: delete it, or choose another name", "B": "True Met ",
-			"Ready":       "False NameTaken a: Secret s exists and belongs to Pod p: delete it, or choose another name",
-			"Reconciling": "False NameTaken somebody has to change something first",
-			"Stalled":     "True NameTaken a: Secret s exists and belongs to Pod p: delete it, or choose another name"}, false},
+			"A": "False NameConflict a: Secret s exists and belongs to Pod p: delete it, or choose another name", "B": "True AsExpected ",
+			"Ready":       "False NameConflict a: Secret s exists and belongs to Pod p: delete it, or choose another name",
+			"Reconciling": "False NameConflict action required, see condition Stalled",
+			"Stalled":     "True NameConflict a: Secret s exists and belongs to Pod p: delete it, or choose another name"}, false},
 		{"an error is tried again", map[string]error{"A": failure}, map[string]string{
-			"A": "False Retrying connection refused", "B": "Unknown NotReached other conditions come first",
-			"Ready":       "False Retrying connection refused",
-			"Reconciling": "True Retrying connection refused", "Stalled": "False Progressing "}, true},
+			"A": "False ReconcileError connection refused", "B": "Unknown PrerequisiteNotMet a prerequisite is not met, see condition A",
+			"Ready":       "False ReconcileError connection refused",
+			"Reconciling": "True ReconcileError connection refused", "Stalled": "False Progressing "}, true},
 		{"the rest has no condition", map[string]error{"A": nil, "B": nil, conditions.Rest: conditions.Wait("Rolling", "1 of 2")}, map[string]string{
-			"A": "True Met ", "B": "True Met ", "Ready": "False Rolling 1 of 2",
+			"A": "True AsExpected ", "B": "True AsExpected ", "Ready": "False Rolling 1 of 2",
 			"Reconciling": "True Rolling 1 of 2", "Stalled": "False Progressing "}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -21,15 +21,15 @@ func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*
 		switch at := c.Overdue(); {
 		case at.IsZero():
 		case !at.After(now):
-			late = append(late, fmt.Sprintf("%s ends %s", c.Name, c.Status.NotAfter.UTC().Format(time.RFC3339)))
+			late = append(late, fmt.Sprintf("%s expires %s", c.Name, c.Status.NotAfter.UTC().Format(time.RFC3339)))
 		case after == 0 || at.Sub(now) < after:
 			after = at.Sub(now)
 		}
 	}
-	condition := metav1.Condition{Type: v1alpha1.ConditionCertificatesExpiring, Status: metav1.ConditionFalse, Reason: "InTime", ObservedGeneration: generation}
+	condition := metav1.Condition{Type: v1alpha1.ConditionCertificatesExpiring, Status: metav1.ConditionFalse, Reason: "RenewedOnTime", ObservedGeneration: generation}
 	if len(late) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionTrue, "NotRenewed"
-		condition.Message = "cert-manager should have renewed these Certificates: " + strings.Join(late, ", ") + ": see what kubectl describe says of them, and their issuers"
+		condition.Message = "cert-manager has not renewed these Certificates in time: " + strings.Join(late, ", ") + ": run kubectl describe for them and their issuers"
 	}
 	meta.SetStatusCondition(conditions, condition)
 	return after

@@ -35,7 +35,7 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	}
 	owner := rootShardOf(cluster)
 	if owner == nil {
-		return conditions.Stall("NothingToInclude", "spec.includeSecrets: EtcdCluster %s belongs to no RootShard: leave it out, and keep the "+
+		return conditions.Stall("NoRootShard", "spec.includeSecrets: EtcdCluster %s belongs to no RootShard: remove the field, and keep the "+
 			"Secrets that its clients need yourself", cluster.Name)
 	}
 	secrets, err := r.secretsOf(ctx, backup.Namespace, owner.Name)
@@ -76,7 +76,7 @@ func (r *Reconciler) encryptionKey(ctx context.Context, namespace string, ref v1
 	}
 	key := secret.Data[ref.Key]
 	if len(key) < sealed.ShortestKey {
-		return nil, conditions.Stall("KeyMissing", "%s: Secret %s needs a key %s of %d bytes or more, made by chance; it has %d", field, ref.Name,
+		return nil, conditions.Stall("KeyMissing", "%s: Secret %s needs a key %s of at least %d random bytes; it has %d", field, ref.Name,
 			ref.Key, sealed.ShortestKey, len(key))
 	}
 	return key, nil
@@ -119,7 +119,7 @@ const kubeconfigLabel = "operator.kcp.io/kubeconfig"
 
 // reportSecrets tells what the snapshot is not enough without, or where that is. What was sealed is in the store by now.
 func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
-	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotInEtcd", ObservedGeneration: backup.Generation,
+	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotIncluded", ObservedGeneration: backup.Generation,
 		Message: "a snapshot has no Secrets of the host cluster: ask for them with spec.includeSecrets, or keep those of service account keys and certificate " +
 			"authorities as well, or no token and no kubeconfig is worth anything after it is restored"}
 	if backup.Spec.IncludeSecrets != nil {
@@ -127,7 +127,7 @@ func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBac
 		if err := r.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
 			return err
 		}
-		c.Status, c.Reason = metav1.ConditionTrue, "Sealed"
+		c.Status, c.Reason = metav1.ConditionTrue, "Encrypted"
 		c.Message = fmt.Sprintf("the store has them, encrypted, as %s%s: %s", backup.Status.Snapshot.Key, retention.SecretsSuffix, secret.Annotations[secretsAnnotation])
 	}
 	meta.SetStatusCondition(&backup.Status.Conditions, c)

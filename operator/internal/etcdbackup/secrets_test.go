@@ -38,7 +38,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 	encryption := secret("encryption", nil, "key", []byte("password"))
 	encryption.Namespace = operatortest.Namespace
 	c.MustCreate(t, encryption)
-	stalled("needs a key key of 32 bytes or more, made by chance; it has 8")
+	stalled("needs a key key of at least 32 random bytes; it has 8")
 	key := bytes.Repeat([]byte("k"), sealed.ShortestKey)
 	encryption.Data["key"] = key
 	c.MustUpdate(t, encryption)

@@ -92,17 +92,17 @@ func (s *scope) describe(d decision) string {
 	name := memberName(s.cluster, d.ordinal)
 	switch d.step {
 	case stepBootstrap:
-		return name + " is told to start the cluster"
+		return name + " is requested to start the cluster"
 	case stepAdd:
 		return name + " is added as a learner"
 	case stepStart:
-		return name + " is told to join"
+		return name + " is requested to join"
 	case stepPromote:
-		return name + " votes now"
+		return name + " is a voting member now"
 	case stepRemove:
 		return fmt.Sprintf("member %x of %s is removed", d.id, name)
 	case stepMoveLeader:
-		return fmt.Sprintf("%s hands the lead to member %x", name, d.to)
+		return fmt.Sprintf("leadership moves from %s to member %x", name, d.to)
 	case stepWipe:
 		return "the volume of " + name + " is deleted"
 	case stepRestart:
@@ -112,13 +112,13 @@ func (s *scope) describe(d decision) string {
 	case stepRestore:
 		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
 	case stepRecover:
-		return "the cluster is given up, to begin anew with " + name
+		return "the cluster is recovered from " + name
 	case stepStop:
 		return "all members are stopped"
 	case stepCopy:
-		return "the data of " + name + " are copied"
+		return "the data of " + name + " is copied"
 	case stepRecovered:
-		return "the members begin anew in " + dataDirectory(s.cluster)
+		return "the members start from the data directory " + dataDirectory(s.cluster)
 	}
 	return "the alarm is disarmed"
 }

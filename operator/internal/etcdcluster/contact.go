@@ -50,7 +50,7 @@ func credentials(secret *corev1.Secret, trusted []byte) (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(trusted) {
-		return nil, errors.New("no authority vouches for the members")
+		return nil, errors.New("no trusted CA certificate for the members")
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }

@@ -54,15 +54,15 @@ const (
 	reasonBootstrap    = "Bootstrapping"
 	reasonQuorumLost   = "QuorumLost"
 	reasonForeign      = "UnknownMember"
-	reasonAnother      = "AnotherCluster"
+	reasonAnother      = "ClusterIDMismatch"
 	reasonScale        = "Scaling"
 	reasonReplace      = "ReplacingMember"
 	reasonDegraded     = "MemberUnhealthy"
-	reasonRepaired     = "ReplacedLately"
+	reasonRepaired     = "RecentlyReplaced"
 	reasonRoll         = "RollingPods"
 	reasonNoSpace      = "OutOfSpace"
 	reasonDefragment   = "Defragmenting"
-	reasonAsAskedFor   = "AsAskedFor"
+	reasonReconciled   = "Reconciled"
 	reasonPodsStarting = "PodsStarting"
 	reasonRestore      = "Restoring"
 	reasonRecover      = "Recovering"
@@ -73,7 +73,7 @@ const (
 func decide(o observation) decision {
 	d := next(o)
 	if o.paused && d.step != stepNothing && d.step != stepWait && d.step != stepHelp {
-		return help(reasonPaused, "spec.maintenance.paused is set: what would be done now is %s (%s)", d.step, d.why)
+		return help(reasonPaused, "spec.maintenance.paused is set: the next step would be %s (%s)", d.step, d.why)
 	}
 	return d
 }
@@ -91,7 +91,7 @@ func next(o observation) decision {
 	if !o.healthy() {
 		return wait(reasonDegraded, "%s", o.silence())
 	}
-	return decision{reason: reasonAsAskedFor, why: fmt.Sprintf("%d of %d members are healthy", len(o.members), o.want)}
+	return decision{reason: reasonReconciled, why: fmt.Sprintf("%d of %d members are healthy", len(o.members), o.want)}
 }
 
 // silence says which members do not answer. Fewer than a majority may answer the operator while a majority answers one of them.
@@ -107,9 +107,9 @@ func (o observation) silence() string {
 		who = "members " + strings.Join(silent, " and ") + " do not answer"
 	}
 	if o.majority() {
-		return who + "; the others have quorum, and wait"
+		return who + "; the others have quorum"
 	}
-	return who + " the operator, though a majority answers another member: if that lasts, look at the network between the operator and their pods"
+	return who + " the operator, though a majority answers another member: if this lasts, check the network between the operator and their pods"
 }
 
 func wait(reason, why string, args ...any) decision {
@@ -139,7 +139,7 @@ var undecided decision
 func unstick(o observation) (decision, bool) {
 	for ordinal, p := range o.pods {
 		if p.exists && p.outdated && (p.stuck || p.broken) {
-			return onPod(stepRestart, ordinal, reasonRoll, "it cannot start as it is, and something else was asked for since")
+			return onPod(stepRestart, ordinal, reasonRoll, "it cannot start, and its pod template has changed since")
 		}
 	}
 	return undecided, false
@@ -155,22 +155,22 @@ func identify(o observation) (decision, bool) {
 		return decision{step: stepRecordIdentity, reason: reasonBootstrap, why: "the members answer"}, true
 	}
 	if need := max(1, o.volumes); len(o.pods) < need {
-		return scalePods(need, reasonBootstrap, "a cluster begins with one member")
+		return scalePods(need, reasonBootstrap, "a cluster starts with one member")
 	}
 	for ordinal, p := range o.pods {
 		switch {
 		case !p.exists:
 			return wait(reasonPodsStarting, "pod %d does not exist yet", ordinal), true
 		case !p.empty:
-			return wait(reasonPodsStarting, "pod %d does not answer yet; if the members whose volumes exist never come to a majority, "+
-				"look at the logs of the pods", ordinal), true
+			return wait(reasonPodsStarting, "waiting for pod %d to answer; if the members whose volumes exist do not reach a majority, "+
+				"check the logs of the pods", ordinal), true
 		}
 	}
 	if o.pods[0].told {
 		return wait(reasonBootstrap, "pod 0 starts the cluster"), true
 	}
 	if o.recovery != recoverNone {
-		return help(reasonBootstrap, "spec.restore.survivor names a member, and no volume holds data: take it out of the spec to begin without any"), true
+		return help(reasonBootstrap, "spec.restore.survivor names a member, and no volume holds data: remove it to start an empty cluster"), true
 	}
 	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
 }
@@ -187,7 +187,7 @@ func renewTrust(o observation) (decision, bool) {
 			continue
 		}
 		if p := o.pods[ordinal]; p.exists && p.distrusts && !p.told {
-			return onPod(stepRestart, ordinal, reasonRoll, "members do not answer, and it does not trust the current authorities")
+			return onPod(stepRestart, ordinal, reasonRoll, "members do not answer, and its process does not trust the current authorities")
 		}
 	}
 	return undecided, false
@@ -199,7 +199,7 @@ func keepQuorum(o observation) (decision, bool) {
 		return undecided, false
 	}
 	if need := max(1, o.recorded); len(o.pods) == 0 {
-		return scalePods(need, reasonQuorumLost, "the pods of the members are gone; their volumes are taken up again")
+		return scalePods(need, reasonQuorumLost, "the pods of the members are gone; they are created again with their volumes")
 	}
 	lost := 0
 	for _, ordinal := range o.voted {
@@ -208,22 +208,22 @@ func keepQuorum(o observation) (decision, bool) {
 		}
 	}
 	if left := len(o.voted) - lost; lost > 0 && left <= len(o.voted)/2 {
-		return help(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is touched. Bring the "+
-			"volumes back, name a member that is left in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the volumes that "+
-			"are left stay as they are", lost, len(o.voted)), true
+		return help(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is changed. Bring the "+
+			"volumes back, set a remaining member in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the remaining "+
+			"volumes stay as they are", lost, len(o.voted)), true
 	}
-	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is touched. Look why the pods are not ready: "+
-		"once a majority runs again, the cluster goes on by itself"), true
+	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is changed. Find out why the pods are not ready: "+
+		"the cluster recovers by itself once a majority runs"), true
 }
 
 func onlyOurs(o observation) (decision, bool) {
 	if o.another {
 		return help(reasonAnother, "the members answer as another cluster than the one in status.clusterID; bring its volumes back, or "+
-			"delete this EtcdCluster and make it anew to take over the one that answers"), true
+			"delete this EtcdCluster and create it again to take over the one that answers"), true
 	}
 	for _, m := range o.members {
 		if m.ordinal < 0 {
-			return help(reasonForeign, "member %x (%s) was added by somebody else; remove it with etcdctl member remove %x", m.id, m.name, m.id), true
+			return help(reasonForeign, "member %x (%s) was not added by the operator; remove it with etcdctl member remove %x", m.id, m.name, m.id), true
 		}
 	}
 	return undecided, false
@@ -233,7 +233,7 @@ func onlyOurs(o observation) (decision, bool) {
 func forget(o observation) (decision, bool) {
 	for ordinal, p := range o.pods {
 		if m, ok := o.at(ordinal); p.told && !p.empty && ok && m.healthy {
-			return onPod(stepForget, ordinal, reasonScale, "it has done what it was told")
+			return onPod(stepForget, ordinal, reasonScale, "it has started as requested")
 		}
 	}
 	return undecided, false
@@ -241,5 +241,5 @@ func forget(o observation) (decision, bool) {
 
 // forgive ends the alarms of members that are gone. Such an alarm keeps the others from taking writes.
 func forgive(o observation) (decision, bool) {
-	return decision{step: stepDisarm, reason: reasonReplace, why: "the member that the alarm is about is gone"}, o.goneAlarm
+	return decision{step: stepDisarm, reason: reasonReplace, why: "the member with the alarm is gone"}, o.goneAlarm
 }

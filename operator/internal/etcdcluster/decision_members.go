@@ -15,17 +15,17 @@ func raiseLearner(o observation) (decision, bool) {
 		p := o.pod(m.ordinal)
 		switch {
 		case m.ordinal >= o.want:
-			return onMember(stepRemove, m, reasonScale, "it is not asked for any more")
+			return onMember(stepRemove, m, reasonScale, "spec.replicas is lower")
 		case m.started && p.empty:
 			return repair(o, stepRemove, m, "it has lost its volume before it could vote")
 		case m.started && m.healthy:
-			return onMember(stepPromote, m, reasonScale, "it has what the others have")
+			return onMember(stepPromote, m, reasonScale, "it has caught up")
 		case !m.started && p.empty && !(p.told && p.toldID == m.id):
 			return onMember(stepStart, m, reasonScale, "it is a learner now")
 		case !m.started && p.broken && !p.empty:
-			return repair(o, stepWipe, m, "its volume holds the data of a member that was removed")
+			return repair(o, stepWipe, m, "its volume holds the data of a removed member")
 		}
-		return wait(reasonScale, "member %d takes over the data of the others", m.ordinal), true
+		return wait(reasonScale, "waiting for member %d to copy the data of the others", m.ordinal), true
 	}
 	return undecided, false
 }
@@ -34,8 +34,8 @@ func raiseLearner(o observation) (decision, bool) {
 // than its data, it would be done over and over, and each time all data go over the network.
 func repair(o observation, s step, m member, why string) (decision, bool) {
 	if at := o.pod(m.ordinal).notBefore; !at.IsZero() {
-		return wait(reasonRepaired, "member %d was replaced lately, and is not replaced again before %s, though %s: look at its volume, and at "+
-			"its log", m.ordinal, at.UTC().Format(time.RFC3339), why), true
+		return wait(reasonRepaired, "member %d was replaced recently, and is not replaced again before %s, although %s: check its volume "+
+			"and its log", m.ordinal, at.UTC().Format(time.RFC3339), why), true
 	}
 	d, ok := onMember(s, m, reasonReplace, why)
 	d.repair = true
@@ -52,15 +52,15 @@ func replaceLost(o observation) (decision, bool) {
 		case p.empty:
 			why = "its volume was lost"
 		case m.corrupt:
-			why = "its data is not that of the others"
+			why = "its data differs from the other members"
 		case p.broken && !m.healthy && !p.outdated:
-			why = "it ends again and again"
+			why = "its process crashes repeatedly"
 		default:
 			continue
 		}
 		if !o.dispensable(m) {
-			return help(reasonDegraded, "member %d cannot be replaced, for %s and the others would have no majority without it; bring "+
-				"another one back first", m.ordinal, why), true
+			return help(reasonDegraded, "member %d cannot be replaced: %s, and without it the others have no majority; bring "+
+				"another member back first", m.ordinal, why), true
 		}
 		d, _ := repair(o, stepRemove, m, why)
 		switch {
@@ -88,7 +88,7 @@ func fillPods(o observation) (decision, bool) {
 		case p.empty:
 			return wait(reasonDegraded, "pod %d is added when every other member is healthy", ordinal), true
 		case p.broken:
-			return onPod(stepWipe, ordinal, reasonReplace, "its volume holds the data of a member that was removed")
+			return onPod(stepWipe, ordinal, reasonReplace, "its volume holds the data of a removed member")
 		}
 		return wait(reasonPodsStarting, "pod %d starts", ordinal), true
 	}
@@ -113,13 +113,13 @@ func shrink(o observation) (decision, bool) {
 	case m.leader:
 		return moveLeader(o, m, reasonScale, "it is about to be removed")
 	}
-	return onMember(stepRemove, m, reasonScale, "it is not asked for any more")
+	return onMember(stepRemove, m, reasonScale, "spec.replicas is lower")
 }
 
 func moveLeader(o observation, from member, reason, why string) (decision, bool) {
 	to, ok := o.successor(from)
 	if !ok {
-		return wait(reasonDegraded, "nobody can take over from the leader, member %d", from.ordinal), true
+		return wait(reasonDegraded, "no other member can take over from the leader, member %d", from.ordinal), true
 	}
 	return decision{step: stepMoveLeader, ordinal: from.ordinal, id: from.id, to: to.id, reason: reason, why: why}, true
 }
@@ -147,9 +147,9 @@ func roll(o observation) (decision, bool) {
 	}
 	switch {
 	case !o.healthyBut(next.id):
-		return wait(reasonDegraded, "pod %d is made anew when every other member is healthy", next.ordinal), true
+		return wait(reasonDegraded, "pod %d is replaced when every other member is healthy", next.ordinal), true
 	case slices.ContainsFunc(o.members, func(m member) bool { return m.id != next.id && m.lag > lagLimit }):
-		return wait(reasonRoll, "the members catch up before the next pod is made anew"), true
+		return wait(reasonRoll, "waiting for the members to catch up before the next pod is replaced"), true
 	case next.leader && len(o.members) > 1:
 		return moveLeader(o, next, reasonRoll, "it is about to be restarted")
 	}

@@ -163,15 +163,15 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"the survivor is silent", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
 			delete(o.revisions, 1)
 		}), stepRecover, 1, ""},
-		{"a stranger is named", cluster(3).with(noQuorum).with(recovering(recoverUnknown)), stepHelp, 0, "not about this cluster"},
-		{"a survivor was named too early", cluster(3).with(noQuorum).with(recovering(recoverRefused)), stepHelp, 0, "refused for good"},
+		{"a stranger is named", cluster(3).with(noQuorum).with(recovering(recoverUnknown)), stepHelp, 0, "does not match this cluster"},
+		{"a survivor was named too early", cluster(3).with(noQuorum).with(recovering(recoverRefused)), stepHelp, 0, "stays refused"},
 		{"the survivor's pods run", cluster(3).with(noQuorum).with(recovering(recoverStopping)), stepStop, 1, ""},
-		{"the survivor's pod ends", cluster(3).with(noQuorum).with(recovering(recoverStopped)), stepWait, 0, "pod of member 1 ends"},
+		{"the survivor's pod ends", cluster(3).with(noQuorum).with(recovering(recoverStopped)), stepWait, 0, "pod of member 1 to end"},
 		{"all pods have ended", cluster(3).with(noQuorum).with(recovering(recoverNeeded)), stepCopy, 1, ""},
-		{"the survivor's data are copied", cluster(3).with(noQuorum).with(recovering(recoverRunning)), stepWait, 0, "are copied"},
+		{"the survivor's data are copied", cluster(3).with(noQuorum).with(recovering(recoverRunning)), stepWait, 0, "copying the data"},
 		{"the survivor's data could not be copied", cluster(3).with(noQuorum).with(recovering(recoverFailed)), stepHelp, 0, "no space"},
 		{"the survivor's data were copied", cluster(3).with(noQuorum).with(recovering(recoverCopied)), stepRecovered, 1, ""},
-		{"the survivor starts", cluster(3).with(lose(0, 2)).with(noQuorum).with(recovering(recoverStarting)), stepWait, 0, "begins the cluster anew"},
+		{"the survivor starts", cluster(3).with(lose(0, 2)).with(noQuorum).with(recovering(recoverStarting)), stepWait, 0, "start the recovered cluster"},
 		{"the survivor answers", cluster(1).asked(3).with(recovering(recoverStarting)).with(func(o *observation) {
 			o.another = true
 		}), stepRecordIdentity, 0, ""},
@@ -193,11 +193,11 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"the learner was added", cluster(1).asked(3).with(join(&member{id: 7})), stepStart, 1, ""},
 		{"the learner was told", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
 			o.pods[1].told, o.pods[1].toldID = true, 7
-		}), stepWait, 1, "takes over"},
+		}), stepWait, 1, "to copy the data"},
 		{"the pod was told to be a learner that is gone", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
 			o.pods[1].told, o.pods[1].toldID = true, 6
 		}), stepStart, 1, ""},
-		{"the learner takes over data", cluster(1).asked(3).with(join(&member{id: 7, started: true})), stepWait, 0, "takes over"},
+		{"the learner takes over data", cluster(1).asked(3).with(join(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
 		{"the learner answers", cluster(1).asked(3).with(join(&member{id: 7, started: true, healthy: true})), stepPromote, 1, ""},
 		{"the learner loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(func(o *observation) {
 			o.pods[1].empty = true
@@ -213,17 +213,17 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"a volume is lost", cluster(3).with(lose(1)), stepRemove, 1, "volume was lost"},
 		{"the leader's volume was lost", cluster(3).with(lose(0)).with(lead(1)), stepRemove, 0, "volume was lost"},
 		{"two of five volumes are lost", cluster(5).with(lose(1, 3)), stepRemove, 1, ""},
-		{"a volume is lost, and another member is down", cluster(3).with(lose(1)).with(fail(2)), stepHelp, 0, "no majority without it"},
+		{"a volume is lost, and another member is down", cluster(3).with(lose(1)).with(fail(2)), stepHelp, 0, "without it the others have no majority"},
 		{"a member is down", cluster(3).with(fail(1)), stepWait, 0, "others have quorum"},
-		{"a member ends again and again", cluster(3).with(fail(1)).with(func(o *observation) { o.pods[1].broken = true }), stepRemove, 1, "again and again"},
+		{"a member ends again and again", cluster(3).with(fail(1)).with(func(o *observation) { o.pods[1].broken = true }), stepRemove, 1, "crashes repeatedly"},
 		{"an outdated member ends again and again", cluster(3).with(fail(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
 			o.pods[1].broken = true
 		}), stepRestart, 1, ""},
-		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "not that of the others"},
+		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "differs from the other members"},
 		{"a member was replaced lately, and has lost its volume again", cluster(3).with(lose(1)).with(lately(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
 		{"a member was replaced lately, and another has lost its volume", cluster(5).with(lose(1, 3)).with(lately(1)), stepRemove, 3, ""},
 		{"the leader was replaced lately, and is corrupt", cluster(3).with(lately(0)).with(func(o *observation) { o.members[0].corrupt = true }),
-			stepWait, 0, "though its data is not that of the others"},
+			stepWait, 0, "although its data differs from the other members"},
 		{"a learner was added lately, and loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(lately(1)).with(func(o *observation) {
 			o.pods[1].empty = true
 		}), stepWait, 0, "lost its volume before it could vote"},
@@ -235,7 +235,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 
 		{"other pods are asked for", cluster(3).with(func(o *observation) { o.changing = true }), stepApply, 0, ""},
 		{"other pods are asked for, and nobody may touch them", cluster(3).with(func(o *observation) { o.changing, o.paused = true, true }),
-			stepHelp, 0, "now is Apply"},
+			stepHelp, 0, "next step would be Apply"},
 		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
 		{"the last leads and is outdated", cluster(3).with(lead(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
 		{"only the leader is outdated", cluster(3).with(outdated(0)), stepMoveLeader, 0, ""},
@@ -245,7 +245,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"pods are outdated, and a member is behind", cluster(3).with(outdated(0, 1)).with(func(o *observation) {
 			o.members[2].lag = lagLimit + 1
 		}), stepWait, 0, "catch up"},
-		{"pods are outdated, and there is a learner", cluster(1).asked(3).with(outdated(0)).with(join(&member{id: 7, started: true})), stepWait, 0, "takes over"},
+		{"pods are outdated, and there is a learner", cluster(1).asked(3).with(outdated(0)).with(join(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
 		{"an upgrade, and the quota is used up", cluster(3).with(outdated(0, 1, 2)).with(full).with(func(o *observation) { o.upgrading = true }),
 			stepDisarm, 0, ""},
 		{"a larger quota", cluster(3).with(outdated(0, 1, 2)).with(full), stepRestart, 2, ""},
@@ -308,8 +308,8 @@ func TestSilentMembersAreNamed(t *testing.T) {
 		o    observation
 		want string
 	}{
-		{cluster(3).with(fail(1)), "member 1 does not answer; the others have quorum, and wait"},
-		{cluster(5).with(fail(3, 4)), "members 3 and 4 do not answer; the others have quorum, and wait"},
+		{cluster(3).with(fail(1)), "member 1 does not answer; the others have quorum"},
+		{cluster(5).with(fail(3, 4)), "members 3 and 4 do not answer; the others have quorum"},
 		{cluster(3).with(fail(1, 2)), "members 1 and 2 do not answer the operator, though a majority answers another member"},
 	} {
 		if d := decide(test.o); d.reason != reasonDegraded || !strings.Contains(d.why, test.want) {

@@ -105,8 +105,8 @@ func (s *scope) goWithNamespace(ctx context.Context) error {
 		return err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
-	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete", "EtcdCluster %s goes without the last snapshot that its "+
-		"deletionPolicy asks for: none can be taken in a namespace that is deleted", s.cluster.Name)
+	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete", "EtcdCluster %s is deleted without the last snapshot of its "+
+		"deletionPolicy: none can be taken in a namespace that is being deleted", s.cluster.Name)
 	return nil
 }
 
@@ -135,5 +135,5 @@ func (s *scope) saveLast(ctx context.Context) error {
 		return conditions.Stall("SnapshotFailed", "EtcdBackup %s, the last snapshot, failed%s. Delete it to try again, or set spec.deletionPolicy to "+
 			"Retain to keep the volumes instead", backup.Name, why)
 	}
-	return conditions.Wait("LastSnapshot", "waiting for EtcdBackup %s, the last snapshot, before the volumes are deleted%s", backup.Name, why)
+	return conditions.Wait("TakingLastSnapshot", "waiting for EtcdBackup %s, the last snapshot, before the volumes are deleted%s", backup.Name, why)
 }

@@ -118,7 +118,7 @@ func anotherAuthorityTakesOver(t *testing.T, r *rig) {
 			}
 		}
 	}
-	rotating(metav1.ConditionFalse, "No")
+	rotating(metav1.ConditionFalse, "AsExpected")
 	for _, authority := range []string{ClientIssuerName("x"), peerCAName("x")} {
 		delete(r.issuers, authority) // with its key
 		r.renew(authority)
@@ -133,7 +133,7 @@ func anotherAuthorityTakesOver(t *testing.T, r *rig) {
 	letIn("when all is renewed", true, true)
 
 	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, TrustSecretName("x"), &corev1.Secret{})))
-	rotating(metav1.ConditionFalse, "No")
+	rotating(metav1.ConditionFalse, "AsExpected")
 	letIn("in the end", false, true)
 }
 
@@ -162,7 +162,7 @@ func beginsAnewWithASurvivor(t *testing.T, r *rig) {
 	survivor, old := r.volume("data-x-1"), r.process("x-1")
 	r.loseVolume("x-0")
 	r.loseVolume("x-2")
-	r.until("a refusal that stays", says("is refused for good"))
+	r.until("a refusal that stays", says("is stays refused"))
 	if !old.isRunning() {
 		t.Error("the survivor was touched")
 	}

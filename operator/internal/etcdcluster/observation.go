@@ -67,7 +67,7 @@ type member struct {
 	started bool // it has joined once
 	healthy bool // it answers
 	leader  bool
-	corrupt bool // etcd found that its data is not that of the others
+	corrupt bool // etcd found that its data differs from the other members
 	version string
 	size    int64
 	inUse   int64

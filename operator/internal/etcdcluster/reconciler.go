@@ -160,7 +160,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		return ctrl.Result{}, err
 	}
 	if err := s.act(ctx, seen, d); err != nil {
-		ctrl.LoggerFrom(ctx).Info("a step did not succeed, and is decided anew", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
+		ctrl.LoggerFrom(ctx).Info("step failed, deciding again", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
 		return ctrl.Result{RequeueAfter: whileWaiting}, nil
 	}
 	if err := s.adopt(ctx, seen); err != nil {
@@ -285,7 +285,7 @@ func (s *scope) readKeys(ctx context.Context, name string, keys ...string) (*cor
 		if s.certificatesErr != nil {
 			return nil, s.certificatesErr
 		}
-		return nil, conditions.Wait("CertificateNotReady", "waiting for %s in Secret %s: its issuer must tell who it is", key, name)
+		return nil, conditions.Wait("CertificateNotReady", "waiting for key %s in Secret %s: the issuer has not published its CA certificate", key, name)
 	}
 	return secret, nil
 }

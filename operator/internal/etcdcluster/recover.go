@@ -40,38 +40,38 @@ func recoverLost(o observation) (decision, bool) {
 	onSurvivor := func(s step, why string) (decision, bool) { return onPod(s, from, reasonRecover, why) }
 	switch o.recovery {
 	case recoverUnknown:
-		return help(reasonQuorumLost, "spec.restore.survivor is not about this cluster: name a voting member of status.members, and the "+
+		return help(reasonQuorumLost, "spec.restore.survivor does not match this cluster: set a voting member of status.members and the "+
 			"clusterID of the status"), true
 	case recoverRefused:
-		return help(reasonQuorumLost, "spec.restore.survivor was named while a majority of the members answered, and is refused for good: "+
-			"take it out of the spec, and name it again if the majority does not come back"), true
+		return help(reasonQuorumLost, "spec.restore.survivor was set while a majority of the members answered, and stays refused: "+
+			"remove it, and set it again if quorum is lost"), true
 	case recoverAsked:
 		if o.pod(from).empty {
-			return help(reasonQuorumLost, "member %d has lost its volume, too: name another one in spec.restore.survivor", from), true
+			return help(reasonQuorumLost, "member %d has lost its volume, too: set another one in spec.restore.survivor", from), true
 		}
 		if best := o.latest(); o.revisions[from] > 0 && o.revisions[best] > o.revisions[from] {
-			return help(reasonQuorumLost, "member %d has a higher revision than member %d: name that one in spec.restore.survivor", best, from), true
+			return help(reasonQuorumLost, "member %d has a higher revision than member %d: set that one in spec.restore.survivor", best, from), true
 		}
-		return onSurvivor(stepRecover, "spec.restore.survivor names it, and there is no majority")
+		return onSurvivor(stepRecover, "spec.restore.survivor names it, and quorum is lost")
 	case recoverStopping:
-		return onSurvivor(stepStop, "its data are copied, which nobody may write meanwhile")
+		return onSurvivor(stepStop, "its data is copied next, and nothing may write to it")
 	case recoverStopped:
-		return wait(reasonRecover, "the pod of member %d ends, whose data are copied next", from), true
+		return wait(reasonRecover, "waiting for the pod of member %d to end before its data is copied", from), true
 	case recoverNeeded:
 		return onSurvivor(stepCopy, "spec.restore.survivor names it")
 	case recoverRunning:
-		return wait(reasonRecover, "the data of member %d are copied%s", from, o.recoveryMessage), true
+		return wait(reasonRecover, "copying the data of member %d%s", from, o.recoveryMessage), true
 	case recoverStuck:
 		return help(reasonRecover, "the pod that copies the data of member %d cannot start%s", from, o.recoveryMessage), true
 	case recoverFailed:
-		return help(reasonRecover, "there is no beginning anew with the data of member %d: %s. Delete the Job to try again, name another member, "+
-			"or take spec.restore.survivor out to go back to how it was", from, o.recoveryMessage), true
+		return help(reasonRecover, "cannot recover the cluster from member %d: %s. Delete the Job to try again, name another member, "+
+			"or remove spec.restore.survivor to return to the state before", from, o.recoveryMessage), true
 	case recoverCopied:
-		return onSurvivor(stepRecovered, "its data are copied")
+		return onSurvivor(stepRecovered, "its data is copied")
 	case recoverStarting:
 		switch {
 		case !o.quorum:
-			return wait(reasonRecover, "member %d begins the cluster anew", from), true
+			return wait(reasonRecover, "waiting for member %d to start the recovered cluster", from), true
 		case o.another:
 			return decision{step: stepRecordIdentity, reason: reasonRecover, why: "the survivor answers"}, true
 		}

@@ -35,18 +35,18 @@ func restoreFirst(o observation) (decision, bool) {
 	}
 	switch o.restore {
 	case restoreTaken:
-		return help(reasonRestore, "spec.restore asks for a snapshot, and volumes of an earlier cluster of this name exist: delete the "+
+		return help(reasonRestore, "spec.restore is set, and volumes of an earlier cluster of this name exist: delete the "+
 			"PersistentVolumeClaims if their data is not needed, or choose another name"), true
 	case restoreUnready:
 		return help(reasonRestore, "%s", o.restoreMessage), true
 	case restoreNeeded:
-		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore asks for a snapshot"}, true
+		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore is set"}, true
 	case restoreRunning:
 		return wait(reasonRestore, "restoring the snapshot%s", o.restoreMessage), true
 	case restoreStuck:
 		return help(reasonRestore, "the pod that restores the snapshot cannot start%s", o.restoreMessage), true
 	case restoreFailed:
-		return help(reasonRestore, "the snapshot could not be restored: %s. Delete the Job to try again", o.restoreMessage), true
+		return help(reasonRestore, "restoring the snapshot failed: %s. Delete the Job to try again", o.restoreMessage), true
 	case restoreDone:
 		return decision{step: stepRestored, reason: reasonRestore, why: "the snapshot is restored"}, true
 	}
@@ -133,7 +133,7 @@ func JobMessage(ctx context.Context, c client.Client, job *batchv1.Job) (string,
 	if err != nil {
 		return "", err
 	}
-	message := "its pods are gone"
+	message := "its pods no longer exist"
 	for _, p := range pods.Items {
 		for _, status := range p.Status.ContainerStatuses {
 			if ended := status.State.Terminated; ended != nil {
@@ -152,7 +152,7 @@ func (s *scope) beginRestoration(ctx context.Context) error {
 	volume := restoreClaim(s.cluster)
 	// It outlives the object, as those do that the StatefulSet makes: no owner.
 	if err := s.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("volume to restore to: %w", err)
+		return fmt.Errorf("creating the volume for the snapshot: %w", err)
 	}
 	job := restoreJob(s.cluster, Image(s.cluster, s.Repository, s.Version), s.peerURL(0), s.restoreToken())
 	s.Pods.Assign(&job.Spec.Template.Spec)

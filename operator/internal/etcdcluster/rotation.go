@@ -116,10 +116,10 @@ func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret
 
 // reportRotation tells how far it is, and what somebody has to do next.
 func (s *scope) reportRotation() {
-	reason, message := v1alpha1.RotatingRenewed, fmt.Sprintf("what former authorities have signed is accepted until this Secret is deleted: %s",
+	reason, message := v1alpha1.RotatingRenewed, fmt.Sprintf("certificates of former authorities are accepted until this Secret is deleted: %s",
 		TrustSecretName(s.cluster.Name))
 	if len(s.rotation.renew) > 0 {
-		reason, message = v1alpha1.RotatingRenewable, fmt.Sprintf("former authorities have signed what is to be renewed: Certificates %s",
+		reason, message = v1alpha1.RotatingRenewable, fmt.Sprintf("renew these Certificates, which former authorities have signed: %s",
 			strings.Join(s.rotation.renew, ", "))
 	}
 	s.set(v1alpha1.ConditionRotating, s.rotation.former > 0, reason, message)

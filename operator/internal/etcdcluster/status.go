@@ -21,7 +21,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 	status := &s.cluster.Status
 	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
 		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check", "spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
-			"is made for: members are slow to start, to replace and to defragment", size)
+			"supports well: members take long to start, to replace and to defragment", size)
 	}
 	status.ObservedGeneration = s.cluster.Generation
 	if _, err := s.statefulSet(members{}); err != nil && blocked == nil {
@@ -89,7 +89,7 @@ func (s *scope) reportMembers(seen *sight) {
 				status.CurrentVersion = version
 			}
 		}
-		s.set(v1alpha1.ConditionVersionSkew, len(versions) > 1, "Versions", fmt.Sprintf("%d versions run", len(versions)))
+		s.set(v1alpha1.ConditionVersionSkew, len(versions) > 1, "MultipleVersions", fmt.Sprintf("%d versions run", len(versions)))
 	}
 	status.ReadyMembers = fmt.Sprintf("%d/%d", ready, seen.want)
 }
@@ -146,7 +146,7 @@ func (s *scope) reportHealth(seen *sight, d decision) {
 	case !seen.quorum:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
 	case !slices.ContainsFunc(seen.members, func(m member) bool { return m.healthy }): // one that is knows a leader
-		s.set(v1alpha1.ConditionAvailable, false, "NoLeader", "the members elect a leader")
+		s.set(v1alpha1.ConditionAvailable, false, "NoLeader", "the members are electing a leader")
 	case seen.noSpace || corrupt || seen.another:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
 	default:
@@ -216,7 +216,7 @@ func (s *scope) set(name string, met bool, reason, message string) {
 		c.Status = metav1.ConditionTrue
 	}
 	if bad := name != v1alpha1.ConditionReady && name != v1alpha1.ConditionAvailable && name != v1alpha1.ConditionBackupHealthy && name != v1alpha1.ConditionCertificatesReady; bad && !met {
-		c.Reason, c.Message = "No", ""
+		c.Reason, c.Message = "AsExpected", ""
 	}
 	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, c)
 }

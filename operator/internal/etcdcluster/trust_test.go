@@ -129,7 +129,7 @@ func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	}
 	lasts(-280*day, 85*day)
 	late := r.until("a warning", is(v1alpha1.ConditionCertificatesExpiring))
-	if c := apimeta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionCertificatesExpiring); !strings.Contains(c.Message, "Certificates: x-peer ends 20") {
+	if c := apimeta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionCertificatesExpiring); !strings.Contains(c.Message, "in time: x-peer expires 20") {
 		t.Errorf("it is said that %s", c.Message)
 	}
 	if !is(v1alpha1.ConditionReady)(late) {
@@ -167,7 +167,7 @@ func TestAnEtcdWaitsForNamesThatAreTaken(t *testing.T) {
 	c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, theirs)
 	result := c.Reconcile(t, &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")
 	said := apimeta.FindStatusCondition(operatortest.Read(t, c, "x", &v1alpha1.EtcdCluster{}).Status.Conditions, v1alpha1.ConditionStalled)
-	if said == nil || said.Status != metav1.ConditionTrue || said.Reason != "NameTaken" || !strings.HasPrefix(said.Message, "Service x-client exists and was not made by the operator") {
+	if said == nil || said.Status != metav1.ConditionTrue || said.Reason != "NameConflict" || !strings.HasPrefix(said.Message, "Service x-client exists and was not created by the operator") {
 		t.Errorf("it says %+v", said)
 	}
 	if result.RequeueAfter == 0 {

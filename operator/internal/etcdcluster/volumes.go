@@ -37,7 +37,7 @@ func (s *scope) growVolumes(ctx context.Context, seen *sight) error {
 		volume.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: want}
 		err := s.Patch(ctx, volume, client.MergeFrom(before))
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			return conditions.Stall("VolumesDoNotGrow", "spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
+			return conditions.Stall("VolumeExpansionUnsupported", "spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
 				"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
 		}
 		if err != nil {

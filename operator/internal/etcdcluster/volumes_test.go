@@ -33,7 +33,7 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 	r.grow("20Gi")
 	after := r.until("that somebody is told", is(v1alpha1.ConditionStalled))
 	c := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
-	if c.Reason != "VolumesDoNotGrow" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot grow") ||
+	if c.Reason != "VolumeExpansionUnsupported" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot grow") ||
 		!strings.Contains(c.Message, "allowVolumeExpansion") {
 		t.Errorf("it is said that %s: %s", c.Reason, c.Message)
 	}

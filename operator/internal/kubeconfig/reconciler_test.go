@@ -157,7 +157,7 @@ func TestASecretOfSomebodyElseIsNotOverwritten(t *testing.T) {
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "admin-kubeconfig"}, Data: map[string][]byte{"a": []byte("b")}}
 	w.MustCreate(t, theirs)
 	k := w.settle(t)
-	expect(t, k, "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and was not made by the operator")
+	expect(t, k, "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and was not created by the operator")
 	if k.Status.Phase != v1alpha1.PhaseFailed {
 		t.Errorf("phase %s", k.Status.Phase)
 	}
@@ -405,7 +405,7 @@ func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
 	certificate.Status.NotBefore, certificate.Status.NotAfter = new(metav1.NewTime(time.Now().Add(-23*time.Hour))), new(metav1.NewTime(time.Now().Add(time.Hour)))
 	w.MustUpdateStatus(t, certificate)
 	k = w.reconcile(t)
-	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "kubeconfig-cert-admin ends")
+	expect(t, k, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "kubeconfig-cert-admin expires")
 	expect(t, k, "Ready", metav1.ConditionTrue, "")
 	k.Annotations = map[string]string{v1alpha1.RenewAnnotation: "now"}
 	w.MustUpdate(t, k)

@@ -102,7 +102,7 @@ func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.Partia
 		err = r.unbind(ctx, rs, workspace, uid)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		r.Recorder.Eventf(rs, nil, corev1.EventTypeWarning, "RolesLeft", "Revoke",
+		r.Recorder.Eventf(rs, nil, corev1.EventTypeWarning, "RolesRemain", "Revoke",
 			"a Kubeconfig is deleted, and its roles in the workspace %s are left until it answers: %.800v", workspace, err)
 		return false
 	}

@@ -37,10 +37,10 @@ func (s *scope) target(ctx context.Context) error {
 		return nil
 	case t.ShardRef != nil:
 		s.kubeconfig.Status.TargetName = "Shard/" + t.ShardRef.Name
-		return conditions.Stall("KindNotServed", "spec.target.shardRef: this operator makes no Shard: use rootShardRef")
+		return conditions.Stall("NotSupported", "spec.target.shardRef: this operator does not support the kind Shard: use rootShardRef")
 	case t.FrontProxyRef != nil:
 		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
-		return conditions.Stall("KindNotServed", "spec.target.frontProxyRef: this operator makes no FrontProxy: use rootShardRef")
+		return conditions.Stall("NotSupported", "spec.target.frontProxyRef: this operator does not support the kind FrontProxy: use rootShardRef")
 	default:
 		return conditions.Stall("NoTarget", "spec.target names nothing: set rootShardRef")
 	}

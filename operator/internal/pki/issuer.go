@@ -80,7 +80,7 @@ func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, 
 	case ref.Kind == certmanager.IssuerKind:
 		issuer, key.Namespace = &certmanager.Issuer{}, namespace
 	default:
-		return conditions.Stall("IssuerUnknown", "%s: cert-manager has no kind of issuers %q: use Issuer or ClusterIssuer", field, ref.Kind)
+		return conditions.Stall("UnknownIssuerKind", "%s: cert-manager has no kind of issuers %q: use Issuer or ClusterIssuer", field, ref.Kind)
 	}
 	err := c.Get(ctx, key, issuer)
 	switch {

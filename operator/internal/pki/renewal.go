@@ -63,13 +63,13 @@ func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.C
 		return err
 	}
 	if signed { // a new one would be no better, until the bundle is
-		return conditions.Wait("CertificateNotTrusted", "waiting for %s to be trusted, which has signed Certificate %s", own, certificate.Name)
+		return conditions.Wait("CertificateNotTrusted", "waiting for authority %s, which signed Certificate %s, to be trusted", own, certificate.Name)
 	}
-	const why = "no trusted authority has signed it"
+	const why = "it is not signed by a trusted authority"
 	if err := Reissue(ctx, c, certificate, why); err != nil {
 		return err
 	}
-	return conditions.Wait("CertificateNotTrusted", "waiting for Certificate %s to be issued again: %s", certificate.Name, why)
+	return conditions.Wait("CertificateNotTrusted", "reissuing Certificate %s: %s", certificate.Name, why)
 }
 
 // hasSigned returns whether an authority, as it is now, has signed a certificate.

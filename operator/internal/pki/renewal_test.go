@@ -43,8 +43,8 @@ func TestACertificateOfTheCurrentAuthorityIsNotIssuedAgain(t *testing.T) {
 		again bool
 		want  string
 	}{
-		"by a former authority":     {operatortest.Certificate(t, "leaf", operatortest.NewKey(t), two), true, "to be issued again"},
-		"by the authority of today": {operatortest.Certificate(t, "leaf", operatortest.NewKey(t), one), false, "waiting for ca to be trusted"},
+		"by a former authority":     {operatortest.Certificate(t, "leaf", operatortest.NewKey(t), two), true, "reissuing Certificate leaf"},
+		"by the authority of today": {operatortest.Certificate(t, "leaf", operatortest.NewKey(t), one), false, "waiting for authority ca"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			certificate := &certmanager.Certificate{ObjectMeta: metav1.ObjectMeta{Name: "leaf", Namespace: operatortest.Namespace}}

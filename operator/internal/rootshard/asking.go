@@ -242,7 +242,7 @@ func (s *scope) answering(ctx context.Context) error {
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
 			return err
 		} else if err != nil {
-			return conditions.Wait("AskingEtcd", "waiting for Secret %s, to ask etcd with its certificate", name)
+			return conditions.Wait("CheckingEtcd", "waiting for Secret %s, whose certificate etcd is checked with", name)
 		}
 		question.Certificate, question.Key = secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 		question.Authorities = secret.Data["ca.crt"]
@@ -250,7 +250,7 @@ func (s *scope) answering(ctx context.Context) error {
 	err, known := s.Etcds.Answer(key, question)
 	switch {
 	case !known:
-		return conditions.Wait("AskingEtcd", "waiting for an answer of etcd at %s", strings.Join(question.Endpoints, ", "))
+		return conditions.Wait("CheckingEtcd", "waiting for etcd to answer at %s", strings.Join(question.Endpoints, ", "))
 	case err != nil:
 		return conditions.Unwatched(askedAgain, conditions.Wait("EtcdUnreachable", "waiting for etcd to answer: %v", err))
 	}

@@ -146,7 +146,7 @@ func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
 	w.reconciler.Etcds = etcds
 	w.reconcile(t)
 	w.Issue(t)
-	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "AskingEtcd", "https://etcd:2379")
+	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "CheckingEtcd", "https://etcd:2379")
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}) // pods wait for etcd by themselves
 
 	answers <- errors.New("https://etcd:2379: no such host")
@@ -179,13 +179,13 @@ func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
 	for _, name := range []string{"kcp-kcp-0", "kcp-kcp-1"} {
 		w.runs(t, set, name, running)
 	}
-	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "AskingEtcd", "")
+	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "CheckingEtcd", "")
 	answers <- nil
 	queue.Done(reconcile.Request{NamespacedName: operatortest.Key("kcp")})
 	queue.Get()
 	rs = w.reconcile(t)
 	expect(t, rs, "EtcdReady", metav1.ConditionTrue, "", "")
-	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs and is not ready, see its log")
+	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs and is not ready, check its log")
 }
 
 // A pod that is ready proves the etcd that it uses, and no other one.
@@ -219,7 +219,7 @@ func TestOnlyPodsWithTheEtcdOfTheSpecProveIt(t *testing.T) {
 			w.MustUpdate(t, rs)
 			w.reconcile(t)
 			w.counted(t)
-			expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "AskingEtcd", "")
+			expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "CheckingEtcd", "")
 		})
 	}
 }

@@ -169,15 +169,15 @@ func TestFieldsWithoutEffectAreTold(t *testing.T) {
 		want string
 	}{
 		{external(), ""},
-		{rs, "Warning WithoutEffect accepted, for the manifests that have them, but without effect: spec.proxy, since the operator goes to the shard itself; " +
-			"spec.cache.embedded, since the root shard has the cache; spec.auth.oidc.clientSecret, since the server needs none; " +
-			"spec.auth.dropGroups and passOnGroups, which are for front proxies"},
+		{rs, "Warning FieldsIgnored these fields are accepted for compatibility and have no effect: spec.proxy: the operator connects to the shard directly; " +
+			"spec.cache.embedded: the root shard contains the cache; spec.auth.oidc.clientSecret: the server does not need it; " +
+			"spec.auth.dropGroups and passOnGroups: they apply to front proxies"},
 	} {
 		w := newWorld(test.rs)
 		expect(t, w.settle(t), "Ready", metav1.ConditionTrue, "", "")
 		told := ""
 		for len(w.Events.Events) > 0 {
-			if event := <-w.Events.Events; strings.Contains(event, "WithoutEffect") {
+			if event := <-w.Events.Events; strings.Contains(event, "FieldsIgnored") {
 				told += event
 			}
 		}

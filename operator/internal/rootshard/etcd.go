@@ -40,7 +40,7 @@ func (s *scope) etcd(ctx context.Context) error {
 	} else if apierrors.IsNotFound(err) {
 		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s", wanted.Name))
 	} else if !metav1.IsControlledBy(live, s.rs) {
-		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to be made", wanted.Name))
+		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to be created", wanted.Name))
 	}
 	// What was once known stays in use: the pods must not be touched while their etcd is ill.
 	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
@@ -49,7 +49,7 @@ func (s *scope) etcd(ctx context.Context) error {
 	switch {
 	case ready == nil || len(live.Status.Endpoints) == 0 || live.Status.ClientSecretName == "":
 		s.shard.Etcd.Secret, s.shard.Etcd.Trust = "", ""
-		why := "it has not begun"
+		why := "it has no status yet"
 		if c := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 			why = c.Message
 		}
@@ -59,7 +59,7 @@ func (s *scope) etcd(ctx context.Context) error {
 	}
 	if held, err := s.kept(ctx, s.shard.Etcd.Trust); held == nil {
 		s.shard.Etcd.Trust = ""
-		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to tell whom to trust", live.Name))
+		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to publish its trusted authorities", live.Name))
 	}
 	return unmade
 }

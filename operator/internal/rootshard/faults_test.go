@@ -208,8 +208,8 @@ var phases = []struct {
 	rotating string // the reason, as long as nothing else happens
 	begin    func(*testing.T, *installation)
 }{
-	{"before", "No", func(t *testing.T, i *installation) { i.settle(t) }},
-	{"authorities have other keys", "No", func(t *testing.T, i *installation) {
+	{"before", "AsExpected", func(t *testing.T, i *installation) { i.settle(t) }},
+	{"authorities have other keys", "AsExpected", func(t *testing.T, i *installation) {
 		for _, name := range []string{"kcp-server-ca", "kcp-client-ca", "kcp-service-account"} {
 			i.gone(t, operatortest.Read(t, i.Cluster, name, &corev1.Secret{}))
 		}

@@ -94,8 +94,8 @@ func checkVersion(rs *v1alpha1.RootShard, image string) error {
 	if tag = tag[1:]; rs.Annotations[v1alpha1.AllowVersionAnnotation] == tag {
 		return nil
 	}
-	return conditions.Stall("VersionRefused", "spec.image: kcp %s has run, and goes to the next minor version, not past it and not back to %s: "+
-		"name another, or allow it with the annotation %s: %s", rs.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
+	return conditions.Stall("VersionRefused", "spec.image: kcp %s has run; only the next minor version is allowed, not %s: "+
+		"set another, or allow it with the annotation %s: %s", rs.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
 }
 
 // imageAnnotation of a StatefulSet has the image that a pod was ready with, for when the status of the RootShard is lost.

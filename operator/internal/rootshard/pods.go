@@ -57,8 +57,8 @@ func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete", "pod %s was to end by %s, and node %s does not confirm it: it is deleted by force, "+
-		"so that another one takes its place", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
+	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete", "pod %s should have terminated by %s, and node %s has not confirmed it: force deleting "+
+		"the pod so that it is replaced", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
 	return nil
 }
 

@@ -74,7 +74,7 @@ func TestPodsOfALostNodeAreDeletedByForce(t *testing.T) {
 	}
 	events := func() (lost int) {
 		for len(w.Events.Events) > 0 {
-			if strings.HasPrefix(<-w.Events.Events, "Warning NodeLost pod kcp-kcp-0 was to end by ") {
+			if strings.HasPrefix(<-w.Events.Events, "Warning NodeLost pod kcp-kcp-0 should have terminated by ") {
 				lost++
 			}
 		}

@@ -124,7 +124,7 @@ func (s *scope) summarize() {
 	status := &s.rs.Status
 	s.report.Write(&status.Conditions, s.rs.Generation)
 	if fields := withoutEffect(&s.rs.Spec); len(fields) > 0 && status.ObservedGeneration != s.rs.Generation {
-		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "WithoutEffect", "Check", "accepted, for the manifests that have them, but without effect: %s",
+		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "FieldsIgnored", "Check", "these fields are accepted for compatibility and have no effect: %s",
 			strings.Join(fields, "; "))
 	}
 	status.ObservedGeneration = s.rs.Generation

@@ -166,7 +166,7 @@ func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 		}, nil, "IssuerNotFound", "spec.certificateTemplates[server].spec.issuerRef: there is no Issuer public"},
 		{"no kind of issuers", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "Isuer"}}
-		}, nil, "IssuerUnknown", `no kind of issuers "Isuer": use Issuer or ClusterIssuer`},
+		}, nil, "UnknownIssuerKind", `no kind of issuers "Isuer": use Issuer or ClusterIssuer`},
 		{"no ClusterIssuer", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "ClusterIssuer"}}
 		}, nil, "IssuerNotFound", "there is no ClusterIssuer company"},
@@ -179,10 +179,10 @@ func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 		}, nil, "ReferenceNotFound", "spec.certificates.caSecretRef: there is no Secret ca"},
 		{"no such cache", func(rs *v1alpha1.RootShard) {
 			rs.Spec.Cache = &v1alpha1.CacheConfig{Reference: &v1alpha1.LocalReference{Name: "cache"}}
-		}, nil, "KindNotServed", "spec.cache.ref"},
+		}, nil, "NotSupported", "spec.cache.ref"},
 		{"no such field", func(rs *v1alpha1.RootShard) { rs.Spec.DeploymentTemplate = podSpec(`{"containres": []}`) },
-			nil, "TemplateInvalid", `unknown field "containres"`},
-		{"no pods", func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) }, nil, "ScaledToZero", "kcp is off"},
+			nil, "InvalidPodTemplate", `unknown field "containres"`},
+		{"no pods", func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) }, nil, "ScaledToZero", "kcp is turned off"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			rs := external()
@@ -314,7 +314,7 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	w := newWorld(external(), service)
 	w.reconcile(t)
 	w.Issue(t)
-	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "NameTaken", "Service kcp-kcp exists and was not made by the operator")
+	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "NameConflict", "Service kcp-kcp exists and was not created by the operator")
 	if got := operatortest.Read(t, w.Cluster, "kcp-kcp", service); len(got.OwnerReferences) > 0 || len(got.Labels) > 0 {
 		t.Errorf("changed to %+v", got)
 	}
@@ -422,7 +422,7 @@ func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
 		{"an image that does not exist", corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, "ImageUnavailable", "correct spec.image"},
 		{"an image whose name is wrong", corev1.ContainerStatus{State: waiting("InvalidImageName")}, "ImageUnavailable", "correct spec.image"},
 		{"a process that ends", corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), RestartCount: 4, LastTerminationState: crashed},
-			"PodCrashes", "its process ended with exit code 1 (Error): Error: unknown flag: --x"},
+			"PodCrashes", "the process exited with code 1 (Error): Error: unknown flag: --x"},
 		{"a process that ends, and is started again", corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			RestartCount: 4, LastTerminationState: crashed}, "PodCrashes", "unknown flag: --x"},
 	} {

@@ -17,10 +17,10 @@ import (
 func (s *scope) references(ctx context.Context) error {
 	s.shard.Inputs = map[string]string{}
 	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
-		return conditions.Stall("KindNotServed", "spec.kcpVirtualWorkspace: this operator makes no VirtualWorkspace: remove it, and the shard serves them")
+		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove the field, and the shard serves virtual workspaces")
 	}
 	if c := s.rs.Spec.Cache; c != nil && c.Reference != nil {
-		return conditions.Stall("KindNotServed", "spec.cache.ref: this operator makes no CacheServer: remove it, and the root shard has the cache")
+		return conditions.Stall("NotSupported", "spec.cache.ref: this operator does not support the kind CacheServer: remove the field; the root shard contains the cache")
 	}
 	for _, ref := range shard.References(s.shard) {
 		data, err := s.read(ctx, ref)
@@ -42,11 +42,11 @@ func withoutEffect(spec *v1alpha1.RootShardSpec) []string {
 			fields = append(fields, field)
 		}
 	}
-	add(spec.Proxy != nil, "spec.proxy, since the operator goes to the shard itself")
-	add(spec.Cache != nil && spec.Cache.Embedded != nil, "spec.cache.embedded, since the root shard has the cache")
+	add(spec.Proxy != nil, "spec.proxy: the operator connects to the shard directly")
+	add(spec.Cache != nil && spec.Cache.Embedded != nil, "spec.cache.embedded: the root shard contains the cache")
 	if auth := spec.Auth; auth != nil {
-		add(auth.OIDC != nil && auth.OIDC.ClientSecret != "", "spec.auth.oidc.clientSecret, since the server needs none")
-		add(len(auth.DropGroups)+len(auth.PassOnGroups) > 0, "spec.auth.dropGroups and passOnGroups, which are for front proxies")
+		add(auth.OIDC != nil && auth.OIDC.ClientSecret != "", "spec.auth.oidc.clientSecret: the server does not need it")
+		add(len(auth.DropGroups)+len(auth.PassOnGroups) > 0, "spec.auth.dropGroups and passOnGroups: they apply to front proxies")
 	}
 	return fields
 }

@@ -217,16 +217,16 @@ func (s *scope) reportRotation() {
 	kept := strings.Join(s.rotation.kept, ", ")
 	switch {
 	case len(s.rotation.kept) == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, "No"
+		c.Status, c.Reason = metav1.ConditionFalse, "AsExpected"
 	case s.rotation.waiting:
-		c.Reason, c.Message = v1alpha1.RotatingDistributing, "waiting for every pod to accept the new key of service accounts"
+		c.Reason, c.Message = v1alpha1.RotatingDistributing, "waiting for every pod to accept the new service account key"
 		s.report.Set(conditions.Rest, conditions.Wait("RollingOut", "%s", c.Message))
 	case len(s.rotation.renew) > 0:
 		slices.Sort(s.rotation.renew)
-		c.Reason, c.Message = v1alpha1.RotatingRenewable, fmt.Sprintf("former authorities have signed what is to be renewed: Certificates %s",
+		c.Reason, c.Message = v1alpha1.RotatingRenewable, fmt.Sprintf("renew these Certificates, which former authorities have signed: %s",
 			strings.Join(s.rotation.renew, ", "))
 	default:
-		c.Reason, c.Message = v1alpha1.RotatingRenewed, fmt.Sprintf("what former keys have signed is accepted until these Secrets are deleted: %s", kept)
+		c.Reason, c.Message = v1alpha1.RotatingRenewed, fmt.Sprintf("signatures of former keys are accepted until these Secrets are deleted: %s", kept)
 	}
 	meta.SetStatusCondition(&s.rs.Status.Conditions, c)
 }

@@ -110,7 +110,7 @@ func TestANewKeyDoesNotHideWhatKeepsPodsFromBeingReplaced(t *testing.T) {
 	w.replaced(t, "kcp-service-account", "new")
 	rs = w.reconcile(t)
 	expect(t, rs, "Rotating", metav1.ConditionTrue, v1alpha1.RotatingDistributing, "every pod")
-	expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "not back to v0.9.0")
+	expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "not v0.9.0")
 }
 
 func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {

@@ -32,8 +32,8 @@ func (s *scope) serverTrust(ctx context.Context) error {
 			return err
 		}
 		if len(own["ca.crt"]) == 0 && s.rs.Spec.CABundleSecretRef == nil {
-			return conditions.Stall("AuthorityUnknown", "spec.certificateTemplates[server].spec.issuerRef: this issuer does not tell who vouches "+
-				"for its certificates: name a Secret with that authority in spec.caBundleSecretRef")
+			return conditions.Stall("AuthorityUnknown", "spec.certificateTemplates[server].spec.issuerRef: this issuer does not publish its CA "+
+				"certificate: name a Secret with it in spec.caBundleSecretRef")
 		}
 		all := access.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
 		trusted.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]

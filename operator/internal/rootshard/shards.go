@@ -160,7 +160,7 @@ func (r *Reconciler) deleting(rs *v1alpha1.RootShard) {
 		names = append(names, shard.Name)
 	}
 	report := conditions.NewReport(conditions.Rest)
-	report.Set(conditions.Rest, conditions.Stall("ShardsLeft", "it is kept, with all that runs, as long as Shards refer to it: delete %s",
+	report.Set(conditions.Rest, conditions.Stall("ShardsRemain", "Shards still refer to this RootShard: delete %s",
 		strings.Join(names, ", ")))
 	report.Write(&rs.Status.Conditions, rs.Generation)
 	rs.Status.ObservedGeneration = rs.Generation

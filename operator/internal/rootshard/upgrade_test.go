@@ -159,7 +159,7 @@ func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
 		rs = w.reconcile(t)
 		runs := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Image
 		if test.refused {
-			expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "not past it and not back to "+test.tag)
+			expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "only the next minor version is allowed, not "+test.tag)
 			if runs != before {
 				t.Errorf("%s: pods are replaced", test.tag)
 			}
@@ -192,7 +192,7 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 	w.settle(t)
 	w.issued(t, "kcp-server", -200*day, 165*day)
 	rs := w.reconcile(t)
-	expect(t, rs, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "InTime", "")
+	expect(t, rs, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "RenewedOnTime", "")
 	if after := w.Reconcile(t, w.reconciler, "kcp").RequeueAfter; after < 55*day || after > 56*day { // 165 - 365/3 + 365/30
 		t.Errorf("it looks again after %v", after)
 	}
@@ -201,7 +201,7 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 	}
 	w.issued(t, "kcp-server", -280*day, 85*day)
 	rs = w.reconcile(t)
-	expect(t, rs, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "NotRenewed", "Certificates: kcp-server ends 20")
+	expect(t, rs, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionTrue, "NotRenewed", "in time: kcp-server expires 20")
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
 	if n := len(w.Events.Events); n != 1 {
 		t.Fatalf("%d events", n)
@@ -214,7 +214,7 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 	c := operatortest.Read(t, w.Cluster, "kcp-server", &certmanager.Certificate{})
 	c.Status.RenewalTime = new(metav1.NewTime(c.Status.NotAfter.Add(-7 * day)))
 	w.MustUpdateStatus(t, c)
-	expect(t, w.reconcile(t), v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "InTime", "")
+	expect(t, w.reconcile(t), v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "RenewedOnTime", "")
 }
 
 func TestCertificatesAreRenewedOnDemandOnce(t *testing.T) {

@@ -76,7 +76,7 @@ func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 	}
 	set, err := workload.StatefulSet(component)
 	if err != nil {
-		return cmp.Or(s.scale(ctx, live), conditions.Stall("TemplateInvalid", "%v", err))
+		return cmp.Or(s.scale(ctx, live), conditions.Stall("InvalidPodTemplate", "%v", err))
 	}
 	if ran := s.rs.Status.Image; ran != "" {
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, imageAnnotation, ran)
@@ -164,7 +164,7 @@ func (s *scope) available(ctx context.Context) {
 	}
 	switch {
 	case wanted == 0:
-		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall(conditions.ScaledToZero, "spec.replicas is 0: kcp is off"))
+		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall(conditions.ScaledToZero, "spec.replicas is 0: kcp is turned off"))
 	case set.Status.ReadyReplicas == 0:
 		s.report.Set(v1alpha1.ConditionAvailable, trouble.Because("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready", set.Name, wanted))
 	default:
@@ -173,11 +173,11 @@ func (s *scope) available(ctx context.Context) {
 	if s.set != nil {
 		applied, err := apply.Applied(s.Scheme(), s.rs, s.set, set)
 		if err != nil || !applied {
-			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for StatefulSet %s to be seen as it was changed", set.Name)))
+			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for the change of StatefulSet %s to be observed", set.Name)))
 		}
 	}
 	if !workload.RolledOut(set) {
-		s.report.Set(conditions.Rest, trouble.Because("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d as they are to be",
+		s.report.Set(conditions.Rest, trouble.Because("RollingOut", "waiting for StatefulSet %s: %d of %d pods are ready, %d are up to date",
 			set.Name, set.Status.ReadyReplicas, wanted, set.Status.UpdatedReplicas))
 	}
 }
@@ -189,7 +189,7 @@ func (s *scope) trouble(ctx context.Context) workload.Trouble {
 		return workload.Trouble{}
 	}
 	if s.report.Met(v1alpha1.ConditionEtcdReady) {
-		return workload.FindTrouble(pods, workload.CorrectImage, "it runs and is not ready, see its log", time.Now())
+		return workload.FindTrouble(pods, workload.CorrectImage, "it runs and is not ready, check its log", time.Now())
 	}
 	return workload.FindTrouble(pods, workload.CorrectImage, "it waits for etcd", time.Now()).Passing()
 }

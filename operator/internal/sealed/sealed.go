@@ -36,7 +36,7 @@ func Seal(key, content []byte) ([]byte, error) {
 func Open(key, sealed []byte) ([]byte, error) {
 	block, _ := pem.Decode(sealed)
 	if block == nil || block.Type != kind || len(block.Bytes) < saltSize {
-		return nil, errors.New("this was not sealed by the operator")
+		return nil, errors.New("the content is not encrypted by the operator")
 	}
 	box, err := box(key, block.Bytes[:saltSize])
 	if err != nil {
@@ -44,14 +44,14 @@ func Open(key, sealed []byte) ([]byte, error) {
 	}
 	content, err := box.Open(nil, nil, block.Bytes[saltSize:], []byte(kind))
 	if err != nil {
-		return nil, errors.New("this is not the key that it was sealed with, or it was changed since")
+		return nil, errors.New("decrypting: the content was encrypted with another key, or was changed since")
 	}
 	return content, nil
 }
 
 func box(key, salt []byte) (cipher.AEAD, error) {
 	if len(key) < ShortestKey {
-		return nil, fmt.Errorf("the key has %d bytes: make one of %d or more, by chance", len(key), ShortestKey)
+		return nil, fmt.Errorf("encryption key has %d bytes; at least %d random bytes are required", len(key), ShortestKey)
 	}
 	own, err := hkdf.Key(sha256.New, key, salt, kind, 32)
 	if err != nil {

@@ -30,9 +30,9 @@ func TestWhatIsSealedIsReadWithItsKeyOnly(t *testing.T) {
 		key, content []byte
 		want         string
 	}{
-		"another key": {other, first, "not the key"}, "what was changed": {key, changed, "was changed"},
-		"a part of it": {key, first[:20], "not sealed"}, "something else": {key, []byte("{}"), "not sealed"},
-		"a key that is too short": {key[:16], first, "the key has 16 bytes"},
+		"another key": {other, first, "another key"}, "what was changed": {key, changed, "was changed"},
+		"a part of it": {key, first[:20], "not encrypted by the operator"}, "something else": {key, []byte("{}"), "not encrypted by the operator"},
+		"a key that is too short": {key[:16], first, "encryption key has 16 bytes"},
 	} {
 		if _, err := sealed.Open(test.key, test.content); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)

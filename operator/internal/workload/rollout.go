@@ -34,7 +34,7 @@ func Hold(owner client.Object, live, set *appsv1.StatefulSet, inputs ...any) (me
 	if live != nil && !Made(live, set) && live.Annotations[askedAnnotation] == set.Annotations[askedAnnotation] &&
 		live.Annotations[madeAnnotation] != "" && live.Status.ReadyReplicas > 0 {
 		condition.Status, condition.Reason = metav1.ConditionTrue, "OperatorChanged"
-		condition.Message = "this operator makes pods otherwise than the one before: they are replaced with the next change of the spec, or of the annotation " +
+		condition.Message = "this version of the operator creates different pods: they are replaced with the next change of the spec or of the annotation " +
 			v1alpha1.RolloutAnnotation
 		if by := metav1.GetControllerOf(owner); by != nil {
 			condition.Message += " of " + by.Kind + " " + by.Name

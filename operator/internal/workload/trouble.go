@@ -145,7 +145,7 @@ func ended(t *corev1.ContainerStateTerminated) string {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(t.Message), "\n")
-	text := fmt.Sprintf("its process ended with exit code %d (%s)", t.ExitCode, t.Reason)
+	text := fmt.Sprintf("the process exited with code %d (%s)", t.ExitCode, t.Reason)
 	if last := lines[len(lines)-1]; last != "" {
 		text += ": " + last
 	}

@@ -20,7 +20,7 @@ func TestRestartsOfLongAgoAreNoTrouble(t *testing.T) {
 		started, ended  time.Duration // how long ago
 		crashes, noLast bool
 	}{
-		{"it ends again and again", 3, time.Minute, 10 * time.Second, true, false},
+		{"its process crashes repeatedly", 3, time.Minute, 10 * time.Second, true, false},
 		{"it ended twice", 2, time.Minute, 10 * time.Second, false, false},
 		{"its restarts were yesterday", 30, 24*time.Hour + time.Minute, 24 * time.Hour, false, false},
 		{"it ran for a day before it ended", 30, 24 * time.Hour, 10 * time.Second, false, false},

@@ -160,7 +160,7 @@ func (n *installed) restored(t *testing.T) {
 		f.acknowledged = append(f.acknowledged, configMap.Name)
 	}
 	n.Apply(t, snapshots)
-	key := n.follow(t, "One now", 0)
+	key := n.follow(t, "Take a snapshot now", 0)
 	replace := []string{"default/kcp-etcd/20310506T020000Z-4711.db", key} // as the status shows it
 	n.follow(t, "Verify", 0, replace...)
 
