@@ -2,7 +2,9 @@
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
-PKGS   := ./api/... ./cli/... ./docs/... ./client/... ./operator/... ./server/... ./test/...
+PKGS   := ./cli/... ./docs/... ./operator/... ./server/... ./test/...
+# Modules that other repositories require.
+LIBRARIES = api client
 export GOFLAGS += -buildvcs=false
 # Images have no C library. One setting for all, and what programs and tests share is compiled once.
 export CGO_ENABLED ?= 0
@@ -162,7 +164,8 @@ test: unit e2e-server e2e-abuse ## Run every test but those that need a host clu
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
-	$(GO) test $$($(GO) list ./api/... ./cli/... ./client/... ./operator/... ./server/... ./test/host/... | grep -v /e2e)
+	$(GO) test $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions | grep -v /e2e)
+	for library in $(LIBRARIES); do (cd $$library && $(GO) test ./...) || exit 1; done
 	cd tools && $(GO) test ./...
 	cd test/argocd && $(GO) test ./...
 	cd test/prometheus && $(GO) test ./...
@@ -221,7 +224,8 @@ abuse: build ## Attack the server as a tenant would, a minute each, and print ho
 
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
-	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./api/... ./cli/... ./client/... ./operator/... ./server/... | grep -v /e2e)
+	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./operator/... ./server/... | grep -v /e2e)
+	cd client && CGO_ENABLED=1 $(GO) test -race ./...
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -261,7 +265,7 @@ bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fa
 	$(GO) run ./test/bench -compare=$(N)
 
 # The API groups that the server itself serves.
-SERVED = $(filter-out operator,$(notdir $(wildcard api/*)))
+SERVED = $(filter-out operator,$(patsubst api/%/,%,$(wildcard api/*/)))
 GENERATED = api bundle charts config docs/reference operator server/internal/apis/customresources/system
 
 .PHONY: generate
@@ -284,6 +288,7 @@ lint: tools ## Check formatting, vet and staticcheck.
 	@test -z "$$(gofmt -l api cli client operator server test tools)" || { gofmt -l api cli client operator server test tools; echo "not formatted: run gofmt -w on these"; exit 1; }
 	$(GO) vet $(PKGS)
 	$(BIN)/staticcheck $(PKGS)
+	for library in $(LIBRARIES); do (cd $$library && $(GO) mod tidy -diff && $(GO) vet ./... && $(BIN)/staticcheck ./...) || exit 1; done
 	cd tools && $(GO) vet ./... && $(BIN)/staticcheck ./...
 	cd test/argocd && $(GO) vet ./...
 	cd test/prometheus && $(GO) vet ./...

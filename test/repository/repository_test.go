@@ -58,9 +58,18 @@ func readGoMod(t *testing.T, file string) goMod {
 	return mod
 }
 
+// libraries are the modules in this repository that others require, by directory.
+var libraries = []string{"api", "client"}
+
 func TestReplaceLinesOnlyPinStagingModules(t *testing.T) {
 	for _, file := range files(t, "*go.mod") {
 		for _, r := range readGoMod(t, file).Replace {
+			if library, ours := strings.CutPrefix(r.Old.Path, module+"/"); ours && slices.Contains(libraries, library) {
+				if filepath.Join(filepath.Dir(file), r.New.Path) != library {
+					t.Errorf("%s: %s => %s is not the directory of the module", file, r.Old.Path, r.New.Path)
+				}
+				continue
+			}
 			if r.Old.Path != r.New.Path || !strings.HasPrefix(r.Old.Path, "k8s.io/") || !strings.HasPrefix(r.New.Version, "v0.") {
 				t.Errorf("%s: %s => %s %s is more than a version pin of a k8s.io staging module", file, r.Old.Path, r.New.Path, r.New.Version)
 			}
@@ -72,7 +81,7 @@ func TestReplaceLinesOnlyPinStagingModules(t *testing.T) {
 func TestModulesCompileTheSameVersions(t *testing.T) {
 	type use struct{ file, version string }
 	seen := map[string]use{}
-	for _, file := range []string{"go.mod", "tools/go.mod", "test/tools/go.mod", "test/conformance/go.mod", "test/host/node/go.mod", "test/prometheus/go.mod"} {
+	for _, file := range []string{"go.mod", "api/go.mod", "client/go.mod", "tools/go.mod", "test/tools/go.mod", "test/conformance/go.mod", "test/host/node/go.mod", "test/prometheus/go.mod"} {
 		mod := readGoMod(t, file)
 		pinned := map[string]string{}
 		for _, r := range mod.Replace {
@@ -97,7 +106,11 @@ type goPackage struct {
 
 func packages(t *testing.T) (list []goPackage) {
 	t.Helper()
-	decoder := json.NewDecoder(bytes.NewReader(output(t, root, "go", "list", "-json=ImportPath,Imports,TestImports", "./...")))
+	patterns := []string{"list", "-json=ImportPath,Imports,TestImports", "./..."}
+	for _, library := range libraries {
+		patterns = append(patterns, module+"/"+library+"/...")
+	}
+	decoder := json.NewDecoder(bytes.NewReader(output(t, root, "go", patterns...)))
 	for decoder.More() {
 		var p goPackage
 		if err := decoder.Decode(&p); err != nil {

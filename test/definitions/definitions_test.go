@@ -1,4 +1,5 @@
-package v1alpha1_test
+// Package definitions checks the definitions of the operator's kinds: which manifests they accept, and what they answer to others.
+package definitions
 
 import (
 	"bytes"
@@ -26,7 +27,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-const configDir = "../../../config"
+const configDir = "../../config"
 
 // definition is what an API server makes of a CustomResourceDefinition.
 type definition struct {

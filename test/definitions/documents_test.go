@@ -1,4 +1,4 @@
-package v1alpha1_test
+package definitions
 
 import (
 	"os"
@@ -21,7 +21,7 @@ func TestWhatPagesTellPeopleToWriteApplies(t *testing.T) {
 	byKind := definitions(t)
 	samples := map[string]string{"rootshard": "RootShard", "etcdcluster": "EtcdCluster"}
 	for page, least := range documented {
-		text, err := os.ReadFile(filepath.Join("../../../docs", page))
+		text, err := os.ReadFile(filepath.Join("../../docs", page))
 		if err != nil {
 			t.Fatal(err)
 		}
