@@ -165,7 +165,7 @@ test: unit e2e-server e2e-abuse ## Run every test but those that need a host clu
 .PHONY: unit
 unit: ## Run the tests that need no server process.
 	$(GO) test $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions | grep -v /e2e)
-	for library in $(LIBRARIES); do (cd $$library && $(GO) test ./...) || exit 1; done
+	for library in $(LIBRARIES); do (cd $$library && $(GO) test $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(GO) test ./...
 	cd test/argocd && $(GO) test ./...
 	cd test/prometheus && $(GO) test ./...
@@ -173,6 +173,7 @@ unit: ## Run the tests that need no server process.
 .PHONY: e2e-server
 e2e-server: build test-tools stock ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./operator/e2e ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
+	cd client && KCP_BIN=$(BIN) $(GO) test -count=1 ./kcptest
 
 # By itself: what it measures must not depend on other tests.
 .PHONY: e2e-abuse
@@ -225,7 +226,7 @@ abuse: build ## Attack the server as a tenant would, a minute each, and print ho
 .PHONY: race
 race: ## Run the unit tests with the race detector, which needs a C compiler.
 	CGO_ENABLED=1 $(GO) test -race $$($(GO) list ./cli/... ./operator/... ./server/... | grep -v /e2e)
-	cd client && CGO_ENABLED=1 $(GO) test -race ./...
+	cd client && CGO_ENABLED=1 $(GO) test -race ./workspaces
 
 FUZZTIME ?= 30s
 .PHONY: fuzz

@@ -1,0 +1,263 @@
+// Package kcptest tests API definitions and controllers against a real kcp. Start runs a server on this machine, and Server.Workspace gives
+// each test a workspace of its own: an empty cluster, created within milliseconds, in which the test has all permissions and which other
+// tests do not see. Tests may run in parallel.
+//
+// Main is a TestMain that starts a server for all tests of a package. The program kcp must be installed: see Options.Binary. The test of
+// this package is an example: it tests the validation of an API, and a controller that serves all consumers of that API.
+package kcptest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// program is the name of the server's program.
+	program = "kcp"
+	// startTimeout and stopTimeout limit how long a server takes until it is ready, and to end.
+	startTimeout, stopTimeout = 2 * time.Minute, 30 * time.Second
+	// pollInterval is the time between two checks of whether something is ready.
+	pollInterval = 20 * time.Millisecond
+	// logTail is how much of the server's log an error shows, in bytes.
+	logTail = 4 << 10
+)
+
+// Options configure a server. The zero value is a server with defaults.
+type Options struct {
+	// Binary is the path of the program kcp. Without it, the environment variable KCP_BIN names the program or the directory it is in.
+	// Without that variable, the program is looked up in PATH.
+	Binary string
+	// Arguments are flags of kcp start in addition to the root directory and the port.
+	Arguments []string
+	// Log receives what the server logs. Without it, only errors of Start and Stop show the end of the log.
+	Log io.Writer
+}
+
+// Server is a running kcp.
+type Server struct {
+	config    *rest.Config
+	directory string
+	log       string
+	process   *exec.Cmd
+	exited    chan struct{}
+}
+
+// Main is the TestMain of a package: it starts a server, sets *server, runs the tests, stops the server and exits.
+func Main(m *testing.M, server **Server, options Options) {
+	os.Exit(run(m, server, options))
+}
+
+func run(m *testing.M, server **Server, options Options) (code int) {
+	started, err := Start(context.Background(), options)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := started.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	*server = started
+	return m.Run()
+}
+
+// Start runs a server that stores everything in a temporary directory, and returns once the server is ready. If ctx ends before that,
+// Start ends the server and returns an error. The caller has to stop the server.
+func Start(ctx context.Context, options Options) (*Server, error) {
+	binary, err := find(options.Binary)
+	if err != nil {
+		return nil, err
+	}
+	directory, err := os.MkdirTemp("", "kcptest-")
+	if err != nil {
+		return nil, fmt.Errorf("creating the root directory of kcp: %w", err)
+	}
+	s := &Server{directory: directory, log: filepath.Join(directory, "kcp.log"), exited: make(chan struct{})}
+	if err := s.start(ctx, binary, options); err != nil {
+		return nil, errors.Join(fmt.Errorf("starting %s: %w%s", binary, err, s.tail()), s.kill())
+	}
+	return s, nil
+}
+
+// find returns the path of the server's program.
+func find(binary string) (string, error) {
+	binary = cmp.Or(binary, os.Getenv("KCP_BIN"))
+	if binary == "" {
+		found, err := exec.LookPath(program)
+		if err != nil {
+			return "", fmt.Errorf("finding %s: %w; install it, or set the environment variable KCP_BIN to its path", program, err)
+		}
+		return found, nil
+	}
+	info, err := os.Stat(binary)
+	if err == nil && info.IsDir() {
+		binary = filepath.Join(binary, program)
+		_, err = os.Stat(binary)
+	}
+	if err != nil {
+		return "", fmt.Errorf("finding %s: %w", program, err)
+	}
+	return binary, nil
+}
+
+func (s *Server) start(ctx context.Context, binary string, options Options) error {
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	root := filepath.Join(s.directory, "root")
+	s.process = exec.Command(binary, append([]string{
+		"start", "--root-directory=" + root, "--bind-address=127.0.0.1", "--secure-port=" + strconv.Itoa(port),
+	}, options.Arguments...)...)
+	s.process.SysProcAttr = attributes()
+	s.process.Stdout, s.process.Stderr = log, log
+	if options.Log != nil {
+		both := io.MultiWriter(log, options.Log)
+		s.process.Stdout, s.process.Stderr = both, both
+	}
+	if err := s.process.Start(); err != nil {
+		s.process = nil
+		return err
+	}
+	go func() {
+		_ = s.process.Wait()
+		close(s.exited)
+	}()
+	return s.awaitReady(ctx, filepath.Join(root, "admin.kubeconfig"))
+}
+
+// awaitReady returns once the server is ready, which has by then written its kubeconfig.
+func (s *Server) awaitReady(ctx context.Context, kubeconfig string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	return s.poll(ctx, func() error {
+		if s.config == nil {
+			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			if err != nil {
+				return err
+			}
+			config.QPS = -1 // a test has no reason to wait
+			s.config = config
+		}
+		return s.ready(ctx)
+	})
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	client, err := rest.HTTPClientFor(s.config)
+	if err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url()+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("/readyz answers %s", response.Status)
+	}
+	return nil
+}
+
+// poll calls check until it returns nil, the server exits or ctx ends. It returns the last error of check then.
+func (s *Server) poll(ctx context.Context, check func() error) error {
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-s.exited:
+			return fmt.Errorf("the server ended with %s", s.process.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// url returns the URL of the server, without the path of a workspace.
+func (s *Server) url() string {
+	url, _, _ := strings.Cut(s.config.Host, "/clusters/")
+	return url
+}
+
+// Config returns the configuration of a client of a workspace, by its path or the name of its logical cluster. It has all permissions
+// there. The caller may change it.
+func (s *Server) Config(path string) *rest.Config {
+	config := rest.CopyConfig(s.config)
+	config.Host = s.url() + "/clusters/" + path
+	return config
+}
+
+// Stop ends the server and removes what it has stored. It returns an error if the server has ended before, or not in order.
+func (s *Server) Stop() error {
+	if err := s.process.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return errors.Join(fmt.Errorf("stopping kcp: %w", err), s.kill())
+	}
+	var err error
+	select {
+	case <-s.exited:
+		if !s.process.ProcessState.Success() {
+			err = fmt.Errorf("kcp ended with %s%s", s.process.ProcessState, s.tail())
+		}
+	case <-time.After(stopTimeout):
+		err = fmt.Errorf("stopping kcp: it still runs after %s%s", stopTimeout, s.tail())
+	}
+	return errors.Join(err, s.kill())
+}
+
+// kill ends the process, if there is one, and removes what it has stored.
+func (s *Server) kill() error {
+	if s.process != nil {
+		_ = s.process.Process.Kill()
+		<-s.exited
+	}
+	return os.RemoveAll(s.directory)
+}
+
+// tail returns the end of the log in a form that can be appended to an error.
+func (s *Server) tail() string {
+	content, err := os.ReadFile(s.log)
+	if content = bytes.TrimSpace(content); err != nil || len(content) == 0 {
+		return ""
+	}
+	return "; the end of its log:\n" + string(content[max(0, len(content)-logTail):])
+}
+
+// freePort returns a port of the loopback address that no process listens on.
+func freePort() (int, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("finding a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}
