@@ -19,14 +19,14 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/etcdbackup"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -48,7 +48,7 @@ func Options() ctrl.Options {
 	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{apply.ManagedByLabel: apply.FieldOwner})}
 	strip := cache.TransformStripManagedFields()
 	return ctrl.Options{
-		Scheme:     kinds.Scheme(),
+		Scheme:     scheme.New(),
 		Controller: ctrlconfig.Controller{MaxConcurrentReconciles: 4},
 		Cache: cache.Options{
 			DefaultTransform: strip,
@@ -89,8 +89,8 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
 		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
 		&etcdbackup.ScheduleReconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now},
-		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
-		&kubeconfig.Reconciler{Client: c, Live: live, Recorder: recorder, Bind: access.Bind},
+		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: kcpaccess.Bind},
+		&kubeconfig.Reconciler{Client: c, Live: live, Recorder: recorder, Bind: kcpaccess.Bind},
 	} {
 		if err := reconciler.Setup(ctx, mgr); err != nil {
 			return err

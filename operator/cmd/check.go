@@ -25,7 +25,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
@@ -50,7 +50,7 @@ func checkCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.Reader, err = client.New(config, client.Options{Scheme: kinds.Scheme()}); err != nil {
+			if c.Reader, err = client.New(config, client.Options{Scheme: scheme.New()}); err != nil {
 				return err
 			}
 			if c.served, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
@@ -92,7 +92,7 @@ func (c *check) await(ctx context.Context, out io.Writer) error {
 // kinds looks whether the cluster has all kinds of the operator.
 func (c *check) kinds(context.Context) (string, error) {
 	var names []string
-	for kind, of := range kinds.Scheme().KnownTypes(v1alpha1.SchemeGroupVersion) {
+	for kind, of := range scheme.New().KnownTypes(v1alpha1.SchemeGroupVersion) {
 		if _, ok := reflect.New(of).Interface().(client.Object); ok {
 			names = append(names, kind)
 		}

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
 // cluster is one in which an operator works.
@@ -88,7 +88,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 			there := working(now)
 			test.change(there)
 			c := check{
-				Reader:     fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(append(there.pods, there.deployment, there.lease)...).Build(),
+				Reader:     fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(append(there.pods, there.deployment, there.lease)...).Build(),
 				served:     &fakediscovery.FakeDiscovery{Fake: &clienttesting.Fake{Resources: there.resources}},
 				deployment: client.ObjectKey{Namespace: "operators", Name: "release"},
 				leader:     true,

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
 func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
@@ -49,7 +49,7 @@ func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
 			r := &readiness{cache: &informertest.FakeInformers{}, watched: []client.Object{&corev1.Service{}, &corev1.Pod{}},
 				elected: make(chan struct{}), lease: client.ObjectKeyFromObject(c.lease), now: func() time.Time { return now }}
 			test.change(r, c)
-			r.live = fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(c.lease).Build()
+			r.live = fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(c.lease).Build()
 			err := r.check(httptest.NewRequest("GET", "/readyz", nil))
 			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
 				t.Errorf("it says %v", err)

@@ -23,9 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
@@ -73,7 +73,7 @@ func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 func (i *installation) access(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
 	i.MustCreate(t, k)
-	r := &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
+	r := &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: kcpaccess.Bind}
 	i.operator.Reconcile(t, r, k.Name)
 	i.Issue(t)
 	i.operator.Reconcile(t, r, k.Name)
@@ -278,7 +278,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 			k := accessTo(name, name)
 			k.Spec.Authorization = &v1alpha1.KubeconfigAuthorization{ClusterRoleBindings: v1alpha1.KubeconfigClusterRoleBindings{ClusterRoles: []string{"view"}}}
 			i.MustCreate(t, k)
-			i.operator.Reconcile(t, &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: access.Bind}, name)
+			i.operator.Reconcile(t, &kubeconfig.Reconciler{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: kcpaccess.Bind}, name)
 			if k = operatortest.Read(t, i.Cluster, name, k); k.Status.Authorization == nil {
 				t.Fatalf("roles are not tried to be bound: %+v", k.Status)
 			}
@@ -289,7 +289,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 			if err := i.Get(t.Context(), operatortest.Key(name), k); !apierrors.IsNotFound(err) {
 				t.Errorf("it is still there (%v)", err)
 			}
-			r := &kubeconfig.Revoker{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: access.Bind}
+			r := &kubeconfig.Revoker{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: kcpaccess.Bind}
 			if result := i.operator.Reconcile(t, r, string(k.UID)); (result.RequeueAfter > 0) != test.left {
 				t.Errorf("it comes back after %v", result.RequeueAfter)
 			}

@@ -25,8 +25,8 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator"
-	"github.com/kcplane/kcp/operator/internal/kinds"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 	"github.com/kcplane/kcp/test/e2e/vanilla"
 )
@@ -72,7 +72,7 @@ func run(m *testing.M) (code int, err error) {
 
 // prepare makes the namespaces, and a user who may do what the operator's roles allow.
 func prepare(ctx context.Context) error {
-	c, err := client.New(host, client.Options{Scheme: kinds.Scheme()})
+	c, err := client.New(host, client.Options{Scheme: scheme.New()})
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func as(user string) *rest.Config {
 // cluster is the API server as an administrator, who also asks for tokens and reads events.
 func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	t.Helper()
-	scheme := kinds.Scheme()
+	scheme := scheme.New()
 	if err := errors.Join(authenticationv1.AddToScheme(scheme), eventsv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}

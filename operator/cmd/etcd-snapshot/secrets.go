@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcplane/kcp/operator/internal/sealed"
+	"github.com/kcplane/kcp/operator/internal/encryption"
 	"github.com/kcplane/kcp/operator/internal/snapshot"
 )
 
@@ -40,7 +40,7 @@ func decrypt() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		content, err := sealed.Open(key, encrypted)
+		content, err := encryption.Decrypt(key, encrypted)
 		return cmp.Or(err, write(c, content))
 	}
 	c.Flags().StringVar(&file, "encryption-key-file", "", "File with the key that it was encrypted with.")

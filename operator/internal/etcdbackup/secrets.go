@@ -15,9 +15,9 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/encryption"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/retention"
-	"github.com/kcplane/kcp/operator/internal/sealed"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -46,7 +46,7 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	if err != nil {
 		return err
 	}
-	content, err := sealed.Seal(key, text)
+	content, err := encryption.Encrypt(key, text)
 	if err != nil {
 		return err
 	}
@@ -75,9 +75,9 @@ func (r *Reconciler) encryptionKey(ctx context.Context, namespace string, ref v1
 		return nil, err
 	}
 	key := secret.Data[ref.Key]
-	if len(key) < sealed.ShortestKey {
+	if len(key) < encryption.MinKeySize {
 		return nil, conditions.Stall("KeyMissing", "%s: Secret %s needs a key %s of at least %d random bytes; it has %d", field, ref.Name,
-			ref.Key, sealed.ShortestKey, len(key))
+			ref.Key, encryption.MinKeySize, len(key))
 	}
 	return key, nil
 }

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/encryption"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
-	"github.com/kcplane/kcp/operator/internal/sealed"
 )
 
 func secret(name string, labels map[string]string, key string, value []byte) *corev1.Secret {
@@ -35,13 +35,13 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 		says(t, take(t, c).Status.Conditions, "Stalled", "True", message)
 	}
 	stalled("spec.includeSecrets.encryptionKeyRef: there is no Secret encryption")
-	encryption := secret("encryption", nil, "key", []byte("password"))
-	encryption.Namespace = operatortest.Namespace
-	c.MustCreate(t, encryption)
+	holder := secret("encryption", nil, "key", []byte("password"))
+	holder.Namespace = operatortest.Namespace
+	c.MustCreate(t, holder)
 	stalled("needs a key key of at least 32 random bytes; it has 8")
-	key := bytes.Repeat([]byte("k"), sealed.ShortestKey)
-	encryption.Data["key"] = key
-	c.MustUpdate(t, encryption)
+	key := bytes.Repeat([]byte("k"), encryption.MinKeySize)
+	holder.Data["key"] = key
+	c.MustUpdate(t, holder)
 	stalled("spec.includeSecrets: EtcdCluster x belongs to no RootShard")
 	operatortest.Read(t, c, "x", cluster)
 	cluster.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "RootShard", Name: "kcp", UID: rs.UID, Controller: new(true)}}
@@ -49,7 +49,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 	take(t, c)
 
 	stored := operatortest.Read(t, c, "b-secrets", &corev1.Secret{})
-	text, err := sealed.Open(key, stored.Data["sealed"])
+	text, err := encryption.Decrypt(key, stored.Data["sealed"])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,22 +24,22 @@ import (
 )
 
 // act takes the step that was decided on. What it says, to whom, is an event.
-func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
+func (s *scope) act(ctx context.Context, seen *clusterSnapshot, d decision) error {
 	var err error
 	switch d.step {
 	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes: // done by writing the status, or the StatefulSet
 		return nil
 	case stepBootstrap:
-		err = s.tell(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
+		err = s.annotateStart(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
 	case stepForget:
-		return s.tell(ctx, seen, d.ordinal, nil)
+		return s.annotateStart(ctx, seen, d.ordinal, nil)
 	case stepAdd:
 		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberAddAsLearner(ctx, []string{s.peerURL(d.ordinal)})
 			return err
 		})
 	case stepStart:
-		err = s.tell(ctx, seen, d.ordinal, s.join(seen, d))
+		err = s.annotateStart(ctx, seen, d.ordinal, s.join(seen, d))
 	case stepPromote:
 		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberPromote(ctx, d.id)
@@ -54,7 +54,7 @@ func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
 			return err
 		})
 	case stepMoveLeader:
-		err = seen.contacts[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
+		err = seen.clients[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MoveLeader(ctx, d.to)
 			return err
 		})
@@ -63,7 +63,7 @@ func (s *scope) act(ctx context.Context, seen *sight, d decision) error {
 	case stepRestart:
 		err = s.deletePod(ctx, seen, d.ordinal)
 	case stepDefragment:
-		err = seen.contacts[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
+		err = seen.clients[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Defragment(ctx, c.Endpoints()[0])
 			return err
 		})
@@ -133,7 +133,7 @@ func (s *scope) named(ordinal int) string {
 }
 
 // join says how a learner joins: as one of all members that etcd lists, itself included.
-func (s *scope) join(seen *sight, d decision) *etcdmember.Start {
+func (s *scope) join(seen *clusterSnapshot, d decision) *etcdmember.Start {
 	var all []string
 	for _, m := range seen.members {
 		all = append(all, s.named(m.ordinal))
@@ -141,8 +141,8 @@ func (s *scope) join(seen *sight, d decision) *etcdmember.Start {
 	return &etcdmember.Start{State: etcdmember.StateExisting, Cluster: strings.Join(all, ","), Token: s.token(), MemberID: identity(d.id)}
 }
 
-// tell writes down at a pod what it is to start as, or takes it back.
-func (s *scope) tell(ctx context.Context, seen *sight, ordinal int, start *etcdmember.Start) error {
+// annotateStart writes the annotation that a pod starts by, or removes it.
+func (s *scope) annotateStart(ctx context.Context, seen *clusterSnapshot, ordinal int, start *etcdmember.Start) error {
 	live := seen.live[ordinal]
 	if live == nil {
 		return fmt.Errorf("pod %d is gone", ordinal)
@@ -165,7 +165,7 @@ func (s *scope) tell(ctx context.Context, seen *sight, ordinal int, start *etcdm
 }
 
 // wipe deletes the volume of a pod that is no member, and the pod, which holds on to it.
-func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
+func (s *scope) wipe(ctx context.Context, seen *clusterSnapshot, ordinal int) error {
 	if m, ok := seen.at(ordinal); ok && m.started {
 		return errors.New("its volume is in use")
 	}
@@ -182,7 +182,7 @@ func (s *scope) wipe(ctx context.Context, seen *sight, ordinal int) error {
 	return s.deletePod(ctx, seen, ordinal)
 }
 
-func (s *scope) deletePod(ctx context.Context, seen *sight, ordinal int) error {
+func (s *scope) deletePod(ctx context.Context, seen *clusterSnapshot, ordinal int) error {
 	live := seen.live[ordinal]
 	if live == nil {
 		return nil
@@ -191,7 +191,7 @@ func (s *scope) deletePod(ctx context.Context, seen *sight, ordinal int) error {
 }
 
 // disarm ends the alarms that nothing is behind any more. Corruption is forgiven of members that are gone only.
-func (s *scope) disarm(ctx context.Context, seen *sight) error {
+func (s *scope) disarm(ctx context.Context, seen *clusterSnapshot) error {
 	return seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 		for _, alarm := range seen.alarms {
 			listed := slices.ContainsFunc(seen.members, func(m member) bool { return m.id == alarm.MemberID })
@@ -208,7 +208,7 @@ func (s *scope) disarm(ctx context.Context, seen *sight) error {
 
 // applyMembers makes the StatefulSet what it is to be. How many pods there are is decided step by step; what they are made
 // of can change at any time, since it is the operator that replaces them.
-func (s *scope) applyMembers(ctx context.Context, seen *sight, d decision, version string) error {
+func (s *scope) applyMembers(ctx context.Context, seen *clusterSnapshot, d decision, version string) error {
 	pods := len(seen.pods)
 	switch {
 	case d.step == stepScalePods:
@@ -245,7 +245,7 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 }
 
 // wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
-func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
+func (s *scope) wanted(seen *clusterSnapshot, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
 	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
@@ -262,7 +262,7 @@ func (s *scope) wanted(seen *sight, pods int, version string) (set *appsv1.State
 }
 
 // atLeast returns a number of pods that has one for each member, whatever an old copy of the StatefulSet says.
-func (seen *sight) atLeast(pods int) int32 {
+func (seen *clusterSnapshot) atLeast(pods int) int32 {
 	for _, m := range seen.members {
 		pods = max(pods, m.ordinal+1)
 	}
@@ -271,7 +271,7 @@ func (seen *sight) atLeast(pods int) int32 {
 
 // adopt makes the cluster an owner of its pods beside their StatefulSet, so that the garbage collector keeps them when somebody deletes that. Pods
 // of an earlier cluster of the same name are left alone: they go with it.
-func (s *scope) adopt(ctx context.Context, seen *sight) error {
+func (s *scope) adopt(ctx context.Context, seen *clusterSnapshot) error {
 	if seen.stateful == nil || !metav1.IsControlledBy(seen.stateful, s.cluster) {
 		return nil
 	}
@@ -287,7 +287,7 @@ func (s *scope) adopt(ctx context.Context, seen *sight) error {
 }
 
 // changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
-func (s *scope) changing(seen *sight, version string) (bool, error) {
+func (s *scope) changing(seen *clusterSnapshot, version string) (bool, error) {
 	set := seen.stateful
 	if set == nil {
 		return false, nil

@@ -20,8 +20,8 @@ import (
 // lastSnapshot is the finalizer of EtcdClusters whose volumes are deleted only when a snapshot is stored. No other one has any.
 const lastSnapshot = "operator.kcp.io/last-snapshot"
 
-// hold sees to it that a cluster has the finalizer if it is asked for, and only then.
-func (s *scope) hold(ctx context.Context, asked bool) error {
+// setFinalizer adds the finalizer if it is needed, and removes it otherwise.
+func (s *scope) setFinalizer(ctx context.Context, asked bool) error {
 	if controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) == asked {
 		return nil
 	}
@@ -39,19 +39,19 @@ func (s *scope) hold(ctx context.Context, asked bool) error {
 	return nil
 }
 
-// end lets a deleted cluster go. The garbage collector removes what belongs to it.
-func (s *scope) end(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
+// delete lets a deleted cluster go. The garbage collector removes what belongs to it.
+func (s *scope) delete(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
 	s.cluster.Status.Phase = v1alpha1.PhaseDeleting
 	if !controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) {
 		return ctrl.Result{}, s.save(ctx, before)
 	}
-	err := s.takeLeave(ctx)
+	err := s.finalize(ctx)
 	if err == nil || apierrors.IsConflict(err) {
 		return ctrl.Result{}, err
 	}
 	waits := conditions.Cause(err)
 	if err := s.readTrust(ctx); err == nil { // snapshots are taken of members that the status says are ready
-		seen, err := s.look(ctx)
+		seen, err := s.observe(ctx)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
@@ -74,14 +74,14 @@ func (s *scope) readTrust(ctx context.Context) error {
 	return s.readSecrets(ctx)
 }
 
-// takeLeave takes the last snapshot, if one is still asked for, deletes the volumes, and lets the cluster go.
-func (s *scope) takeLeave(ctx context.Context) error {
+// finalize takes the last snapshot if it is requested, deletes the volumes, and removes the finalizer.
+func (s *scope) finalize(ctx context.Context) error {
 	if s.cluster.Spec.DeletionPolicy != v1alpha1.EtcdSnapshot || s.cluster.Status.ClusterID == "" {
-		return s.hold(ctx, false)
+		return s.setFinalizer(ctx, false)
 	}
-	err := s.saveLast(ctx)
+	err := s.takeLastSnapshot(ctx)
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return s.goWithNamespace(ctx)
+		return s.releaseWithNamespace(ctx)
 	} else if err != nil {
 		return err
 	}
@@ -95,13 +95,13 @@ func (s *scope) takeLeave(ctx context.Context) error {
 			return err
 		}
 	}
-	return s.hold(ctx, false)
+	return s.setFinalizer(ctx, false)
 }
 
-// goWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job and
+// releaseWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job and
 // no event. The event is about the Namespace, and is kept in the one called default.
-func (s *scope) goWithNamespace(ctx context.Context) error {
-	if err := s.hold(ctx, false); err != nil {
+func (s *scope) releaseWithNamespace(ctx context.Context) error {
+	if err := s.setFinalizer(ctx, false); err != nil {
 		return err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
@@ -110,8 +110,8 @@ func (s *scope) goWithNamespace(ctx context.Context) error {
 	return nil
 }
 
-// saveLast returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and tells its key.
-func (s *scope) saveLast(ctx context.Context) error {
+// takeLastSnapshot returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and tells its key.
+func (s *scope) takeLastSnapshot(ctx context.Context) error {
 	backup := &v1alpha1.EtcdBackup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.cluster.Namespace, Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner},
 			Name: s.cluster.Name + "-" + strconv.FormatInt(s.cluster.DeletionTimestamp.Unix(), 36)},

@@ -150,7 +150,7 @@ func (m *trio) collect(t *testing.T) {
 }
 
 // answers are those of the members: of each that accepts the operator, and those of the majority if it trusts itself.
-func (m *trio) answers(contacts map[int]contact) map[int]answer {
+func (m *trio) answers(clients map[int]memberClient) map[int]answer {
 	list, set := &corev1.PodList{}, &appsv1.StatefulSet{}
 	if m.List(context.Background(), list) != nil || client.IgnoreNotFound(m.Get(context.Background(), operatortest.Key("x"), set)) != nil {
 		return nil
@@ -177,7 +177,7 @@ func (m *trio) answers(contacts map[int]contact) map[int]answer {
 	all := map[int]answer{}
 	for _, p := range list.Items {
 		ordinal, trusts := ordinalOf(cluster, p.Name), m.trusts[p.UID]
-		c, asked := contacts[ordinal]
+		c, asked := clients[ordinal]
 		if !asked || !pki.TrustedBy(m.shows[peerName("x")], trusts[trustedPeers]) || !quorum || !accepts(c, trusts[TrustedClients], m.shows[serverName("x")]) {
 			continue
 		}
@@ -189,7 +189,7 @@ func (m *trio) answers(contacts map[int]contact) map[int]answer {
 }
 
 // accepts reports whether a member and the operator accept each other.
-func accepts(c contact, trusted, server []byte) bool {
+func accepts(c memberClient, trusted, server []byte) bool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(trusted)
 	any := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}

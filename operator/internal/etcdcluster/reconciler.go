@@ -57,7 +57,7 @@ type Reconciler struct {
 	// Pods is what the installation allows to them.
 	Pods workload.Security
 	// ask overrides how members are asked, for tests without members.
-	ask func(contacts map[int]contact) map[int]answer
+	ask func(clients map[int]memberClient) map[int]answer
 	// host overrides the names that members are found by, for tests without DNS.
 	host func(cluster *v1alpha1.EtcdCluster, member string) string
 }
@@ -79,8 +79,8 @@ type scope struct {
 	certificatesErr error
 	// after is when to look again for what no watch tells of, such as a certificate that should have been renewed.
 	after time.Duration
-	// complaint is what somebody has to change, though the members are looked after meanwhile.
-	complaint error
+	// userError is what somebody has to change, though the members are looked after meanwhile.
+	userError error
 }
 
 // Reconcile looks at the cluster, decides on one step, and takes it.
@@ -92,9 +92,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	before := cluster.DeepCopy()
 	s := &scope{Reconciler: r, cluster: cluster}
 	if !cluster.DeletionTimestamp.IsZero() {
-		return s.end(ctx, before)
+		return s.delete(ctx, before)
 	}
-	if err := s.hold(ctx, cluster.Spec.DeletionPolicy == v1alpha1.EtcdSnapshot); err != nil {
+	if err := s.setFinalizer(ctx, cluster.Spec.DeletionPolicy == v1alpha1.EtcdSnapshot); err != nil {
 		return ctrl.Result{}, err
 	}
 	return s.reconcile(ctx, before)
@@ -114,13 +114,13 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		}
 		return ctrl.Result{RequeueAfter: conditions.Earliest(s.after, conditions.Cause(blocked).After)}, retriable(blocked)
 	}
-	seen, err := s.look(ctx)
+	seen, err := s.observe(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
 	version, err := chooseVersion(s.cluster.Spec.Version, s.cluster.Status.CurrentVersion, s.Version)
 	if err != nil {
-		s.complaint = err
+		s.userError = err
 	}
 	seen.upgrading = s.cluster.Status.CurrentVersion != "" && version != s.cluster.Status.CurrentVersion
 	if seen.changing, err = s.changing(seen, version); err != nil {
@@ -133,7 +133,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	s.measure(seen)
 	d := decide(seen.observation)
 	if s.unmounted != nil {
-		s.report(seen, wait(conditions.Cause(s.unmounted).Reason, "%s", s.unmounted), s.complaint)
+		s.report(seen, wait(conditions.Cause(s.unmounted).Reason, "%s", s.unmounted), s.userError)
 		return ctrl.Result{RequeueAfter: conditions.Earliest(whileWaiting, s.after)}, s.save(ctx, before)
 	}
 	if trouble := seen.trouble(s.Now()); d.step == stepWait {
@@ -155,7 +155,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if err := s.reportBackups(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	s.report(seen, d, s.complaint)
+	s.report(seen, d, s.userError)
 	if err := s.save(ctx, before); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -215,7 +215,7 @@ func (s *scope) prepare(ctx context.Context) error {
 	if err := cmp.Or(s.applyTrust(ctx), unreachable); err != nil {
 		return cmp.Or(unmade, err)
 	}
-	s.complaint = cmp.Or(unmade, s.complaint) // the members that run are looked after
+	s.userError = cmp.Or(unmade, s.userError) // the members that run are looked after
 	return nil
 }
 
@@ -237,7 +237,7 @@ func (s *scope) applyOptional(ctx context.Context) error {
 	monitor, wanted := serviceMonitor(s.cluster)
 	err := apply.Optional(ctx, s.Client, s.cluster, wanted, monitor)
 	if apimeta.IsNoMatchError(err) {
-		s.complaint = workload.NoServiceMonitors()
+		s.userError = workload.NoServiceMonitors()
 		return nil
 	}
 	return err

@@ -87,8 +87,8 @@ func (s *scope) survivor() *v1alpha1.EtcdSurvivorSpec {
 	return s.cluster.Spec.Restore.Survivor
 }
 
-// lookAtRecovery finds out how far the recovery is. One that the spec does not ask for any more is forgotten, unless members run on its data.
-func (s *scope) lookAtRecovery(ctx context.Context, seen *sight) error {
+// observeRecovery finds out how far the recovery is. One that the spec does not ask for any more is forgotten, unless members run on its data.
+func (s *scope) observeRecovery(ctx context.Context, seen *clusterSnapshot) error {
 	status, asked := &s.cluster.Status, s.survivor()
 	under := status.Recovery
 	if !seen.known && asked != nil {
@@ -99,7 +99,7 @@ func (s *scope) lookAtRecovery(ctx context.Context, seen *sight) error {
 	switch {
 	case under != nil && under.State == v1alpha1.EtcdRecoveryStarting:
 		seen.recovery, seen.survivor = recoverStarting, ordinalOf(s.cluster, under.Member)
-		how, _, err := s.lookAtJob(ctx, rescueJobName(under))
+		how, _, err := s.observeJob(ctx, rescueJobName(under))
 		if how != jobNeeded { // an operator has written down where the data are, and has ended before it removed the Job
 			seen.recovery = recoverCopied
 		}
@@ -119,7 +119,7 @@ func (s *scope) lookAtRecovery(ctx context.Context, seen *sight) error {
 		return nil
 	case seen.quorum:
 		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *asked, State: v1alpha1.EtcdRecoveryRefused}
-		s.complaint = cmp.Or(s.complaint, conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
+		s.userError = cmp.Or(s.userError, conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
 			"answers: take it out of the spec"))
 		return nil
 	}
@@ -132,7 +132,7 @@ func (s *scope) lookAtRecovery(ctx context.Context, seen *sight) error {
 	case under.State == v1alpha1.EtcdRecoveryRefused:
 		seen.recovery = recoverRefused
 	default:
-		return s.lookAtCopy(ctx, seen, under)
+		return s.observeCopy(ctx, seen, under)
 	}
 	return nil
 }
@@ -147,9 +147,9 @@ func (s *scope) voted(member string) bool {
 	return false
 }
 
-// lookAtCopy finds out how far the copy of the survivor's data is. Pods that cannot end, for their node is gone, are waited for only if they
+// observeCopy finds out how far the copy of the survivor's data is. Pods that cannot end, for their node is gone, are waited for only if they
 // are the survivor's.
-func (s *scope) lookAtCopy(ctx context.Context, seen *sight, under *v1alpha1.EtcdRecoveryStatus) error {
+func (s *scope) observeCopy(ctx context.Context, seen *clusterSnapshot, under *v1alpha1.EtcdRecoveryStatus) error {
 	seen.recovery = recoverNeeded
 	if seen.leaving || seen.live[seen.survivor] != nil {
 		seen.recovery = recoverStopped
@@ -164,7 +164,7 @@ func (s *scope) lookAtCopy(ctx context.Context, seen *sight, under *v1alpha1.Etc
 	if seen.recovery != recoverNeeded {
 		return nil
 	}
-	how, message, err := s.lookAtJob(ctx, rescueJobName(under))
+	how, message, err := s.observeJob(ctx, rescueJobName(under))
 	seen.recovery, seen.recoveryMessage = recovery(how), message
 	return err
 }
@@ -190,7 +190,7 @@ func (s *scope) reportRecovery(d decision) {
 }
 
 // stop ends all pods, and what makes them. The volumes belong to nobody then: whatever the policies are, they stay.
-func (s *scope) stop(ctx context.Context, seen *sight) error {
+func (s *scope) stop(ctx context.Context, seen *clusterSnapshot) error {
 	if seen.stateful != nil {
 		return client.IgnoreNotFound(s.Delete(ctx, seen.stateful, client.Preconditions{UID: &seen.stateful.UID},
 			client.PropagationPolicy(metav1.DeletePropagationOrphan)))
@@ -204,7 +204,7 @@ func (s *scope) stop(ctx context.Context, seen *sight) error {
 }
 
 // markVolumes writes down at each volume which directory of it is in use, for an EtcdCluster that takes them up one day.
-func (s *scope) markVolumes(ctx context.Context, seen *sight) error {
+func (s *scope) markVolumes(ctx context.Context, seen *clusterSnapshot) error {
 	if s.cluster.Status.DataDirectory == "" {
 		return nil
 	}

@@ -53,8 +53,8 @@ func restoreFirst(o observation) (decision, bool) {
 	return undecided, false
 }
 
-// lookAtRestoration finds out how far the restoration is.
-func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []corev1.PersistentVolumeClaim) error {
+// observeRestoration finds out how far the restoration is.
+func (s *scope) observeRestoration(ctx context.Context, seen *clusterSnapshot, claims []corev1.PersistentVolumeClaim) error {
 	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || seen.known {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *scope) lookAtRestoration(ctx context.Context, seen *sight, claims []cor
 			return nil
 		}
 	}
-	how, message, err := s.lookAtJob(ctx, restoreJobName(s.cluster))
+	how, message, err := s.observeJob(ctx, restoreJobName(s.cluster))
 	switch {
 	case !done:
 		seen.restore, seen.restoreMessage = restoration(how), message
@@ -84,8 +84,8 @@ const (
 	jobDone    = "Done" // the data is there, and nobody runs on it yet
 )
 
-// lookAtJob finds out how far a Job is, and what it has to tell.
-func (s *scope) lookAtJob(ctx context.Context, name string) (how, message string, err error) {
+// observeJob finds out how far a Job is, and what it has to tell.
+func (s *scope) observeJob(ctx context.Context, name string) (how, message string, err error) {
 	job := &batchv1.Job{}
 	err = s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, job)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestAJobWhoseImageIsWrongIsStalled(t *testing.T) {
 	if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "ImagePullBackOff") || !strings.Contains(c.Message, "delete Job x-restore") {
 		t.Errorf("after minutes: %+v", c)
 	}
-	how, _, err := (&scope{Reconciler: m.reconciler, cluster: cluster}).lookAtJob(t.Context(), job.Name) // as the copy of a survivor's data is looked at
+	how, _, err := (&scope{Reconciler: m.reconciler, cluster: cluster}).observeJob(t.Context(), job.Name) // as the copy of a survivor's data is looked at
 	if d, _ := recoverLost(observation{known: true, recovery: recovery(how)}); err != nil || d.step != stepHelp {
 		t.Errorf("a Job for a survivor: %+v, %v", d, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
-	"github.com/kcplane/kcp/operator/internal/index"
+	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
@@ -35,11 +35,11 @@ const concurrency = 8
 
 // Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
-	if err := index.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
+	if err := fieldindex.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
 		return err
 	}
 	issuing := func(ctx context.Context, issuer client.Object) []reconcile.Request {
-		return index.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
+		return fieldindex.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
 		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).

@@ -20,7 +20,7 @@ func keepApart(spec *corev1.PodSpec) {
 
 // sharing reports whether members may share a node although there are others. Volumes that cannot leave the node where several of
 // them were made, before there were others, would keep their pods from ever running again. It stays so once it had to be.
-func (seen *sight) sharing() bool {
+func (seen *clusterSnapshot) sharing() bool {
 	if !seen.crowded() {
 		return false
 	}
@@ -42,7 +42,7 @@ func (seen *sight) sharing() bool {
 }
 
 // crowded reports whether a node has the volumes of several members.
-func (seen *sight) crowded() bool {
+func (seen *clusterSnapshot) crowded() bool {
 	nodes := map[string]bool{}
 	for i := range seen.claims {
 		node := seen.claims[i].Annotations[selectedNode]

@@ -77,7 +77,7 @@ func TestMembersWithVolumesOnNodesOfTheirOwnWaitForThem(t *testing.T) {
 		nodes []string
 		want  bool
 	}{{[]string{"one", "two", "three"}, false}, {[]string{"", "", ""}, false}, {[]string{"one", "two", "one"}, true}} {
-		seen := &sight{live: map[int]*corev1.Pod{2: unplaced}}
+		seen := &clusterSnapshot{live: map[int]*corev1.Pod{2: unplaced}}
 		for _, node := range test.nodes {
 			seen.claims = append(seen.claims, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{selectedNode: node}}})
 		}

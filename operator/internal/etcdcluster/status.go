@@ -16,8 +16,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// report writes the status. Without a sight, what was known of the members stays, and blocked says why there is none.
-func (s *scope) report(seen *sight, d decision, blocked error) {
+// report writes the status. Without a clusterSnapshot, what was known of the members stays, and blocked says why there is none.
+func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 	status := &s.cluster.Status
 	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
 		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check", "spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
@@ -55,7 +55,7 @@ func (s *scope) report(seen *sight, d decision, blocked error) {
 	s.summarize(seen, d, blocked)
 }
 
-func (s *scope) reportMembers(seen *sight) {
+func (s *scope) reportMembers(seen *clusterSnapshot) {
 	status := &s.cluster.Status
 	ready := 0
 	if !seen.quorum { // the list stays what it was when there was somebody to ask
@@ -135,7 +135,7 @@ func (s *scope) reportOperation(d decision) {
 	status.Operation = operation
 }
 
-func (s *scope) reportHealth(seen *sight, d decision) {
+func (s *scope) reportHealth(seen *clusterSnapshot, d decision) {
 	unhealthy := len(seen.members) < min(seen.want, seen.recorded)
 	corrupt := false
 	for _, m := range seen.voters() {
@@ -184,7 +184,7 @@ func (s *scope) reportBackups(ctx context.Context) error {
 }
 
 // summarize writes the conditions that programs wait for.
-func (s *scope) summarize(seen *sight, d decision, blocked error) {
+func (s *scope) summarize(seen *clusterSnapshot, d decision, blocked error) {
 	if blocked == nil && d.step == stepNothing {
 		blocked = s.certificatesErr
 	}

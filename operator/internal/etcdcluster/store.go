@@ -53,7 +53,7 @@ func ReferredSecret(ctx context.Context, reader client.Reader, namespace, field,
 }
 
 // checkRestoration looks for what a restoration needs before its Job is made.
-func (s *scope) checkRestoration(ctx context.Context, seen *sight) error {
+func (s *scope) checkRestoration(ctx context.Context, seen *clusterSnapshot) error {
 	if seen.restore != restoreNeeded {
 		return nil
 	}

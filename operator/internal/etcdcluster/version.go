@@ -56,7 +56,7 @@ func image(spec *v1alpha1.ImageSpec, repository, version string) string {
 const leastFree = 0.05
 
 // schedule says whether it is the time to defragment, and from which share of free space on.
-func (s *scope) schedule(seen *sight) {
+func (s *scope) schedule(seen *clusterSnapshot) {
 	seen.defrag = defragmentation{due: true, threshold: 0.5}
 	spec := s.cluster.Spec.Defrag
 	if spec == nil {

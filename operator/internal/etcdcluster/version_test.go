@@ -23,7 +23,7 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 	}
 	// next decides as a reconciliation does, and lets it be done.
 	next := func() decision {
-		seen := &sight{observation: o}
+		seen := &clusterSnapshot{observation: o}
 		s.schedule(seen)
 		d := decide(seen.observation)
 		s.reportOperation(d)
@@ -63,7 +63,7 @@ func TestWhatKeepsAMemberFromRunningIsSaid(t *testing.T) {
 	now := time.Now()
 	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x-1", CreationTimestamp: metav1.NewTime(now)}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		Name: containerName, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}}
-	seen := &sight{observation: cluster(3), live: map[int]*corev1.Pod{0: {}, 1: live}}
+	seen := &clusterSnapshot{observation: cluster(3), live: map[int]*corev1.Pod{0: {}, 1: live}}
 	if got := seen.trouble(now); !strings.Contains(got.String(), "pod x-1: ErrImagePull: no such image: correct spec.image") || got.Stalled() {
 		t.Errorf("it is said that %+v", got)
 	}

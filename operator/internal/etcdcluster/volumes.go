@@ -13,7 +13,7 @@ import (
 )
 
 // measure finds out whether volumes are to grow.
-func (s *scope) measure(seen *sight) {
+func (s *scope) measure(seen *clusterSnapshot) {
 	want := volumeSize(s.cluster)
 	seen.growing = seen.stateful == nil && s.grows() || seen.stateful != nil && want.Cmp(*templateSize(seen)) > 0
 }
@@ -26,7 +26,7 @@ func (s *scope) grows() bool {
 
 // growVolumes asks for larger volumes, and then gives up the StatefulSet, whose template of volumes cannot be changed; the pods
 // stay. It is made anew in the next reconciliation, whoever does that.
-func (s *scope) growVolumes(ctx context.Context, seen *sight) error {
+func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
 	want := volumeSize(s.cluster)
 	for i := range seen.claims {
 		volume := &seen.claims[i]

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -74,7 +74,7 @@ func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certifi
 // external.
 func secret(k *v1alpha1.Kubeconfig, root *shard.Shard, pair map[string][]byte, authorities []byte) (*corev1.Secret, error) {
 	base, path := root.BaseURL(), "/clusters/"+workspace(k)
-	return access.Secret(k.Namespace, k.Spec.SecretRef.Name, labels(k), access.Kubeconfig{
+	return kcpaccess.Secret(k.Namespace, k.Spec.SecretRef.Name, labels(k), kcpaccess.Kubeconfig{
 		User: k.Spec.Username, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey], Authorities: authorities,
 		Contexts: map[string]string{"default": base + path, "base": base, "shard-base": base, "external": root.ExternalURL() + path},
 		Current:  "default",

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -40,7 +40,7 @@ var dependencies = []string{
 }
 
 // Binder binds roles in a workspace.
-type Binder func(ctx context.Context, credentials access.Credentials, workspace string, roles access.Roles) error
+type Binder func(ctx context.Context, credentials kcpaccess.Credentials, workspace string, roles kcpaccess.Roles) error
 
 // Reconciler of Kubeconfigs.
 type Reconciler struct {
@@ -48,7 +48,7 @@ type Reconciler struct {
 	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// Bind is access.Bind.
+	// Bind is kcpaccess.Bind.
 	Bind Binder
 }
 

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
@@ -28,7 +28,7 @@ type world struct {
 	*operatortest.Cluster
 	reconciler *kubeconfig.Reconciler
 	revoker    *kubeconfig.Revoker
-	bound      map[string]access.Roles
+	bound      map[string]kcpaccess.Roles
 	down       error
 }
 
@@ -39,14 +39,14 @@ func newWorld(t *testing.T, k *v1alpha1.Kubeconfig) *world {
 	w := &world{Cluster: operatortest.New(rs, k,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-merged-ca-bundle"}, Data: map[string][]byte{"tls.crt": operatortest.PEM("ca")}},
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp-operator"}, Data: map[string][]byte{"tls.crt": []byte("c"), "tls.key": []byte("k")}},
-	), bound: map[string]access.Roles{}}
+	), bound: map[string]kcpaccess.Roles{}}
 	w.reconciler = &kubeconfig.Reconciler{Client: w, Live: w, Recorder: w.Events, Bind: w.bind}
 	w.revoker = &kubeconfig.Revoker{Client: w, Live: w, Recorder: w.Events, Bind: w.bind}
 	w.available(t, metav1.ConditionTrue)
 	return w
 }
 
-func (w *world) bind(_ context.Context, c access.Credentials, workspace string, roles access.Roles) error {
+func (w *world) bind(_ context.Context, c kcpaccess.Credentials, workspace string, roles kcpaccess.Roles) error {
 	if w.down != nil {
 		return w.down
 	}

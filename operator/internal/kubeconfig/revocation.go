@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -27,7 +27,7 @@ type Revoker struct {
 	// Live reads what the caches may not have yet.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// Bind is access.Bind.
+	// Bind is kcpaccess.Bind.
 	Bind Binder
 }
 
@@ -114,5 +114,5 @@ func (r *Revoker) unbind(ctx context.Context, rs *v1alpha1.RootShard, workspace,
 	if err != nil {
 		return err
 	}
-	return r.Bind(ctx, credentials, workspace, access.Roles{ID: uid})
+	return r.Bind(ctx, credentials, workspace, kcpaccess.Roles{ID: uid})
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
-	"github.com/kcplane/kcp/operator/internal/index"
+	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -29,7 +29,7 @@ const (
 // Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf, issuersIndex: issuersOf}
-	if err := index.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
+	if err := fieldindex.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
@@ -101,5 +101,5 @@ func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []recon
 }
 
 func (r *Reconciler) find(ctx context.Context, namespace, name, value string) []reconcile.Request {
-	return index.Find(ctx, r, &v1alpha1.KubeconfigList{}, namespace, name, value)
+	return fieldindex.Find(ctx, r, &v1alpha1.KubeconfigList{}, namespace, name, value)
 }

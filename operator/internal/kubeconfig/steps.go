@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -130,12 +130,12 @@ func (s *scope) removeFormer(ctx context.Context) error {
 // that they are found again.
 func (s *scope) roles(ctx context.Context) error {
 	provisioned, wanted := s.kubeconfig.Status.Authorization, ""
-	roles := access.Roles{ID: string(s.kubeconfig.UID), Group: group(s.kubeconfig)}
+	roles := kcpaccess.Roles{ID: string(s.kubeconfig.UID), Group: group(s.kubeconfig)}
 	if s.kubeconfig.Spec.Authorization != nil {
 		wanted, roles.ClusterRoles = roleWorkspace(s.kubeconfig), s.kubeconfig.Spec.Authorization.ClusterRoleBindings.ClusterRoles
 	}
 	if provisioned != nil && provisioned.ProvisionedCluster != "" && provisioned.ProvisionedCluster != wanted {
-		if err := s.bind(ctx, provisioned.ProvisionedCluster, access.Roles{ID: roles.ID}); err != nil {
+		if err := s.bind(ctx, provisioned.ProvisionedCluster, kcpaccess.Roles{ID: roles.ID}); err != nil {
 			return err
 		}
 		if err := s.provision(ctx, ""); err != nil {
@@ -171,7 +171,7 @@ func (s *scope) provision(ctx context.Context, workspace string) error {
 }
 
 // bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.
-func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) error {
+func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Roles) error {
 	available := meta.FindStatusCondition(s.rs.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
 	case available != nil && available.Reason == conditions.ScaledToZero:
@@ -191,13 +191,13 @@ func (s *scope) bind(ctx context.Context, workspace string, roles access.Roles) 
 }
 
 // credentials are the operator's own for a shard.
-func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (access.Credentials, error) {
+func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (kcpaccess.Credentials, error) {
 	pair, err := read(ctx, c, root.Namespace, root.Leaf(shard.Operator))
 	if err != nil {
-		return access.Credentials{}, err
+		return kcpaccess.Credentials{}, err
 	}
 	authorities, err := read(ctx, c, root.Namespace, root.ServerBundle())
-	return access.Credentials{
+	return kcpaccess.Credentials{
 		URL: root.BaseURL(), Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
 		Authorities: authorities[corev1.TLSCertKey],
 	}, err

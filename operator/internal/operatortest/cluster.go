@@ -30,7 +30,7 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
 // Namespace of the objects.
@@ -56,7 +56,7 @@ func New(objects ...client.Object) *Cluster {
 			object.SetGeneration(1)
 		}
 	}
-	return At(fake.NewClientBuilder().WithScheme(kinds.Scheme()).WithObjects(objects...).WithTypeConverters(converters()...).
+	return At(fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(objects...).WithTypeConverters(converters()...).
 		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
 			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
 		Build())

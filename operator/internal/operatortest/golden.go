@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcplane/kcp/operator/internal/kinds"
+	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
 var update = flag.Bool("update", false, "write what is built to the golden files")
@@ -39,7 +39,7 @@ func Golden(t *testing.T, file string, objects []client.Object) {
 
 func document(t *testing.T, object client.Object) []byte {
 	t.Helper()
-	gvk, err := apiutil.GVKForObject(object, kinds.Scheme())
+	gvk, err := apiutil.GVKForObject(object, scheme.New())
 	if err != nil {
 		t.Fatal(err)
 	}

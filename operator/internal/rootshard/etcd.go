@@ -57,7 +57,7 @@ func (s *scope) etcd(ctx context.Context) error {
 	case ready.Status != metav1.ConditionTrue:
 		return conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s: %s", live.Name, ready.Message)
 	}
-	if held, err := s.kept(ctx, s.shard.Etcd.Trust); held == nil {
+	if held, err := s.secretData(ctx, s.shard.Etcd.Trust); held == nil {
 		s.shard.Etcd.Trust = ""
 		return cmp.Or(err, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to publish its trusted authorities", live.Name))
 	}

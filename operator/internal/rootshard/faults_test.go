@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/pki"
@@ -38,7 +38,7 @@ type installation struct {
 
 func newInstallation(objects ...client.Object) *installation {
 	c := operatortest.New(objects...)
-	bind := func(context.Context, access.Credentials, string, access.Roles) error { return nil }
+	bind := func(context.Context, kcpaccess.Credentials, string, kcpaccess.Roles) error { return nil }
 	return &installation{Cluster: c, shard: &rootshard.Reconciler{Client: c, Live: c, Recorder: c.Events, DefaultImage: image},
 		clients: &kubeconfig.Reconciler{Client: c, Live: c, Recorder: c.Events, Bind: bind}}
 }
@@ -177,7 +177,7 @@ func (i *installation) distrust(t *testing.T) (shard, admin []string) {
 	}
 	server, clients := data("kcp-server", "tls.crt"), data("kcp-merged-client-ca", "tls.crt")
 	both := func(name string) []string {
-		config, err := clientcmd.RESTConfigFromKubeConfig(data(name, access.Key))
+		config, err := clientcmd.RESTConfigFromKubeConfig(data(name, kcpaccess.Key))
 		if err != nil {
 			return []string{fmt.Sprintf("there is no kubeconfig in %s: %v", name, err)}
 		}

@@ -20,10 +20,10 @@ import (
 // process at that time, and deletes the pod.
 const lostAfter = time.Minute
 
-// tend keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces no pod
+// maintainPods keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces no pod
 // that is still there. Such a pod may still run. That does no harm: kcp keeps no state in its pods, writes to no volume but their scratch space, and
 // holds leases under names that no other process has.
-func (s *scope) tend(ctx context.Context) error {
+func (s *scope) maintainPods(ctx context.Context) error {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return err
@@ -78,8 +78,8 @@ func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 	return pods, nil
 }
 
-// left returns how many pods a StatefulSet has left that was deleted.
-func (s *scope) left(ctx context.Context) (count int32) {
+// orphanedPods returns how many pods a StatefulSet has left that was deleted.
+func (s *scope) orphanedPods(ctx context.Context) (count int32) {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
 		return 0

@@ -58,8 +58,8 @@ type Reconciler struct {
 	Pods workload.Security
 	// Shards that may refer to RootShards. Nil: there are none.
 	Shards *Shards
-	// Etcds asks etcds that others keep. Nil: they are taken to answer.
-	Etcds *Etcds
+	// EtcdChecker asks etcds that others keep. Nil: they are taken to answer.
+	EtcdChecker *EtcdChecker
 }
 
 // scope is one RootShard that is reconciled.
@@ -80,13 +80,13 @@ type scope struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	rs := &v1alpha1.RootShard{}
 	if err := r.Live.Get(ctx, request.NamespacedName, rs); err != nil {
-		if r.Etcds != nil && apierrors.IsNotFound(err) {
-			r.Etcds.Forget(request.NamespacedName)
+		if r.EtcdChecker != nil && apierrors.IsNotFound(err) {
+			r.EtcdChecker.Forget(request.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := rs.DeepCopy()
-	result, err := r.hold(ctx, rs)
+	result, err := r.updateFinalizer(ctx, rs)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -109,11 +109,11 @@ func (s *scope) reconcile(ctx context.Context) {
 	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
 	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
 	s.report.Set(v1alpha1.ConditionReferenceValid, s.references(ctx))
-	s.report.Set(conditions.Rest, s.tend(ctx))
+	s.report.Set(conditions.Rest, s.maintainPods(ctx))
 	unmade := s.secrets(ctx)
 	s.report.Set(v1alpha1.ConditionCertificatesReady, unmade)
 	s.workload(ctx, unmade == nil)
-	s.report.Set(v1alpha1.ConditionEtcdReady, s.answering(ctx))
+	s.report.Set(v1alpha1.ConditionEtcdReady, s.checkEtcd(ctx))
 	if unmade == nil {
 		s.reportRotation() // what keeps pods from being replaced comes before that they are to be
 	}

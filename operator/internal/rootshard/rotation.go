@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 	"github.com/kcplane/kcp/operator/internal/workload"
@@ -62,7 +62,7 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	if former > 0 {
 		s.rotation.kept, s.rotation.renew = append(s.rotation.kept, bundle), append(s.rotation.renew, renew...)
 	}
-	secret := access.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
+	secret := kcpaccess.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
 	secret.Data[ownAuthorities] = all
 	secret.UID = held.UID // one that is deleted meanwhile is not made again with what it held
 	return secret, nil
@@ -189,8 +189,8 @@ func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) er
 	return nil
 }
 
-// kept returns what a Secret holds, or nothing if there is none.
-func (s *scope) kept(ctx context.Context, name string) (map[string][]byte, error) {
+// secretData returns what a Secret holds, or nothing if there is none.
+func (s *scope) secretData(ctx context.Context, name string) (map[string][]byte, error) {
 	secret, err := s.secret(ctx, name)
 	if err != nil {
 		return nil, err

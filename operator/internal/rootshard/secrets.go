@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/access"
 	"github.com/kcplane/kcp/operator/internal/apply"
 	"github.com/kcplane/kcp/operator/internal/conditions"
+	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
@@ -35,7 +35,7 @@ func (s *scope) serverTrust(ctx context.Context) error {
 			return conditions.Stall("AuthorityUnknown", "spec.certificateTemplates[server].spec.issuerRef: this issuer does not publish its CA "+
 				"certificate: name a Secret with it in spec.caBundleSecretRef")
 		}
-		all := access.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
+		all := kcpaccess.Bundle("", "", nil, trusted.Data[corev1.TLSCertKey], own["ca.crt"])
 		trusted.Data[corev1.TLSCertKey] = all.Data[corev1.TLSCertKey]
 	}
 	distrusted := s.compare(ctx, s.shard.ServerCA(), trusted.Data[corev1.TLSCertKey], "caBundleSecretRef", shard.Server)
@@ -51,7 +51,7 @@ func (s *scope) kubeconfig(ctx context.Context, leaf, url string, trusted *corev
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := access.Secret(s.rs.Namespace, s.shard.Kubeconfig(leaf), s.shard.Labels(), access.Kubeconfig{
+	kubeconfig, err := kcpaccess.Secret(s.rs.Namespace, s.shard.Kubeconfig(leaf), s.shard.Labels(), kcpaccess.Kubeconfig{
 		User: leaf, Certificate: pair[corev1.TLSCertKey], CertificateKey: pair[corev1.TLSPrivateKeyKey],
 		Authorities: trusted.Data[corev1.TLSCertKey], Contexts: map[string]string{"shard-base": url}, Current: "shard-base",
 	})
@@ -87,7 +87,7 @@ func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalRefe
 	if err != nil {
 		return nil, err
 	}
-	if err := access.CheckAuthorities(data[corev1.TLSCertKey]); err != nil {
+	if err := kcpaccess.CheckAuthorities(data[corev1.TLSCertKey]); err != nil {
 		return nil, conditions.Stall("NoCertificate", "spec.%s: tls.crt of Secret %s %v", field, ref.Name, err)
 	}
 	return data[corev1.TLSCertKey], nil
@@ -95,7 +95,7 @@ func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalRefe
 
 // issued returns the Secret of a certificate that is ready.
 func (s *scope) issued(ctx context.Context, name string) (map[string][]byte, error) {
-	data, err := s.kept(ctx, name)
+	data, err := s.secretData(ctx, name)
 	if err == nil && len(data[corev1.TLSCertKey]) == 0 {
 		return nil, conditions.Wait("SecretNotReady", "waiting for cert-manager to write Secret %s", name)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
-	"github.com/kcplane/kcp/operator/internal/index"
+	"github.com/kcplane/kcp/operator/internal/fieldindex"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
@@ -36,11 +36,11 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	indices := map[string]client.IndexerFunc{
 		secretsIndex: secretsOf, configMapsIndex: configMapsOf, issuersIndex: issuersOf, authoritiesIndex: authoritiesOf,
 	}
-	if err := index.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
+	if err := fieldindex.Add(ctx, mgr, &v1alpha1.RootShard{}, indices); err != nil {
 		return err
 	}
 	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
-	r.Etcds = &Etcds{Ask: AskEtcd}
+	r.EtcdChecker = &EtcdChecker{Ask: CheckEtcd}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
 		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
@@ -53,7 +53,7 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.referring(secretsIndex))).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(r.referring(configMapsIndex))).
 		WatchesRawSource(r.Shards).
-		WatchesRawSource(r.Etcds).
+		WatchesRawSource(r.EtcdChecker).
 		Complete(r)
 }
 
@@ -106,13 +106,13 @@ func authoritiesOf(object client.Object) []string {
 // ofCertificate finds the RootShard whose authority signs a certificate, which may be another object's: that of a Kubeconfig.
 func (r *Reconciler) ofCertificate(ctx context.Context, object client.Object) []reconcile.Request {
 	issuer := object.(*certmanager.Certificate).Spec.IssuerRef.Name
-	return index.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), authoritiesIndex, issuer)
+	return fieldindex.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), authoritiesIndex, issuer)
 }
 
 // referring finds the RootShards that refer to an object, and the one that a Secret was made for.
 func (r *Reconciler) referring(name string) handler.MapFunc {
 	return func(ctx context.Context, object client.Object) []reconcile.Request {
-		requests := index.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), name, object.GetName())
+		requests := fieldindex.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), name, object.GetName())
 		if root := object.GetLabels()[shard.RootLabel]; root != "" {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: object.GetNamespace(), Name: root}})
 		}

@@ -124,8 +124,8 @@ func (s *Shards) list(ctx context.Context, options ...client.ListOption) (*unstr
 	return list, s.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...)
 }
 
-// hold writes down which Shards refer to a RootShard, and keeps it as long as there are any. It returns when to look again.
-func (r *Reconciler) hold(ctx context.Context, rs *v1alpha1.RootShard) (ctrl.Result, error) {
+// updateFinalizer records which Shards refer to a RootShard, and keeps its finalizer while there are any. It returns when to look again.
+func (r *Reconciler) updateFinalizer(ctx context.Context, rs *v1alpha1.RootShard) (ctrl.Result, error) {
 	names, sure, err := r.Shards.of(ctx, rs)
 	if err != nil || !sure {
 		return ctrl.Result{RequeueAfter: again}, err

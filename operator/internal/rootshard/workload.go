@@ -35,7 +35,7 @@ func (s *scope) workload(ctx context.Context, secrets bool) {
 	if s.shard.Replicas == nil {
 		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
 		if apierrors.IsNotFound(err) {
-			s.shard.Replicas = new(cmp.Or(s.left(ctx), defaultReplicas))
+			s.shard.Replicas = new(cmp.Or(s.orphanedPods(ctx), defaultReplicas))
 		}
 	}
 	s.record(ctx, live)

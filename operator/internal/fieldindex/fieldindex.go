@@ -1,5 +1,5 @@
-// Package index finds the objects whose specs refer to another, so that who waits for it is woken when it changes.
-package index
+// Package fieldindex indexes objects by what their specs refer to, so that a change of that reconciles them.
+package fieldindex
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func Add(ctx context.Context, mgr ctrl.Manager, kind client.Object, indices map[
 // Find returns requests for the objects of a namespace that an index has under a value. List is an empty one of their kind.
 func Find(ctx context.Context, c client.Reader, list client.ObjectList, namespace, index, value string) []reconcile.Request {
 	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "who refers to an object is not found", "index", index, "name", value)
+		ctrl.LoggerFrom(ctx).Error(err, "listing the objects that refer to another", "index", index, "name", value)
 	}
 	var requests []reconcile.Request
 	_ = meta.EachListItem(list, func(object runtime.Object) error {

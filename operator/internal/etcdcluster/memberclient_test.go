@@ -11,7 +11,7 @@ import (
 )
 
 // serve answers for a pod, at an address that no member has.
-func serve(t *testing.T, last int, status int) contact {
+func serve(t *testing.T, last int, status int) memberClient {
 	t.Helper()
 	address := fmt.Sprintf("127.%d.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250, last)
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(MetricsPort)))
@@ -23,12 +23,12 @@ func serve(t *testing.T, last int, status int) contact {
 	server.Listener = listener
 	server.Start()
 	t.Cleanup(server.Close)
-	return contact{address: address}
+	return memberClient{address: address}
 }
 
 func TestWhoHasStartedSinceItWaitedHasNotLostItsVolume(t *testing.T) {
 	started, waits := serve(t, 201, http.StatusNotFound), serve(t, 202, http.StatusOK)
-	seen := &sight{observation: cluster(3).with(lose(0, 1, 2)), contacts: map[int]contact{0: started, 1: waits, 2: {address: "127.0.0.254"}}}
+	seen := &clusterSnapshot{observation: cluster(3).with(lose(0, 1, 2)), clients: map[int]memberClient{0: started, 1: waits, 2: {address: "127.0.0.254"}}}
 	seen.confirmLosses(t.Context())
 	for ordinal, want := range []bool{false, true, false} {
 		if got := seen.pods[ordinal].empty; got != want {

@@ -1,5 +1,5 @@
-// Package access gets clients into kcp: it builds kubeconfigs, and binds roles in workspaces.
-package access
+// Package kcpaccess gets clients into kcp: it builds kubeconfigs, and binds roles in workspaces.
+package kcpaccess
 
 import (
 	corev1 "k8s.io/api/core/v1"

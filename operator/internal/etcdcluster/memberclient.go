@@ -29,8 +29,8 @@ const (
 	defragTimeout = 5 * time.Minute
 )
 
-// contact is how the operator reaches one member: at the address of its pod, by the name in its certificate.
-type contact struct {
+// memberClient is how the operator reaches one member: at the address of its pod, by the name in its certificate.
+type memberClient struct {
 	address, name string
 	tls           *tls.Config
 }
@@ -55,7 +55,7 @@ func credentials(secret *corev1.Secret, trusted []byte) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }
 
-func (c contact) client(ctx context.Context) (*clientv3.Client, error) {
+func (c memberClient) client(ctx context.Context) (*clientv3.Client, error) {
 	dial := func(ctx context.Context, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(c.address, strconv.Itoa(ClientPort)))
 	}
@@ -66,7 +66,7 @@ func (c contact) client(ctx context.Context) (*clientv3.Client, error) {
 }
 
 // ask finds out what a member says. One that cannot be reached says nothing, which is no error.
-func (c contact) ask(ctx context.Context) answer {
+func (c memberClient) ask(ctx context.Context) answer {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	waits, nobody := c.find(ctx)
@@ -88,7 +88,7 @@ func (c contact) ask(ctx context.Context) answer {
 
 // find asks whether there is a process that waits to be told what to start as, and whether there is nobody: a client of etcd
 // would ask a pod whose process does not run until the time is over.
-func (c contact) find(ctx context.Context) (waits, nobody bool) {
+func (c memberClient) find(ctx context.Context) (waits, nobody bool) {
 	url := "http://" + net.JoinHostPort(c.address, strconv.Itoa(MetricsPort)) + etcdmember.WaitingPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -111,7 +111,7 @@ func alarmed(s *clientv3.StatusResponse) bool {
 }
 
 // change lets a member do something to the cluster.
-func (c contact) change(ctx context.Context, timeout time.Duration, do func(context.Context, *clientv3.Client) error) error {
+func (c memberClient) change(ctx context.Context, timeout time.Duration, do func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	client, err := c.client(ctx)
@@ -122,4 +122,4 @@ func (c contact) change(ctx context.Context, timeout time.Duration, do func(cont
 	return do(ctx, client)
 }
 
-var errNobodyAnswers = errors.New("no member answers")
+var errNoMemberAnswers = errors.New("no member answers")

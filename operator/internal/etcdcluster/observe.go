@@ -27,22 +27,22 @@ import (
 // most is how many members there may ever be.
 const most = 5
 
-// sight is a cluster as it is seen: the observation, and what it takes to act on it.
-type sight struct {
+// clusterSnapshot is a cluster as it is seen: the observation, and what it takes to act on it.
+type clusterSnapshot struct {
 	observation
 	stateful  *appsv1.StatefulSet // nil if there is none
 	leaving   bool                // the StatefulSet is being deleted, and cannot be made yet
 	claims    []corev1.PersistentVolumeClaim
 	live      map[int]*corev1.Pod
-	contacts  map[int]contact
+	clients   map[int]memberClient
 	answers   map[int]answer
 	alarms    []*etcdserverpb.AlarmMember
 	clusterID uint64 // as the majority says
 }
 
-// look finds out how a cluster is: from the API server, and from the members themselves.
-func (s *scope) look(ctx context.Context) (*sight, error) {
-	seen := &sight{live: map[int]*corev1.Pod{}, contacts: map[int]contact{}}
+// observe returns the state of a cluster, from the API server and from the members themselves.
+func (s *scope) observe(ctx context.Context) (*clusterSnapshot, error) {
+	seen := &clusterSnapshot{live: map[int]*corev1.Pod{}, clients: map[int]memberClient{}}
 	seen.revisions = map[int]int64{}
 	seen.want, seen.quota = replicas(s.cluster), quota(s.cluster)
 	seen.paused = s.cluster.Spec.Maintenance != nil && s.cluster.Spec.Maintenance.Paused
@@ -53,27 +53,27 @@ func (s *scope) look(ctx context.Context) (*sight, error) {
 			seen.recorded, seen.voted = max(seen.recorded, ordinal+1), append(seen.voted, ordinal)
 		}
 	}
-	if err := s.lookAtObjects(ctx, seen); err != nil {
+	if err := s.observeObjects(ctx, seen); err != nil {
 		return nil, err
 	}
 	if s.ask != nil {
-		seen.answers = s.ask(seen.contacts)
+		seen.answers = s.ask(seen.clients)
 	} else {
-		seen.answers = askAll(ctx, seen.contacts)
+		seen.answers = askAll(ctx, seen.clients)
 	}
-	s.hear(seen)
+	s.parseAnswers(seen)
 	if seen.quorum && !seen.majority() { // a leader was elected while they were asked
 		maps.Copy(seen.answers, askAll(ctx, seen.silent()))
-		s.hear(seen)
+		s.parseAnswers(seen)
 	}
 	seen.confirmLosses(ctx)
-	if err := seen.lookAtAlarms(ctx); err != nil {
+	if err := seen.observeAlarms(ctx); err != nil {
 		return nil, err
 	}
-	return seen, s.lookAtRecovery(ctx, seen)
+	return seen, s.observeRecovery(ctx, seen)
 }
 
-func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
+func (s *scope) observeObjects(ctx context.Context, seen *clusterSnapshot) error {
 	stateful := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKeyFromObject(s.cluster), stateful)
 	if client.IgnoreNotFound(err) != nil {
@@ -90,7 +90,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 			s.cluster.Status.DataDirectory = directory
 		}
 	}
-	if err := s.lookAtRestoration(ctx, seen, claims.Items); err != nil {
+	if err := s.observeRestoration(ctx, seen, claims.Items); err != nil {
 		return err
 	}
 	seen.claims = claims.Items
@@ -110,7 +110,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 		seen.live[ordinalOf(s.cluster, pods.Items[i].Name)] = &pods.Items[i]
 	}
 	for ordinal := range count {
-		p, err := s.lookAtPod(seen, ordinal)
+		p, err := s.observePod(seen, ordinal)
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *scope) lookAtObjects(ctx context.Context, seen *sight) error {
 	return nil
 }
 
-func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
+func (s *scope) observePod(seen *clusterSnapshot, ordinal int) (pod, error) {
 	live := seen.live[ordinal]
 	if live == nil || !live.DeletionTimestamp.IsZero() {
 		seen.steady = false
@@ -141,7 +141,7 @@ func (s *scope) lookAtPod(seen *sight, ordinal int) (pod, error) {
 		if err != nil {
 			return pod{}, err
 		}
-		seen.contacts[ordinal] = contact{address: live.Status.PodIP, name: s.hostOf(ordinal), tls: tls}
+		seen.clients[ordinal] = memberClient{address: live.Status.PodIP, name: s.hostOf(ordinal), tls: tls}
 	}
 	return p, nil
 }
@@ -171,7 +171,7 @@ func (s *scope) runs(live *corev1.Pod) bool {
 }
 
 // outdated reports whether a pod is made otherwise than the StatefulSet would make it now, as far as that is known.
-func (seen *sight) outdated(live *corev1.Pod) bool {
+func (seen *clusterSnapshot) outdated(live *corev1.Pod) bool {
 	set := seen.stateful
 	return set != nil && set.Status.ObservedGeneration >= set.Generation && set.Status.UpdateRevision != "" &&
 		live.Labels[appsv1.ControllerRevisionHashLabelKey] != set.Status.UpdateRevision
@@ -201,7 +201,7 @@ func condition(p *corev1.Pod, now time.Time) (broken, stuck bool) {
 }
 
 // trouble returns what keeps members from running.
-func (seen *sight) trouble(now time.Time) workload.Trouble {
+func (seen *clusterSnapshot) trouble(now time.Time) workload.Trouble {
 	var pods []corev1.Pod
 	for ordinal := range seen.pods {
 		if live := seen.live[ordinal]; live != nil {
@@ -212,7 +212,7 @@ func (seen *sight) trouble(now time.Time) workload.Trouble {
 }
 
 // survivors says who has which revision, for whoever has to choose one.
-func (s *scope) survivors(seen *sight) string {
+func (s *scope) survivors(seen *clusterSnapshot) string {
 	text := ""
 	for ordinal := range seen.pods {
 		if revision, answers := seen.revisions[ordinal]; answers {
@@ -222,11 +222,11 @@ func (s *scope) survivors(seen *sight) string {
 	return text
 }
 
-func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {
-	answers := make(map[int]answer, len(contacts))
+func askAll(ctx context.Context, clients map[int]memberClient) map[int]answer {
+	answers := make(map[int]answer, len(clients))
 	var lock sync.Mutex
 	var asked sync.WaitGroup
-	for ordinal, c := range contacts {
+	for ordinal, c := range clients {
 		asked.Go(func() {
 			a := c.ask(ctx)
 			lock.Lock()
@@ -238,19 +238,19 @@ func askAll(ctx context.Context, contacts map[int]contact) map[int]answer {
 	return answers
 }
 
-// silent returns the contacts of voters that are not healthy.
-func (seen *sight) silent() map[int]contact {
-	contacts := map[int]contact{}
+// silent returns the clients of voters that are not healthy.
+func (seen *clusterSnapshot) silent() map[int]memberClient {
+	clients := map[int]memberClient{}
 	for _, m := range seen.voters() {
-		if c, ok := seen.contacts[m.ordinal]; ok && !m.healthy {
-			contacts[m.ordinal] = c
+		if c, ok := seen.clients[m.ordinal]; ok && !m.healthy {
+			clients[m.ordinal] = c
 		}
 	}
-	return contacts
+	return clients
 }
 
-// hear makes members of what was answered.
-func (s *scope) hear(seen *sight) {
+// parseAnswers fills in the members from the answers.
+func (s *scope) parseAnswers(seen *clusterSnapshot) {
 	seen.members = nil
 	var list *clientv3.MemberListResponse
 	var index uint64
@@ -284,18 +284,18 @@ func (s *scope) hear(seen *sight) {
 
 // confirmLosses asks again who waited with an empty volume, and has started as the others say: it may have done so in between.
 // Whoever waits after it has started has lost its volume.
-func (seen *sight) confirmLosses(ctx context.Context) {
+func (seen *clusterSnapshot) confirmLosses(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	for _, m := range seen.members {
 		if m.started && seen.pod(m.ordinal).empty {
-			seen.pods[m.ordinal].empty, _ = seen.contacts[m.ordinal].find(ctx)
+			seen.pods[m.ordinal].empty, _ = seen.clients[m.ordinal].find(ctx)
 		}
 	}
 }
 
-// lookAtAlarms asks for alarms if a member knows of one: the question costs a write.
-func (seen *sight) lookAtAlarms(ctx context.Context) error {
+// observeAlarms asks for alarms if a member knows of one: the question costs a write.
+func (seen *clusterSnapshot) observeAlarms(ctx context.Context) error {
 	if !slices.ContainsFunc(seen.members, func(m member) bool {
 		a := seen.answers[m.ordinal]
 		return a.status != nil && alarmed(a.status)
@@ -324,13 +324,13 @@ func (seen *sight) lookAtAlarms(ctx context.Context) error {
 }
 
 // change lets one of the members that have a majority behind them do something.
-func (seen *sight) change(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
+func (seen *clusterSnapshot) change(ctx context.Context, do func(context.Context, *clientv3.Client) error) error {
 	for _, m := range seen.voters() {
 		if m.healthy && !m.corrupt {
-			return seen.contacts[m.ordinal].change(ctx, changeTimeout, do)
+			return seen.clients[m.ordinal].change(ctx, changeTimeout, do)
 		}
 	}
-	return errNobodyAnswers
+	return errNoMemberAnswers
 }
 
 func (s *scope) ordinalAt(urls []string) int {
@@ -353,7 +353,7 @@ func ordinalOf(cluster *v1alpha1.EtcdCluster, name string) int {
 }
 
 // templateSize returns how large the StatefulSet makes volumes.
-func templateSize(seen *sight) *resource.Quantity {
+func templateSize(seen *clusterSnapshot) *resource.Quantity {
 	return seen.stateful.Spec.VolumeClaimTemplates[0].Spec.Resources.Requests.Storage()
 }
 

@@ -41,8 +41,8 @@ const (
 	askedAgain = 10 * time.Second
 )
 
-// Question is what it takes to ask an etcd.
-type Question struct {
+// EtcdTarget is what it takes to ask an etcd.
+type EtcdTarget struct {
 	Endpoints []string
 	// Namespace is where names without dots are those of Services.
 	Namespace string
@@ -51,10 +51,10 @@ type Question struct {
 	Certificate, Key, Authorities []byte
 }
 
-// Etcds asks etcds that others keep whether they answer, beside the reconciler, and wakes it when an answer is another one.
-type Etcds struct {
+// EtcdChecker asks etcds that others keep whether they answer, beside the reconciler, and wakes it when an answer is another one.
+type EtcdChecker struct {
 	// Ask returns why an etcd does not answer, within a bounded time.
-	Ask func(context.Context, Question) error
+	Ask func(context.Context, EtcdTarget) error
 
 	mu      sync.Mutex
 	ctx     context.Context
@@ -71,7 +71,7 @@ type answer struct {
 }
 
 // Start keeps the queue of the reconciler.
-func (e *Etcds) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (e *EtcdChecker) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.ctx, e.queue = ctx, queue
@@ -79,7 +79,7 @@ func (e *Etcds) Start(ctx context.Context, queue workqueue.TypedRateLimitingInte
 }
 
 // Answer returns the last answer to the question of a RootShard, if there is one, and asks again if it is old. It does not wait.
-func (e *Etcds) Answer(key client.ObjectKey, question Question) (err error, known bool) {
+func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (err error, known bool) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", question))
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,13 +99,13 @@ func (e *Etcds) Answer(key client.ObjectKey, question Question) (err error, know
 }
 
 // Forget drops what is known of the etcd of a RootShard.
-func (e *Etcds) Forget(key client.ObjectKey) {
+func (e *EtcdChecker) Forget(key client.ObjectKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.answers, key)
 }
 
-func (e *Etcds) ask(ctx context.Context, key client.ObjectKey, a *answer, question Question) {
+func (e *EtcdChecker) ask(ctx context.Context, key client.ObjectKey, a *answer, question EtcdTarget) {
 	err := e.Ask(ctx, question)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,8 +116,8 @@ func (e *Etcds) ask(ctx context.Context, key client.ObjectKey, a *answer, questi
 	}
 }
 
-// AskEtcd reads from an etcd, through each of its endpoints at a time, and returns what keeps all of them from answering.
-func AskEtcd(ctx context.Context, q Question) error {
+// CheckEtcd reads from an etcd, through each of its endpoints at a time, and returns what keeps all of them from answering.
+func CheckEtcd(ctx context.Context, q EtcdTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -136,7 +136,7 @@ func AskEtcd(ctx context.Context, q Question) error {
 	found := make(chan error, len(q.Endpoints))
 	for _, endpoint := range q.Endpoints {
 		go func() {
-			if err := askEndpoint(ctx, endpoint, q, config); err != nil {
+			if err := checkEndpoint(ctx, endpoint, q, config); err != nil {
 				found <- fmt.Errorf("%s: %s", endpoint, cause(err))
 				return
 			}
@@ -155,8 +155,8 @@ func AskEtcd(ctx context.Context, q Question) error {
 	return errors.New(strings.Join(failed, "; "))
 }
 
-// askEndpoint reads a key, which takes a majority of the members.
-func askEndpoint(ctx context.Context, endpoint string, q Question, config *tls.Config) error {
+// checkEndpoint reads a key, which takes a majority of the members.
+func checkEndpoint(ctx context.Context, endpoint string, q EtcdTarget, config *tls.Config) error {
 	at, err := url.Parse(endpoint)
 	if err != nil {
 		return err
@@ -225,18 +225,18 @@ func cause(err error) string {
 	return addresses.ReplaceAllString(strings.TrimPrefix(text, "transport: "), "")
 }
 
-// answering reports whether an etcd that others keep answers. That holds up nothing else: pods wait for their etcd by themselves. A pod
+// checkEtcd reports whether an etcd that others keep answers. That holds up nothing else: pods wait for their etcd by themselves. A pod
 // that is ready has asked it just now, also where a network lets in pods and not the operator.
-func (s *scope) answering(ctx context.Context) error {
+func (s *scope) checkEtcd(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(s.rs)
-	if s.Etcds == nil {
+	if s.EtcdChecker == nil {
 		return nil
 	}
 	if s.rs.Spec.Etcd.Managed != nil || s.usesEtcd(ctx) {
-		s.Etcds.Forget(key)
+		s.EtcdChecker.Forget(key)
 		return nil
 	}
-	question := Question{Endpoints: s.shard.Etcd.Endpoints, Namespace: s.rs.Namespace, Prefix: s.shard.Etcd.Prefix}
+	question := EtcdTarget{Endpoints: s.shard.Etcd.Endpoints, Namespace: s.rs.Namespace, Prefix: s.shard.Etcd.Prefix}
 	if name := s.shard.Etcd.Secret; name != "" {
 		secret := &corev1.Secret{}
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: name}, secret); client.IgnoreNotFound(err) != nil {
@@ -247,7 +247,7 @@ func (s *scope) answering(ctx context.Context) error {
 		question.Certificate, question.Key = secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 		question.Authorities = secret.Data["ca.crt"]
 	}
-	err, known := s.Etcds.Answer(key, question)
+	err, known := s.EtcdChecker.Answer(key, question)
 	switch {
 	case !known:
 		return conditions.Wait("CheckingEtcd", "waiting for etcd to answer at %s", strings.Join(question.Endpoints, ", "))

@@ -1,4 +1,4 @@
-package sealed_test
+package encryption_test
 
 import (
 	"bytes"
@@ -6,21 +6,21 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kcplane/kcp/operator/internal/sealed"
+	"github.com/kcplane/kcp/operator/internal/encryption"
 )
 
-func TestWhatIsSealedIsReadWithItsKeyOnly(t *testing.T) {
-	key, other := bytes.Repeat([]byte("k"), sealed.ShortestKey), bytes.Repeat([]byte("o"), sealed.ShortestKey)
+func TestEncryptedContentIsReadWithItsKeyOnly(t *testing.T) {
+	key, other := bytes.Repeat([]byte("k"), encryption.MinKeySize), bytes.Repeat([]byte("o"), encryption.MinKeySize)
 	content := []byte("the key of service accounts")
-	first, err := sealed.Seal(key, content)
+	first, err := encryption.Encrypt(key, content)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := sealed.Seal(key, content)
+	second, err := encryption.Encrypt(key, content)
 	if err != nil || bytes.Equal(first, second) || bytes.Contains(first, content) {
-		t.Errorf("it is sealed as %q (%v)", first, err)
+		t.Errorf("it is encrypted as %q (%v)", first, err)
 	}
-	if got, err := sealed.Open(key, first); err != nil || !bytes.Equal(got, content) {
+	if got, err := encryption.Decrypt(key, first); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("read is %q (%v)", got, err)
 	}
 	block, _ := pem.Decode(first)
@@ -34,11 +34,11 @@ func TestWhatIsSealedIsReadWithItsKeyOnly(t *testing.T) {
 		"a part of it": {key, first[:20], "not encrypted by the operator"}, "something else": {key, []byte("{}"), "not encrypted by the operator"},
 		"a key that is too short": {key[:16], first, "encryption key has 16 bytes"},
 	} {
-		if _, err := sealed.Open(test.key, test.content); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := encryption.Decrypt(test.key, test.content); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := sealed.Seal([]byte("password"), content); err == nil {
-		t.Error("it is sealed with a password")
+	if _, err := encryption.Encrypt([]byte("password"), content); err == nil {
+		t.Error("it is encrypted with a password")
 	}
 }

@@ -1,5 +1,5 @@
-// Package kinds has the types that the operator reads or writes, for all that encode and decode them.
-package kinds
+// Package scheme registers every type that the operator reads or writes.
+package scheme
 
 import (
 	appsv1 "k8s.io/api/apps/v1"
@@ -16,8 +16,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 )
 
-// Scheme has every type that the operator reads or writes.
-func Scheme() *runtime.Scheme {
+// New returns a scheme with every type that the operator reads or writes.
+func New() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme, networkingv1.AddToScheme,

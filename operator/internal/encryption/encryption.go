@@ -1,5 +1,5 @@
-// Package sealed keeps what is stored from whoever can read the store but has not the key.
-package sealed
+// Package encryption encrypts what is stored with snapshots, so that only holders of the key can read it.
+package encryption
 
 import (
 	"crypto/aes"
@@ -12,17 +12,17 @@ import (
 	"fmt"
 )
 
-// ShortestKey is how many bytes a key has at the least.
-const ShortestKey = 32
+// MinKeySize is the smallest size of a key, in bytes.
+const MinKeySize = 32
 
 const saltSize = 32
 
-// kind tells how content was sealed.
+// kind is the PEM type of encrypted content. It stays what it was, since it is in stored files.
 const kind = "KCP SEALED V1"
 
-// Seal encrypts content, and makes it known if it is changed: AES-256-GCM, with a key of its own for each content. The result is
+// Encrypt encrypts and authenticates content: AES-256-GCM, with a key of its own for each content. The result is
 // text, as PEM.
-func Seal(key, content []byte) ([]byte, error) {
+func Encrypt(key, content []byte) ([]byte, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
 	box, err := box(key, salt)
@@ -32,9 +32,9 @@ func Seal(key, content []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: box.Seal(salt, nil, content, []byte(kind))}), nil
 }
 
-// Open is the reverse of Seal.
-func Open(key, sealed []byte) ([]byte, error) {
-	block, _ := pem.Decode(sealed)
+// Decrypt is the reverse of Encrypt.
+func Decrypt(key, encrypted []byte) ([]byte, error) {
+	block, _ := pem.Decode(encrypted)
 	if block == nil || block.Type != kind || len(block.Bytes) < saltSize {
 		return nil, errors.New("the content is not encrypted by the operator")
 	}
@@ -50,8 +50,8 @@ func Open(key, sealed []byte) ([]byte, error) {
 }
 
 func box(key, salt []byte) (cipher.AEAD, error) {
-	if len(key) < ShortestKey {
-		return nil, fmt.Errorf("encryption key has %d bytes; at least %d random bytes are required", len(key), ShortestKey)
+	if len(key) < MinKeySize {
+		return nil, fmt.Errorf("encryption key has %d bytes; at least %d random bytes are required", len(key), MinKeySize)
 	}
 	own, err := hkdf.Key(sha256.New, key, salt, kind, 32)
 	if err != nil {
