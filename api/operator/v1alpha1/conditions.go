@@ -33,6 +33,8 @@ const (
 	ConditionCertificatesReady = "CertificatesReady"
 	// ConditionCertificatesExpiring is True when a certificate is not renewed, although it is high time.
 	ConditionCertificatesExpiring = "CertificatesExpiring"
+	// ConditionStepFailed is True when a step of the operator with an EtcdCluster failed. The step is tried again.
+	ConditionStepFailed = "StepFailed"
 	// ConditionRolloutHeld is True when a new operator would make pods otherwise, and nobody has asked for them to be replaced.
 	ConditionRolloutHeld = "RolloutHeld"
 	// ConditionEtcdReady is True when the managed etcd has quorum, or the external one answers.

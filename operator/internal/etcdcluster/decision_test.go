@@ -155,7 +155,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"a survivor is named", cluster(3).with(noQuorum).with(recovering(recoverAsked)), stepRecover, 1, ""},
 		{"a survivor is named, and nobody may touch anything", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
 			o.paused = true
-		}), stepHelp, 0, "now is Recover"},
+		}), stepHelp, 0, "next step would be Recover"},
 		{"the survivor has lost its volume", cluster(3).with(lose(0, 1)).with(noQuorum).with(recovering(recoverAsked)), stepHelp, 0, "lost its volume, too"},
 		{"another survivor knows more", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
 			o.revisions[2] = 11

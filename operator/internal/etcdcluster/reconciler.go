@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
@@ -56,6 +57,8 @@ type Reconciler struct {
 	Version string
 	// Pods is what the installation allows to them.
 	Pods workload.Security
+	// StepErrors counts failed steps. Nil: they are not counted.
+	StepErrors *prometheus.CounterVec
 	// ask overrides how members are asked, for tests without members.
 	ask func(clients map[int]memberClient) map[int]answer
 	// host overrides the names that members are found by, for tests without DNS.
@@ -159,17 +162,12 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if err := s.save(ctx, before); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := s.act(ctx, seen, d); err != nil {
-		ctrl.LoggerFrom(ctx).Info("step failed, deciding again", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
-		return ctrl.Result{RequeueAfter: whileWaiting}, nil
-	}
-	if err := s.adopt(ctx, seen); err != nil {
+	decided := s.cluster.DeepCopy()
+	switch failed, err := s.execute(ctx, seen, d, version); {
+	case err != nil:
 		return ctrl.Result{}, err
-	}
-	if !seen.paused {
-		if err := s.applyMembers(ctx, seen, d, version); err != nil {
-			return ctrl.Result{}, err
-		}
+	case failed:
+		return ctrl.Result{RequeueAfter: whileWaiting}, s.save(ctx, decided)
 	}
 	return ctrl.Result{RequeueAfter: conditions.Earliest(pause(d), s.after)}, nil
 }

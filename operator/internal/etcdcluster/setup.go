@@ -38,6 +38,11 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
 		return err
 	}
+	stepErrors, err := registerStepErrors()
+	if err != nil {
+		return err
+	}
+	r.StepErrors = stepErrors
 	issuing := func(ctx context.Context, issuer client.Object) []reconcile.Request {
 		return fieldindex.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 	}

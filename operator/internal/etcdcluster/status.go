@@ -33,6 +33,7 @@ func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
 	}
 	if seen != nil {
+		s.clearFailure(d)
 		s.reportRotation()
 		if d.step == stepRecordIdentity {
 			status.ClusterID = identity(seen.clusterID)
