@@ -121,7 +121,7 @@ const kubeconfigLabel = "operator.kcp.io/kubeconfig"
 func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
 	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotIncluded", ObservedGeneration: backup.Generation,
 		Message: "a snapshot has no Secrets of the host cluster: ask for them with spec.includeSecrets, or keep those of service account keys and certificate " +
-			"authorities as well, or no token and no kubeconfig is worth anything after it is restored"}
+			"authorities as well; without them no token and no kubeconfig is valid after a restore"}
 	if backup.Spec.IncludeSecrets != nil {
 		secret := sealedSecret(backup)
 		if err := r.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {

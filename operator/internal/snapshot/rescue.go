@@ -45,7 +45,7 @@ func Rescue(ctx context.Context, etcd, survivor string, member Member) error {
 	}
 	defer os.RemoveAll(directory)
 	if err := restoreFile(file, directory, member); err != nil {
-		return fmt.Errorf("beginning anew with %s: %w", survivor, err)
+		return fmt.Errorf("recovering the cluster from %s: %w", survivor, err)
 	}
 	return nil
 }
