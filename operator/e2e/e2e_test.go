@@ -140,10 +140,10 @@ func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
 		return admin.Get(t.Context(), operatortest.Key("woken-kcp"), &appsv1.StatefulSet{})
 	})
 	admin.Roll(t, "woken-kcp")
-	shardSays("Ready", metav1.ConditionTrue, "Ready")
+	shardSays("Ready", metav1.ConditionTrue, "Reconciled")
 	eventually("the Kubeconfig is Ready", func() error {
 		admin.Issue(t)
-		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "Ready", metav1.ConditionTrue, "Ready")
+		return says(operatortest.Read(t, admin, "woken", k).Status.Conditions, "Ready", metav1.ConditionTrue, "Reconciled")
 	})
 	t.Run("by the change of an audit policy", func(t *testing.T) {
 		before := operatortest.Read(t, admin, "woken-kcp", &appsv1.StatefulSet{}).Generation

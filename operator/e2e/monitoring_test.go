@@ -50,7 +50,7 @@ func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "the operator knows the kind", func(context.Context) error {
-		return says(i.reconcile(t).Status.Conditions, "Ready", metav1.ConditionTrue, "Ready")
+		return says(i.reconcile(t).Status.Conditions, "Ready", metav1.ConditionTrue, "Reconciled")
 	})
 	monitor := &unstructured.Unstructured{}
 	monitor.SetGroupVersionKind(workload.ServiceMonitorKind)

@@ -340,7 +340,7 @@ func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
 	admin.MustCreate(t, outside, rs, accessTo("confined", "confined"))
 	kcptest.Eventually(t, "both can be used", func(context.Context) error {
 		admin.Issue(t)
-		if err := says(operatortest.Read(t, admin, "confined", &v1alpha1.Kubeconfig{}).Status.Conditions, "Ready", "True", "Ready"); err != nil {
+		if err := says(operatortest.Read(t, admin, "confined", &v1alpha1.Kubeconfig{}).Status.Conditions, "Ready", "True", "Reconciled"); err != nil {
 			return err
 		}
 		return says(operatortest.Read(t, admin, "confined", rs).Status.Conditions, "Available", "False", "NoPodReady")

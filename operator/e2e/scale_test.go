@@ -123,7 +123,7 @@ func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster) err
 	}
 	var waiting []string
 	for _, rs := range list.Items {
-		if says(rs.Status.Conditions, "Ready", "True", "Ready") != nil {
+		if says(rs.Status.Conditions, "Ready", "True", "Reconciled") != nil {
 			waiting = append(waiting, rs.Name)
 		}
 	}
