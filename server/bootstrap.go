@@ -17,20 +17,20 @@ import (
 var rootCluster = logicalcluster.Cluster{Name: logicalcluster.Root}
 
 // bootstrap makes what every installation has.
-func (c *config) bootstrap(ctx context.Context) error {
+func (s *server) bootstrap(ctx context.Context) error {
 	shard := bootstrap.Shard{
-		Name: c.opts.ShardName, BaseURL: c.opts.ShardBaseURL, ExternalURL: c.opts.ShardExternalURL, VirtualWorkspaceURL: c.opts.ShardVirtualWorkspaceURL,
+		Name: s.opts.ShardName, BaseURL: s.opts.ShardBaseURL, ExternalURL: s.opts.ShardExternalURL, VirtualWorkspaceURL: s.opts.ShardVirtualWorkspaceURL,
 	}
 	var homeCreators []string
-	if c.opts.Homes.Enabled {
-		homeCreators = c.opts.Homes.CreatorGroups
+	if s.opts.Homes.Enabled {
+		homeCreators = s.opts.Homes.CreatorGroups
 	}
-	system := bootstrap.System{Definitions: c.systemDefinitions, Exports: c.exports.System()}
-	if err := bootstrap.Bootstrap(ctx, c.dynamic, shard, system, c.opts.Batteries, homeCreators); err != nil {
+	system := bootstrap.System{Definitions: s.tenancy.systemDefinitions, Exports: s.tenancy.exports.System()}
+	if err := bootstrap.Bootstrap(ctx, s.clients.dynamic, shard, system, s.opts.Batteries, homeCreators); err != nil {
 		return err
 	}
-	if c.opts.Batteries.Has(options.BatteryMetricsViewer) {
-		return c.bootstrapMetricsViewer(logicalcluster.WithName(ctx, logicalcluster.Root))
+	if s.opts.Batteries.Has(options.BatteryMetricsViewer) {
+		return s.bootstrapMetricsViewer(logicalcluster.WithName(ctx, logicalcluster.Root))
 	}
 	return nil
 }
@@ -39,9 +39,9 @@ func (c *config) bootstrap(ctx context.Context) error {
 const fullInterval = 5 * time.Second
 
 // bootstrapWithRoom bootstraps once the storage has room for what is missing. Until then the server serves what is there.
-func (c *config) bootstrapWithRoom(ctx context.Context) error {
+func (s *server) bootstrapWithRoom(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, fullInterval, true, func(ctx context.Context) (bool, error) {
-		err := c.bootstrap(ctx)
+		err := s.bootstrap(ctx)
 		if apierrors.ReasonForError(err) == storage.StatusReasonInsufficientStorage {
 			klog.FromContext(ctx).Error(err, "The storage is full, objects that every installation has are missing")
 			return false, nil

@@ -42,8 +42,8 @@ type election struct {
 
 // newElection prepares to call lead while this process holds the lease of the options, with a context that ends when it
 // does not any more.
-func (c *config) newElection(ctx context.Context, lead func(context.Context)) (*election, error) {
-	config := rest.CopyConfig(c.loopback)
+func (s *server) newElection(ctx context.Context, lead func(context.Context)) (*election, error) {
+	config := rest.CopyConfig(s.clients.loopback)
 	config.Timeout = renewDeadline
 	client, err := kubernetes.NewForConfig(clusterclient.ForCluster(config, logicalcluster.Cluster{Name: logicalcluster.SystemAdmin}))
 	if err != nil {
@@ -53,7 +53,7 @@ func (c *config) newElection(ctx context.Context, lead func(context.Context)) (*
 	if err != nil {
 		return nil, fmt.Errorf("name for the leader election: %w", err)
 	}
-	lease := metav1.ObjectMeta{Namespace: c.opts.LeaderElection.Namespace, Name: c.opts.LeaderElection.Name}
+	lease := metav1.ObjectMeta{Namespace: s.opts.LeaderElection.Namespace, Name: s.opts.LeaderElection.Name}
 	identity := host + "_" + string(uuid.NewUUID())
 	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(&lease), "identity", identity)
 	e := &election{client: client, namespace: lease.Namespace, ending: make(chan struct{}), ended: make(chan struct{})}

@@ -16,8 +16,8 @@ const (
 )
 
 // bootstrapMetricsViewer makes who may read the metrics, in the cluster of ctx. What exists is left as it is.
-func (c *config) bootstrapMetricsViewer(ctx context.Context) error {
-	core, rbac := c.kube.CoreV1(), c.kube.RbacV1()
+func (s *server) bootstrapMetricsViewer(ctx context.Context) error {
+	core, rbac := s.clients.kube.CoreV1(), s.clients.kube.RbacV1()
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: metricsAccount}
 	user := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: metricsViewer}
 	for _, create := range []func() error{

@@ -16,7 +16,6 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/bootstrap/kubeconfig"
 	"github.com/kcplane/kcp/server/internal/process/metrics"
-	"github.com/kcplane/kcp/server/internal/request/freshness"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -39,29 +38,24 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err != nil {
 		return err
 	}
-	c, err := newConfig(opts, backend, tokens)
+	s, err := newServer(opts, backend, tokens, ctx.Done())
 	if err != nil {
 		return err
 	}
-	c.stopping = ctx.Done()
-	s, err := c.newServer()
-	if err != nil {
-		return err
-	}
-	certificate, _ := c.generic.SecureServing.Cert.CurrentCertKeyContent()
+	certificate, _ := s.up.generic.SecureServing.Cert.CurrentCertKeyContent()
 	if err := tokens.Write(opts.KubeconfigPath, opts.ShardExternalURL, certificate); err != nil {
 		return fmt.Errorf("kubeconfig of the administrators: %w", err)
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	c.addHooks(s, announce)
-	prepared := s.PrepareRun()
-	c.staticOpenAPI.Store(prepared.StaticOpenAPISpec)
+	s.addHooks(announce)
+	prepared := s.api.PrepareRun()
+	s.served.staticOpenAPI.Store(prepared.StaticOpenAPISpec)
 	ended := make(chan error, 1)
 	go func() {
 		err := prepared.RunWithContext(ctx)
-		c.background.Wait()
+		s.background.Wait()
 		ended <- err
 	}()
 	select {
@@ -69,7 +63,7 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 		return err
 	case broken := <-fatal:
 		klog.FromContext(ctx).Error(broken, "The server ends")
-		c.fresh.Lose(broken)
+		s.fresh.Lose(broken)
 		cancel(broken)
 		select {
 		case <-ended:
@@ -97,67 +91,67 @@ func fixFeatures() error {
 }
 
 // addHooks starts what runs beside the requests.
-func (c *config) addHooks(s *genericapiserver.GenericAPIServer, announce func()) {
-	s.AddPostStartHookOrDie("kcp-informers", func(hook genericapiserver.PostStartHookContext) error {
-		c.background.Go(func() { c.runInformers(hook) })
-		if err := c.informers.WaitForSync(hook); err != nil {
+func (s *server) addHooks(announce func()) {
+	s.api.AddPostStartHookOrDie("kcp-informers", func(hook genericapiserver.PostStartHookContext) error {
+		s.background.Go(func() { s.runInformers(hook) })
+		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if _, err := c.set.LogicalClusters.Get(logicalcluster.Root, "", corev1alpha1.LogicalClusterName); err == nil {
-			c.fresh.Filled() // otherwise there is nothing to serve yet
+		if _, err := s.tenancy.set.LogicalClusters.Get(logicalcluster.Root, "", corev1alpha1.LogicalClusterName); err == nil {
+			s.fresh.Filled() // otherwise there is nothing to serve yet
 		}
-		if c.fresh.Limit > 0 {
-			c.background.Go(func() { c.fresh.Run(hook, c.backend, c.decisive()) })
+		if s.fresh.Limit > 0 {
+			s.background.Go(func() { s.fresh.Run(hook, s.backend, s.tenancy.decisive()) })
 		}
 		return nil
 	})
-	s.AddPostStartHookOrDie("kcp-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
-		if err := c.informers.WaitForSync(hook); err != nil {
+	s.api.AddPostStartHookOrDie("kcp-bootstrap", func(hook genericapiserver.PostStartHookContext) error {
+		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if err := c.bootstrapWithRoom(hook); err != nil {
+		if err := s.bootstrapWithRoom(hook); err != nil {
 			return fmt.Errorf("bootstrap: %w", err)
 		}
-		c.fresh.Filled()
+		s.fresh.Filled()
 		announce()
 		return nil
 	})
-	s.AddPostStartHookOrDie("kcp-client-certificates", func(hook genericapiserver.PostStartHookContext) error {
-		if err := c.clientCertificates.Load(hook); err != nil {
+	s.api.AddPostStartHookOrDie("kcp-client-certificates", func(hook genericapiserver.PostStartHookContext) error {
+		if err := s.certificates.Load(hook); err != nil {
 			klog.FromContext(hook).Error(err, "Client certificates of logical clusters are neither signed nor accepted until their authority can be loaded")
 		}
-		c.background.Go(func() { c.clientCertificates.Run(hook) })
+		s.background.Go(func() { s.certificates.Run(hook) })
 		return nil
 	})
-	s.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
-		c.background.Go(func() { c.unreadable.run(hook, c.kube) })
+	s.api.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
+		s.background.Go(func() { s.unreadable.run(hook, s.clients.kube) })
 		return nil
 	})
-	if c.opts.RunControllers {
-		c.addControllerHooks(s)
+	if s.opts.RunControllers {
+		s.addControllerHooks()
 	}
 }
 
 // addControllerHooks runs the controllers, at once or whenever this process leads.
-func (c *config) addControllerHooks(s *genericapiserver.GenericAPIServer) {
+func (s *server) addControllerHooks() {
 	var taking atomic.Pointer[election]
-	s.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
-		if err := c.informers.WaitForSync(hook); err != nil {
+	s.api.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
+		if err := s.tenancy.informers.WaitForSync(hook); err != nil {
 			return err
 		}
-		if !c.opts.LeaderElection.Enabled {
-			c.background.Go(func() { c.runControllers(hook) })
+		if !s.opts.LeaderElection.Enabled {
+			s.background.Go(func() { s.runControllers(hook) })
 			return nil
 		}
-		e, err := c.newElection(hook, c.runControllers)
+		e, err := s.newElection(hook, s.runControllers)
 		if err != nil {
 			return fmt.Errorf("leader election: %w", err)
 		}
 		taking.Store(e)
-		c.background.Go(func() { e.run(hook) })
+		s.background.Go(func() { e.run(hook) })
 		return nil
 	})
-	s.AddPreShutdownHookOrDie("kcp-controllers", func() error {
+	s.api.AddPreShutdownHookOrDie("kcp-controllers", func() error {
 		if e := taking.Load(); e != nil {
 			e.leave()
 		}
@@ -165,17 +159,8 @@ func (c *config) addControllerHooks(s *genericapiserver.GenericAPIServer) {
 	})
 }
 
-func (c *config) runInformers(ctx context.Context) {
-	c.informers.Start(ctx)
+func (s *server) runInformers(ctx context.Context) {
+	s.tenancy.informers.Start(ctx)
 	<-ctx.Done()
-	c.informers.Wait()
-}
-
-// decisive returns the informers by whose objects requests are authorized and find their logical cluster.
-func (c *config) decisive() []freshness.Informer {
-	return []freshness.Informer{
-		c.set.LogicalClusters.Informer, c.set.Workspaces.Informer, c.set.WorkspaceTypes.Informer, c.set.WorkspaceAuthenticationConfigurations.Informer,
-		c.set.ClusterRoles.Informer, c.set.ClusterRoleBindings.Informer, c.set.Roles.Informer, c.set.RoleBindings.Informer,
-		c.set.APIExports.Informer, c.set.APIBindings.Informer,
-	}
+	s.tenancy.informers.Wait()
 }

@@ -6,11 +6,11 @@ import (
 )
 
 // registerStorageMetrics registers metrics that warn before the storage refuses writes, or the server refuses requests.
-func (c *config) registerStorageMetrics() {
+func (s *server) registerStorageMetrics() {
 	full := metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name: "kcp_storage_full", Help: "1 while the embedded etcd or its disk is full, and writes are refused.", StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
-		if c.backend.CheckRoom() != nil {
+		if s.backend.CheckRoom() != nil {
 			return 1
 		}
 		return 0
@@ -19,10 +19,10 @@ func (c *config) registerStorageMetrics() {
 		Name: "kcp_authorization_staleness_seconds", Help: "How far the objects that authorize requests may be behind etcd; 0 with an embedded etcd that only this server writes to.",
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
-		if c.fresh.Limit == 0 {
+		if s.fresh.Limit == 0 {
 			return 0
 		}
-		return c.fresh.Age().Seconds()
+		return s.fresh.Age().Seconds()
 	})
 	legacyregistry.RawMustRegister(full, age)
 }

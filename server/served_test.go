@@ -11,7 +11,7 @@ import (
 )
 
 func TestNothingBuiltInIsServedByAView(t *testing.T) {
-	c := &config{builtin: sets.New(schema.GroupResource{Resource: "secrets"})}
+	s := &served{builtin: sets.New(schema.GroupResource{Resource: "secrets"})}
 	for _, test := range []struct {
 		resource       string
 		inView, custom bool
@@ -22,7 +22,7 @@ func TestNothingBuiltInIsServedByAView(t *testing.T) {
 		if test.inView {
 			ctx = customresources.WithView(ctx, customresources.ViewOf("provider", "export"))
 		}
-		if got := c.isCustom(ctx); got != test.custom {
+		if got := s.isCustom(ctx); got != test.custom {
 			t.Errorf("%+v: got %t", test, got)
 		}
 	}

@@ -1,0 +1,129 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/utils/clock"
+
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/process/health"
+	"github.com/kcplane/kcp/server/internal/request/bodylimit"
+	"github.com/kcplane/kcp/server/internal/request/defaultcontent"
+	"github.com/kcplane/kcp/server/internal/request/drain"
+	"github.com/kcplane/kcp/server/internal/request/freshness"
+	"github.com/kcplane/kcp/server/internal/request/home"
+	"github.com/kcplane/kcp/server/internal/request/inactive"
+	"github.com/kcplane/kcp/server/internal/request/inflight"
+	"github.com/kcplane/kcp/server/internal/request/mount"
+	"github.com/kcplane/kcp/server/internal/request/path"
+	"github.com/kcplane/kcp/server/internal/request/slowclient"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/options"
+	"github.com/kcplane/kcp/server/virtual"
+)
+
+// requests is the way of a request to what the server serves.
+type requests struct {
+	opts     options.Completed
+	tenancy  *tenancy
+	served   *served
+	views    virtual.Views
+	fresh    *freshness.State
+	inflight *inflight.Limits
+	mounts   *mount.Proxy
+	entry    *defaultcontent.Entry
+	// health has the reasons why checks fail.
+	health health.Checks
+	// loopbackToken is what the server authenticates with to itself.
+	loopbackToken string
+	// stopping is closed when the server begins to stop.
+	stopping <-chan struct{}
+}
+
+// newInflight takes the limits of requests in flight from upstream, whose own let one tenant have all of them.
+func newInflight(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*inflight.Limits, error) {
+	limits := inflight.New(inflight.Config{
+		Requests: opts.MaxRequests, Watches: opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight, AllWatches: opts.MaxAllWatches,
+		Bytes: opts.RequestMemory, MaxBody: g.MaxRequestBodyBytes,
+		LongRunning: g.LongRunningFunc, Serializer: g.Serializer, Clusters: tenancy.set.LogicalClusters,
+	})
+	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = 0, 0
+	return limits, limits.Register(legacyregistry.Register, legacyregistry.CustomRegister)
+}
+
+// newMounts returns what forwards requests for mounted workspaces, and the hosts that it may forward them to.
+func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*mount.Proxy, *mount.Hosts, error) {
+	installation := []string{opts.ShardBaseURL, opts.ShardExternalURL, opts.ShardVirtualWorkspaceURL}
+	hosts, err := mount.NewHosts(installation, opts.MountProxy.Hosts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--mount-proxy-hosts: %w", err)
+	}
+	certificate, _ := g.SecureServing.Cert.CurrentCertKeyContent()
+	proxy, err := mount.NewProxy(mount.Config{
+		Hosts: hosts, Workspaces: tenancy.set.Workspaces, ServingCertificate: certificate, Files: opts.MountProxy.Files, Serializer: g.Serializer,
+	})
+	return proxy, hosts, err
+}
+
+// chain is the way of a request, innermost first.
+func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
+	set := q.tenancy.set
+	q.served.api = path.WithoutServer(q.health.WithReasons(api, g.Authorization.Authorizer), g.Serializer)
+	h := q.served.current(func() http.Handler { return q.served.documents })
+	h = q.served.withCustomResources(h)
+	h = q.entry.WithContent(h, g.Serializer)
+	h = inactive.NewWatches(set.LogicalClusters).WithEnd(h)
+	h = bodylimit.WithSelectors(bodylimit.WithText(h))
+	h = q.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, set.LogicalClusters, q.inService, g.Serializer)))
+	if q.opts.Homes.Enabled {
+		homes := home.Homes{
+			Clusters: q.tenancy.stored["logicalclusters"], Scheduler: q.tenancy.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer,
+		}
+		h = homes.WithHome(h)
+	}
+	h = authorization.WithDeepReview(h)
+	h = authentication.WithImpersonationScope(h)
+	h = q.inflight.WithLimits(h)
+	h = genericapiserver.DefaultBuildHandlerChain(h, g)
+	h = authentication.WithOriginalUser(h)
+	if g.AuditBackend != nil {
+		h = path.WithAuditAnnotations(h, q.tenancy.tree.Path)
+	} else {
+		h = path.WithoutAudit(h)
+	}
+	bare := h
+	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
+	h = inactive.WithRefusal(h, set.LogicalClusters, own, g.Serializer)
+	places := pathindex.NewStored(q.tenancy.tree, q.tenancy.stored["logicalclusters"], q.tenancy.stored["workspaces"], own)
+	h = path.WithCluster(h, g.Serializer, places)
+	bare = virtual.WithKnown(bare, func(r *http.Request, cluster logicalcluster.Name) error {
+		_, _, err := places.Find(r, string(cluster)) // authorization answers for a cluster that does not exist
+		return err
+	}, g.Serializer)
+	h = q.views.WithView(h, bare, g.Serializer)
+	h = q.fresh.WithRefusal(h, own, g.Serializer)
+	h = authentication.WithServer(h, q.loopbackToken)
+	h = authentication.WithInClusterServiceAccount(h)
+	h = drain.WithClose(h, q.stopping)
+	return slowclient.New(q.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)
+}
+
+// inService reports whether a request, whose cluster is known to be in service unless a view serves it, goes on in any case: what is
+// being deleted is still ended by those who see it in a view.
+func (q *requests) inService(r *http.Request) bool {
+	if !virtual.InView(r.Context()) {
+		return true
+	}
+	name, err := logicalcluster.NameFrom(r.Context())
+	if err != nil {
+		return true
+	}
+	lc, err := q.tenancy.set.LogicalClusters.Get(name, "", corev1alpha1.LogicalClusterName)
+	return err == nil && lc.DeletionTimestamp != nil
+}

@@ -1,0 +1,140 @@
+package server
+
+import (
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	kubescheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/controllers/rootca"
+	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/informers/transform"
+	"github.com/kcplane/kcp/server/internal/request/freshness"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
+	"github.com/kcplane/kcp/server/internal/tenancy/claims"
+	"github.com/kcplane/kcp/server/internal/tenancy/exports"
+	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
+	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
+	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
+	"github.com/kcplane/kcp/server/logicalcluster"
+	"github.com/kcplane/kcp/server/options"
+)
+
+// tenancy is what knows logical clusters, workspaces and what they share, and makes them.
+type tenancy struct {
+	informers *informers.Factory
+	set       *informers.Set
+	// stored has, by resource, what the server reads and writes without requests.
+	stored    map[string]*storage.Typed
+	tree      *pathindex.Tree
+	types     *workspacetypes.Types
+	exports   *exports.Exports
+	cached    *cachedresources.Resources
+	scheduler *scheduling.Scheduler
+	defaults  exports.Defaults
+	// systemDefinitions are those of the resources that the server itself serves.
+	systemDefinitions []*apiextensionsv1.CustomResourceDefinition
+}
+
+// newTenancy returns the informers, and what follows them. The types of which there is one object or more for every workspace are read from
+// storage directly, without a request to the server itself.
+func newTenancy(opts options.Completed, backend *storage.Backend, definitionOptions generic.RESTOptionsGetter, loopback *rest.Config) (*tenancy, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
+		apisv1alpha1.AddToScheme, apisv1alpha2.AddToScheme, cachev1alpha1.AddToScheme, topologyv1alpha1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	t := &tenancy{informers: informers.NewFactory(loopback, scheme), stored: map[string]*storage.Typed{}}
+	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
+	for _, kind := range []struct {
+		group          schema.GroupVersion
+		resource, kind string
+		source         informers.Source
+	}{
+		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Packed: transform.LogicalCluster}},
+		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Packed: transform.Workspace}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
+		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
+		{apisv1alpha2.SchemeGroupVersion, "apiexports", "APIExport", informers.Source{}},
+		{apisv1alpha2.SchemeGroupVersion, "apibindings", "APIBinding", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", "APIResourceSchema", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", "APIExportEndpointSlice", informers.Source{}},
+		{apisv1alpha1.SchemeGroupVersion, "apiconversions", "APIConversion", informers.Source{}},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", "ClusterCachedResource", informers.Source{}},
+		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", "ClusterCachedResourceEndpointSlice", informers.Source{}},
+		{topologyv1alpha1.SchemeGroupVersion, "partitions", "Partition", informers.Source{}},
+		{topologyv1alpha1.SchemeGroupVersion, "partitionsets", "PartitionSet", informers.Source{}},
+	} {
+		resource := kind.group.WithResource(kind.resource)
+		stored, err := backend.Typed(definitionOptions, resource, scheme, kind.kind, kind.kind+"List")
+		if err != nil {
+			return nil, err
+		}
+		t.stored[kind.resource] = stored
+		kind.source.ListerWatcher = stored
+		t.informers.From(resource, kind.source)
+	}
+	var err error
+	if t.set, err = informers.NewSet(t.informers); err != nil {
+		return nil, err
+	}
+	t.set.APIBindings.SetTransform(transform.New().APIBinding)
+	t.set.ConfigMaps.SetTransform(transform.New().ConfigMap(rootca.Name))
+	t.tree = pathindex.New(t.set)
+	t.types = workspacetypes.New(t.set, t.tree)
+	if t.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {
+		return nil, err
+	}
+	if t.exports, err = exports.New(t.set, t.tree, exports.SystemOf(customresources.SystemResources(t.systemDefinitions)), t.stored["apibindings"]); err != nil {
+		return nil, err
+	}
+	if t.cached, err = cachedresources.New(t.set, t.exports); err != nil {
+		return nil, err
+	}
+	t.scheduler = &scheduling.Scheduler{
+		Clusters: t.stored["logicalclusters"], LogicalClusters: t.set.LogicalClusters, Shards: t.set.Shards, Tree: t.tree, Types: t.types,
+		ShardName: opts.ShardName, ExternalURL: opts.ShardExternalURL,
+	}
+	t.scheduler.Follow(t.set)
+	t.defaults = exports.Defaults{Exports: t.exports, Types: t.types}
+	return t, nil
+}
+
+// defaultBindings returns what a cluster binds from the beginning, with the labels that admission would write.
+func (t *tenancy) defaultBindings(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
+	bindings := t.defaults.Of(lc)
+	for _, b := range bindings {
+		b.Labels = claims.WantedOfBinding(t.exports, logicalcluster.Of(lc), b)
+	}
+	return bindings
+}
+
+// derivesDefinitions returns whether a logical cluster shows definitions of what is bound there.
+func (t *tenancy) derivesDefinitions(cluster logicalcluster.Name) bool {
+	lc, err := t.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
+	return err == nil && t.types.DerivesDefinitions(lc)
+}
+
+// decisive returns the informers by whose objects requests are authorized and find their logical cluster.
+func (t *tenancy) decisive() []freshness.Informer {
+	return []freshness.Informer{
+		t.set.LogicalClusters.Informer, t.set.Workspaces.Informer, t.set.WorkspaceTypes.Informer, t.set.WorkspaceAuthenticationConfigurations.Informer,
+		t.set.ClusterRoles.Informer, t.set.ClusterRoleBindings.Informer, t.set.Roles.Informer, t.set.RoleBindings.Informer,
+		t.set.APIExports.Informer, t.set.APIBindings.Informer,
+	}
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"fmt"
+
+	"go.opentelemetry.io/otel"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	serveroptions "k8s.io/apiserver/pkg/server/options"
+	etcdmetrics "k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/util/webhook"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/kcplane/kcp/server/internal/apis/builtin"
+	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/auth/authentication"
+	"github.com/kcplane/kcp/server/internal/request/slowclient"
+	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/options"
+)
+
+// upstream is what Kubernetes' own control plane is configured with.
+type upstream struct {
+	generic      *genericapiserver.Config
+	controlPlane *controlplaneapiserver.Config
+	// definitionOptions place types outside of the built-in scheme: definitions and custom resources.
+	definitionOptions generic.RESTOptionsGetter
+	// secretIssuer signs the tokens of Secrets.
+	secretIssuer serviceaccount.TokenGenerator
+	// rootCA has the certificates that service accounts verify the server with.
+	rootCA []byte
+}
+
+// newUpstream returns upstream's configuration, with the cluster-aware storage below it.
+func newUpstream(opts options.Completed, backend *storage.Backend, served *served) (*upstream, error) {
+	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+		return authentication.Getter{Objects: &served.registries, Label: served.labelSecret}
+	}
+	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
+	g, sharedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts.Generic, schemes, builtin.Resources(), generatedopenapi.GetOpenAPIDefinitions, nil)
+	if err != nil {
+		return nil, err
+	}
+	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
+	g.RequestInfoResolver = customresources.RequestInfo{RequestInfoResolver: genericapiserver.NewRequestInfoResolver(g)}
+	g.SecureServing.Listener = slowclient.Listener(g.SecureServing.Listener, opts.StalledClientTimeout)
+	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
+	etcd := *opts.Generic.Etcd
+	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
+	definitionOptions := etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, g.ResourceTransformers)
+	g.RESTOptionsGetter = backend.BuiltIn(g.RESTOptionsGetter)
+	etcdmetrics.SetStorageMonitorGetter(backend.Monitors)
+	controlPlane, _, err := controlplaneapiserver.CreateConfig(opts.Generic, g, sharedInformers, nil, storageFactory, webhook.NewDefaultServiceResolver(), nil)
+	if err != nil {
+		return nil, err
+	}
+	controlPlane.ServiceAccountIssuer = authentication.Generator{TokenGenerator: controlPlane.ServiceAccountIssuer}
+	secretIssuer, err := newSecretIssuer(opts.SecretTokenKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("--service-account-private-key-file: %s: %w", opts.SecretTokenKeyFile, err)
+	}
+	// These write to one cluster, on behalf of components that do not exist here.
+	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
+	rootCA := opts.RootCA
+	if len(rootCA) == 0 {
+		rootCA, _ = g.SecureServing.Cert.CurrentCertKeyContent()
+	}
+	return &upstream{generic: g, controlPlane: controlPlane, definitionOptions: definitionOptions, secretIssuer: secretIssuer, rootCA: rootCA}, nil
+}
+
+// newSecretIssuer returns what signs tokens in Secrets, under the name that Kubernetes gives to their issuer.
+func newSecretIssuer(keyFile string) (serviceaccount.TokenGenerator, error) {
+	key, err := keyutil.PrivateKeyFromFile(keyFile)
+	if err != nil {
+		return nil, err
+	}
+	legacy, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, err
+	}
+	return authentication.Generator{TokenGenerator: legacy}, nil
+}
