@@ -27,7 +27,7 @@ func TestKeysAreRotatedAsTheRunbookSays(t *testing.T) {
 	n := install(t)
 	client, kubeconfig := n.made(t, "managed.yaml")
 	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.config(t, kubeconfig, "root:team")) })
-	t.Run("authorities", func(t *testing.T) { n.rotateAuthorities(t, client) })
+	t.Run("authorities", func(t *testing.T) { n.rotateAuthorities(t, kubeconfig) })
 }
 
 func (n *installed) rotateServiceAccounts(t *testing.T, client kubernetes.Interface, config *rest.Config) {
@@ -153,13 +153,14 @@ func use(ctx context.Context, trust *tls.Config, url, token string) (status int,
 	return response.StatusCode, err
 }
 
-func (n *installed) rotateAuthorities(t *testing.T, first kubernetes.Interface) {
+func (n *installed) rotateAuthorities(t *testing.T, first string) {
 	const section = "Authorities"
-	n.undisturbed(t, first, disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
+	user := func(kubeconfig string) kubernetes.Interface { return n.client(t, kubeconfig, "root:team") }
+	n.undisturbed(t, user(first), disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
 	second := n.handedOut(t, 2)
 	// Both are made again from what stays: volumes, authorities, and the former authorities that are still trusted.
 	n.survives(t, second, "the EtcdCluster is deleted while two authorities are trusted", func() { n.Kubectl(t, "delete", theEtcd, "--timeout=3m") })
-	n.undisturbed(t, second, disturbance{"what the former authorities have signed is renewed", func() {
+	n.undisturbed(t, user(second), disturbance{"what the former authorities have signed is renewed", func() {
 		n.follow(t, "Leaf certificates", 0)
 		n.follow(t, section, 1)
 	}})
@@ -168,37 +169,38 @@ func (n *installed) rotateAuthorities(t *testing.T, first kubernetes.Interface) 
 		n.manifest(t, "managed.yaml")
 	})
 	third := n.handedOut(t, 2)
-	n.undisturbed(t, third, disturbance{"the former authorities are trusted no more", func() { n.follow(t, section, 2) }})
+	n.undisturbed(t, user(third), disturbance{"the former authorities are trusted no more", func() { n.follow(t, section, 2) }})
 	fourth := n.handedOut(t, 1)
 	for what, test := range map[string]struct {
-		client kubernetes.Interface
-		want   string // of the error
+		kubeconfig string
+		want       string // of the error
 	}{
 		"trusts the former authority only": {first, "certificate signed by unknown authority"}, "has a certificate of the former one": {second, "Unauthorized"},
 		"trusts both": {third, ""}, "trusts that of now": {fourth, ""},
 	} {
-		_, err := test.client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
+		_, err := user(test.kubeconfig).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("who %s gets %v", what, err)
 		}
 	}
 }
 
-// survives deletes something in the middle of a rotation, and fails the test if a client that trusts both authorities cannot use kcp once it is
+// survives deletes something in the middle of a rotation, and fails the test if a kubeconfig that trusts both authorities cannot use kcp once it is
 // Ready again, if anything that was acknowledged is lost, or if the rotation is in another phase than before.
-func (n *installed) survives(t *testing.T, client kubernetes.Interface, name string, deletes func()) {
+func (n *installed) survives(t *testing.T, kubeconfig, name string, deletes func()) {
 	t.Helper()
 	phases := func() string {
 		return n.Kubectl(t, "get", theEtcd, "rootshard/kcp",
 			`--output=jsonpath={range .items[*]}{.kind}={range .status.conditions[?(@.type=="Rotating")]}{.status}/{.reason}{end} {end}`)
 	}
-	f := startTraffic(t, client)
+	f := startTraffic(t, n.client(t, kubeconfig, "root:team"))
 	f.take(t)
 	f.stop()
 	before, begun := phases(), time.Now()
 	deletes()
 	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=2m")
 	n.ready(t, theEtcd, "rootshard/kcp", "kubeconfig/admin")
+	f.client = n.client(t, kubeconfig, "root:team") // the address of the Service may be another one
 	if lost := f.lost(t); len(lost) > 0 {
 		t.Errorf("%s: writes are lost: %v", name, lost)
 	}
@@ -211,8 +213,8 @@ func (n *installed) survives(t *testing.T, client kubernetes.Interface, name str
 	t.Logf("%s: ready after %.0f s, the rotation is %s", name, time.Since(begun).Seconds(), before)
 }
 
-// handedOut returns a client with the kubeconfig as it is when it trusts a number of authorities.
-func (n *installed) handedOut(t *testing.T, authorities int) kubernetes.Interface {
+// handedOut returns the kubeconfig as it is when it trusts a number of authorities.
+func (n *installed) handedOut(t *testing.T, authorities int) string {
 	t.Helper()
 	file := ""
 	kcptest.Eventually(t, fmt.Sprintf("the kubeconfig trusts %d authorities", authorities), func(context.Context) error {
@@ -222,5 +224,5 @@ func (n *installed) handedOut(t *testing.T, authorities int) kubernetes.Interfac
 		}
 		return nil
 	})
-	return n.client(t, file, "root:team")
+	return file
 }
