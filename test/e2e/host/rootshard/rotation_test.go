@@ -149,7 +149,10 @@ func use(ctx context.Context, trust *tls.Config, url, token string) (status int,
 		return 0, err
 	}
 	defer response.Body.Close()
-	_, err = io.Copy(io.Discard, response.Body)
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%.500s", body)
+	}
 	return response.StatusCode, err
 }
 
