@@ -6,7 +6,7 @@ PKGS   := ./cli/... ./docs/... ./operator/... ./server/... ./test/...
 # Modules that other repositories require.
 LIBRARIES = api client
 export GOFLAGS += -buildvcs=false
-# Images have no C library. One setting for all, and what programs and tests share is compiled once.
+# Images have no C library. With one setting for all, programs and tests share compiled packages.
 export CGO_ENABLED ?= 0
 
 .DEFAULT_GOAL := help
@@ -16,7 +16,7 @@ help: ## List the targets.
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
 .PHONY: run
-run: kcp ## Build and start the server; everything it stores is in .kcp.
+run: kcp ## Build and start the server, with its data in .kcp.
 	$(BIN)/kcp start --root-directory=.kcp
 
 .PHONY: build
@@ -36,7 +36,7 @@ kcp: ## Build bin/kcp and the kubectl plugin, with links for its other names.
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
 	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues ./bundle ./apidocs
 
-# What a release of Kubernetes writes into its programs.
+# Version information that a release of Kubernetes sets in its programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
 KUBE_MINOR   = $(word 2,$(subst ., ,$(KUBE_VERSION)))
 KUBE_FLAGS   = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 \
@@ -47,24 +47,24 @@ clients: ## Build the real kubectl and Helm.
 	cd test/tools && $(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
 
 .PHONY: test-tools
-test-tools: clients ## Build the clients, Kubernetes' own tests, and its API server, that the end-to-end tests run.
+test-tools: clients ## Build the clients, the tests of Kubernetes and a kube-apiserver for the end-to-end tests.
 	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
 	$(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver ./test/bench/etcd
 
 .PHONY: stock
-stock: ## Build the software of others that the end-to-end tests run in workspaces, at the versions in test/compatibility/go.mod.
+stock: ## Build third-party software for the end-to-end tests, at the versions in test/compatibility/go.mod.
 	cd test/compatibility && $(GO) build -o $(BIN)/helm3 helm.sh/helm/v3/cmd/helm
 	cd test/compatibility && $(GO) build -o $(BIN)/ github.com/fluxcd/kustomize-controller
 	cd test/host/pods && $(GO) build -ldflags="-s -w" -o $(BIN)/ ./certmanager
 
 HOST := $(BIN)/host
-# What it needs of Debian.
+# Debian packages of the host cluster.
 HOST_PACKAGES = containerd runc containernetworking-plugins iptables conntrack iproute2 util-linux socat jq
 AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo )env KCP_HOST=$(KCP_HOST)
 CERT_MANAGER = github.com/cert-manager/cert-manager
 
 .PHONY: host-programs
-host-programs: clients ## Build what a host cluster consists of: a real Kubernetes, and the images of what runs in it.
+host-programs: clients ## Build the programs and images of a host cluster, which is a real Kubernetes.
 	mkdir -p $(HOST)
 	$(GO) build -o $(BIN)/kcp-host ./test/host
 	cd tools && $(GO) build -o $(BIN)/ ./image
@@ -81,7 +81,7 @@ ETCD_VERSION = $(shell $(GO) list -m -f '{{.Version}}' go.etcd.io/etcd/server/v3
 ETCD_BEFORE  = $(shell $(GO) list -modfile=test/host/etcd/v3.6.mod -m -f '{{.Version}}' go.etcd.io/etcd/server/v3)
 
 .PHONY: etcd-images
-etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod and of the minor before.
+etcd-images: ## Pack images of etcd for EtcdClusters, of the version in go.mod and the previous minor version.
 	cd tools && $(GO) build -o $(BIN)/ ./image
 	$(GO) build -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/ ./operator/cmd/etcd-member ./operator/cmd/etcd-snapshot
 	$(GO) build -modfile=test/host/etcd/v3.6.mod -trimpath -ldflags="-s -w" -o $(ETCD_IMAGES)/before/ ./operator/cmd/etcd-member
@@ -114,12 +114,12 @@ images: ## Pack the images of a release, for ARCHS, into bin/images, and print t
 		$(BIN)/linux-{arch}/before/etcd-member=/etcd $(BIN)/linux-{arch}/etcd-snapshot=/etcd-snapshot
 
 .PHONY: bundle
-bundle: ## Make the bundle for the Operator Lifecycle Manager of config/, and check it.
+bundle: ## Generate the bundle for the Operator Lifecycle Manager from config/, and validate it.
 	cd tools && $(GO) build -o $(BIN)/ ./bundle
 	$(BIN)/bundle -o bundle config
 
 .PHONY: bundle-image
-bundle-image: ## Pack the bundle of a release, which names the images of bin/images by digest, and add it to them.
+bundle-image: ## Pack the bundle of a release, which refers to the images in bin/images by digest, and add it to them.
 	cd tools && $(GO) build -o $(BIN)/ ./bundle ./image
 	$(BIN)/bundle -o $(BIN)/bundle-$(VERSION) -images $(IMAGES) config
 	$(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(ARCHS)) \
@@ -127,27 +127,27 @@ bundle-image: ## Pack the bundle of a release, which names the images of bin/ima
 		-image $(REPOSITORY)/kcp-operator-bundle:$(VERSION)= $(BIN)/bundle-$(VERSION)/manifests=/manifests $(BIN)/bundle-$(VERSION)/metadata=/metadata
 
 .PHONY: manifests
-manifests: clients ## Write what a release has besides images into bin: install.yaml, and the package of the chart.
+manifests: clients ## Write install.yaml and the chart package of a release to bin.
 	$(BIN)/kubectl kustomize config/default > $(BIN)/install.yaml
 	$(BIN)/helm package charts/kcp-operator --destination $(BIN)
 
 .PHONY: push-images
-push-images: ## Push the images of bin/images to REGISTRY (registry.example.com/path), or to where releases are.
+push-images: ## Push the images in bin/images to REGISTRY (registry.example.com/path), by default the release registry.
 	$(BIN)/image -push $(IMAGES) $(if $(REGISTRY),-registry $(REGISTRY))
 
 .PHONY: host-packages
-host-packages: ## Install what the host cluster needs of Debian.
+host-packages: ## Install the Debian packages that the host cluster needs.
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(HOST_PACKAGES)
 
 .PHONY: host-up
-host-up: host-programs ## Start a real Kubernetes of one node on this machine, with cert-manager.
+host-up: host-programs ## Start a real Kubernetes with one node and cert-manager on this machine.
 	$(AS_ROOT) $(BIN)/kcp-host up
 
 HOST_OPERATOR = $(HOST)/operator
 
 .PHONY: host-operator
-host-operator: host-up kcp ## Start the host cluster, install the operator of this clone on it, and make a small kcp with it.
+host-operator: host-up kcp ## Start the host cluster, install the operator of this clone, and create a small kcp.
 	$(GO) build -ldflags="-s -w" -o $(HOST_OPERATOR)/ ./server/cmd/kcp ./operator/cmd/...
 	$(BIN)/image -o $(HOST_OPERATOR)/kcp.tar -user 65532 -image localhost/kcp:host=/kcp $(HOST_OPERATOR)/kcp=/kcp
 	$(BIN)/image -o $(HOST_OPERATOR)/kcp-operator.tar -user 65532 -image localhost/kcp-operator:host=/kcp-operator $(HOST_OPERATOR)/kcp-operator=/kcp-operator
@@ -160,7 +160,7 @@ host-down: ## Remove the host cluster.
 	$(AS_ROOT) $(BIN)/kcp-host down
 
 .PHONY: test
-test: unit e2e-server e2e-abuse ## Run every test but those that need a host cluster.
+test: unit e2e-server e2e-abuse ## Run all tests except those that need a host cluster.
 
 .PHONY: unit
 unit: ## Run the tests that need no server process.
@@ -175,17 +175,17 @@ e2e-server: build test-tools stock ## Run the end-to-end tests of the server: re
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./operator/e2e ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
 	cd client && KCP_BIN=$(BIN) $(GO) test -count=1 ./kcptest
 
-# By itself: what it measures must not depend on other tests.
+# Runs alone, because other tests would affect its measurements.
 .PHONY: e2e-abuse
-e2e-abuse: build ## Attack the server as one tenant, ten seconds each, and look for harm to another.
+e2e-abuse: build ## Run each attack of one tenant for ten seconds, and check that another tenant is not affected.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/abuse
 
 .PHONY: e2e
-e2e: build host-programs ## Run the end-to-end tests on a real Kubernetes, which they start; as root.
+e2e: build host-programs ## Start a real Kubernetes and run the end-to-end tests on it, as root.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=30m ./test/e2e/host/...
 
 .PHONY: e2e-nodes
-e2e-nodes: build host-programs ## Lose a node of the host cluster, and look whether its pods are replaced; as root.
+e2e-nodes: build host-programs ## Stop a node of the host cluster, and check that its pods are replaced, as root.
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
 
 .PHONY: operator-faults
@@ -193,34 +193,34 @@ operator-faults: ## Delete every object that the operator makes, alone and in pa
 	KCP_FAULTS=all $(GO) test -count=1 -timeout=2h -run=TestNoDeletionDuringARotationEndsTheTrust ./operator/internal/rootshard ./operator/internal/etcdcluster
 
 .PHONY: conformance
-conformance: build test-tools ## Run every test of Kubernetes itself that a logical cluster can pass, among busy neighbours.
+conformance: build test-tools ## Run all tests of Kubernetes that apply to a logical cluster, next to busy clusters.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
 
 .PHONY: compatibility
-compatibility: build stock clients ## Run software of others in workspaces, and write the table of docs/compatibility.md; needs node and npm.
+compatibility: build stock clients ## Run third-party software in workspaces, and write the table in docs/compatibility.md; needs node and npm.
 	cd test/compatibility && $(GO) build -o $(BIN)/ github.com/fluxcd/helm-controller
 	cd test/argocd && $(GO) build -o $(BIN)/gitops-agent github.com/argoproj/argo-cd/gitops-engine/agent
 	cd test/host/node && $(GO) build -o $(BIN)/ k8s.io/kubernetes/cmd/kube-controller-manager
 	KCP_BIN=$(BIN) KCP_COMPATIBILITY=all $(GO) test -count=1 -v -timeout=20m ./test/e2e/compatibility -update
 
 .PHONY: durability
-durability: build ## Kill the server 50 times while it writes, and look for what is lost.
+durability: build ## Kill the server 50 times while it writes, and check that nothing is lost.
 	KCP_BIN=$(BIN) KCP_DURABILITY=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/durability
 
 .PHONY: poison
-poison: build ## Write random objects of the server's own resources for 10 minutes, damage stored ones, and restart the server.
+poison: build ## Write random objects of kcp's resources for 10 minutes, damage stored ones, and restart the server.
 	KCP_BIN=$(BIN) KCP_POISON=10m $(GO) test -count=1 -v -timeout=1h ./test/e2e/security -run TestNoStoredValueStopsTheServer
 
 .PHONY: crash
-crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and look for what is left.
+crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and check that nothing remains.
 	KCP_BIN=$(BIN) KCP_CRASH=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/crash
 
 .PHONY: leak
-leak: build ## Create and delete 10,000 workspaces ten times, and look for what stays in memory.
+leak: build ## Create and delete 10,000 workspaces ten times, and check that memory is freed.
 	KCP_BIN=$(BIN) KCP_LEAK=all $(GO) test -count=1 -v -timeout=4h ./test/e2e/idle -run DeletedWorkspaces
 
 .PHONY: abuse
-abuse: build ## Attack the server as a tenant would, a minute each, and print how another tenant fares.
+abuse: build ## Run each attack of one tenant for a minute, and print the effect on another tenant.
 	KCP_BIN=$(BIN) KCP_ABUSE=all $(GO) test -count=1 -v -timeout=3h ./test/e2e/abuse
 
 .PHONY: race
@@ -245,24 +245,24 @@ fuzz: ## Fuzz the parsers and the comparison of definitions, FUZZTIME each.
 	$(GO) test -run='^$$' -fuzz=FuzzBindingV1alpha2 -fuzztime=$(FUZZTIME) ./server/internal/apis/conversion
 
 .PHONY: bench
-bench: ## Measure the server beside a vanilla kube-apiserver and print the ratios.
+bench: ## Compare the server with a vanilla kube-apiserver and print the ratios.
 	$(GO) run ./test/bench
 
 .PHONY: bench-fairness
-bench-fairness: ## Measure a client of one tenant alone, and beside 8 and 50 clients of another.
+bench-fairness: ## Measure a client of one tenant alone, and with 8 and 50 clients of another.
 	$(GO) run ./test/bench -fairness
 
 N ?= 10000
 .PHONY: bench-sharing
-bench-sharing: ## Measure an API that N logical clusters have bound, beside a vanilla kube-apiserver.
+bench-sharing: ## Measure an API that N logical clusters bind, compared with a vanilla kube-apiserver.
 	$(GO) run ./test/bench -sharing=$(N)
 
 .PHONY: bench-workspaces
-bench-workspaces: ## Measure a server with up to N workspaces; what is interrupted goes on in .bench.
+bench-workspaces: ## Measure a server with up to N workspaces; an interrupted run continues from .bench.
 	$(GO) run ./test/bench -workspaces=$(N) -directory=.bench/$(N) -svg=.bench/workspaces-$(N).svg
 
 .PHONY: bench-namespaces
-bench-namespaces: ## Compare N workspaces with a vanilla server's namespaces; fail if idle ones add goroutines or metrics.
+bench-namespaces: ## Compare N workspaces with namespaces of a vanilla server; fail if idle ones add goroutines or metrics.
 	$(GO) run ./test/bench -compare=$(N)
 
 # The API groups that the server itself serves.

@@ -10,17 +10,12 @@ import (
 
 // unedited are the paths whose text does not follow the rules for English yet. Remove a path once its text does.
 var unedited = []string{
-	".ci/", "api/operator/", "bundle/", "charts/", "client/", "config/", "operator/", "server/", "test/", "tools/",
-	"CONTRIBUTING.md", "LICENSE", "Makefile", "PROJECT", "SECURITY.md", "CHANGELOG.md",
-	"docs/",
+	"LICENSE", "api/operator/", "bundle/", "charts/", "client/", "config/", "docs/etcd", "docs/operations.md", "docs/operator", "docs/reference/README.md", "docs/reference/operator.md",
+	"operator/", "server/", "test/", "tools/",
 }
 
-// edited are the paths within the unedited ones whose text follows the rules.
-var edited = []string{
-	"docs/definitions.md", "docs/kubectl.md", "docs/quickstart.md", "docs/workspaces.md", "docs/apis.md",
-	"docs/performance.md", "docs/virtual-workspaces.md", "docs/reference/apis.md", "docs/reference/cache.md", "docs/reference/core.md",
-	"docs/reference/tenancy.md", "docs/reference/topology.md", "test/repository/english_test.go",
-}
+// edited are paths within the unedited ones whose text follows the rules.
+var edited = []string{"test/e2e/definitions/", "test/e2e/tutorial/", "test/repository/"}
 
 // outdated are phrases that are archaic, ambiguous or not idiomatic in technical English. CONTRIBUTING.md says what to write instead.
 var outdated = regexp.MustCompile(`(?i)\b(no` + `body|some` + `body|an` + `ew|mean` + `while|who` + `m|who` + `ever|by ch` + `ance|(is|are|was|were) to` + `ld|` +

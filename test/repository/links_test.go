@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// document is what links in a page can lead from and to.
+// document is a page with its links and anchors.
 type document struct {
 	links   []string
 	anchors map[string]bool
@@ -20,7 +20,7 @@ var (
 	notInAnchors = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// readDocument reads a page. Anchors are made of headings as the sites do it that show them.
+// readDocument reads a page. It derives anchors from headings like GitHub.
 func readDocument(t *testing.T, file string) document {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -46,7 +46,7 @@ func readDocument(t *testing.T, file string) document {
 	return page
 }
 
-func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
+func TestLinksBetweenDocumentsResolve(t *testing.T) {
 	pages := map[string]document{}
 	for _, file := range files(t, "*.md") {
 		path := filepath.Join(root, file)
@@ -69,16 +69,16 @@ func TestLinksBetweenDocumentsLeadSomewhere(t *testing.T) {
 			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s: %s does not exist", path, target)
 			} else if other, isPage := pages[to]; isPage && anchor != "" && !other.anchors[anchor] {
-				t.Errorf("%s: %s has no heading for it", path, target)
+				t.Errorf("%s: %s: no such heading", path, target)
 			}
 		}
 	}
 	if checked < 50 {
-		t.Errorf("only %d links were looked at", checked)
+		t.Errorf("only %d links checked", checked)
 	}
 }
 
-// Whoever begins at README.md gets to every page.
+// Every page is reachable from README.md.
 func TestEveryDocumentIsLinkedTo(t *testing.T) {
 	linked := map[string]bool{filepath.Join(root, "README.md"): true}
 	for _, file := range files(t, "*.md") {

@@ -1,6 +1,5 @@
-// Notes is a virtual workspace: it shows certain ConfigMaps of every logical cluster as objects of an API of its own,
-// notes.example.org, at /services/notes/clusters/<name or *>. A user may do there what RBAC of the logical cluster lets them
-// do to notes.example.org, and needs no right on ConfigMaps.
+// Notes is a virtual workspace: it serves certain ConfigMaps of all logical clusters as objects of another API, notes.example.org, at
+// /services/notes/clusters/<name or *>. Users need RBAC permissions on notes.example.org in the logical cluster, and none on ConfigMaps.
 package main
 
 import (
@@ -31,7 +30,7 @@ var definition []byte
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// isNote are the labels of ConfigMaps that are notes.
+// isNote are the labels of ConfigMaps that contain notes.
 var isNote = labels.Set{"example.org/note": "true"}
 
 func main() {
@@ -67,17 +66,17 @@ func run(ctx context.Context, options *program.Options) error {
 	})
 }
 
-// view is the virtual workspace on one logical cluster, or all of them.
+// view is the view of one logical cluster or all of them.
 type view struct {
 	cluster    logicalcluster.Cluster
 	authorizer authorizer.UnconditionalAuthorizer
 	api        http.Handler
 }
 
-// Home is where the rights of users are asked for, so that those of the workspace's own issuers are known.
+// Home returns the logical cluster with the permissions of users, whose issuers are trusted.
 func (v view) Home() logicalcluster.Name { return v.cluster.Name }
 
-// Authorize asks RBAC of the logical cluster. All of them together are for those who may do everything in root.
+// Authorize uses RBAC in the logical cluster. Requests to all clusters require all permissions in root.
 func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if v.cluster.Wildcard {
 		return v.authorizer.Authorize(logicalcluster.WithName(ctx, logicalcluster.Root), authorizer.AttributesRecord{
@@ -87,12 +86,12 @@ func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorize
 	return v.authorizer.Authorize(logicalcluster.WithCluster(ctx, v.cluster), a)
 }
 
-// Serve answers for the logical cluster.
+// Serve serves the logical cluster.
 func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
 	v.api.ServeHTTP(w, r.WithContext(logicalcluster.WithCluster(r.Context(), v.cluster)))
 }
 
-// newAPI serves notes, which are ConfigMaps of the logical cluster of a context.
+// newAPI returns a handler for notes, which are ConfigMaps in the logical cluster of the context.
 func newAPI(client dynamic.Interface) (http.Handler, error) {
 	crd, err := resources.Parse(definition)
 	if err != nil {
@@ -109,7 +108,7 @@ func newAPI(client dynamic.Interface) (http.Handler, error) {
 	})
 }
 
-// noteOf turns a ConfigMap into a Note.
+// noteOf converts a ConfigMap to a Note.
 func noteOf(configMap *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	data, _, err := unstructured.NestedStringMap(configMap.Object, "data")
 	if err != nil {
@@ -122,7 +121,7 @@ func noteOf(configMap *unstructured.Unstructured) (*unstructured.Unstructured, e
 	return formed(configMap, "example.org/v1", "Note", "spec", spec), nil
 }
 
-// configMapOf turns a Note into a ConfigMap.
+// configMapOf converts a Note to a ConfigMap.
 func configMapOf(note *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	data, _, err := unstructured.NestedMap(note.Object, "spec")
 	if err != nil {
@@ -131,7 +130,7 @@ func configMapOf(note *unstructured.Unstructured) (*unstructured.Unstructured, e
 	return formed(note, "v1", "ConfigMap", "data", data), nil
 }
 
-// formed returns an object with the metadata of another, but for what tells who manages which of its fields: those are others.
+// formed returns an object with the metadata of another, except managed fields, because its fields are different.
 func formed(from *unstructured.Unstructured, apiVersion, kind, field string, content map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": kind, "metadata": from.Object["metadata"], field: content,

@@ -53,7 +53,7 @@ var connectionAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests},
 }, {
-	name: "Connections are opened and closed, each with a handshake and one request for an upgrade that leads nowhere",
+	name: "Connections are opened and closed, each with a handshake and one upgrade request to a path that does not exist",
 	run: func(ctx context.Context, a *attacker) error {
 		protocols := []string{"websocket", "SPDY/3.1", "h2c"}
 		a.flood(ctx, 4, unbounded, func(ctx context.Context, c *client, i int) {

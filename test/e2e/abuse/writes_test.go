@@ -44,7 +44,7 @@ var writeAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "Namespaces full of objects with finalizers that nobody removes are deleted, and collections over and over",
+	name: "Namespaces full of objects with finalizers that are never removed are deleted, and collections over and over",
 	run: func(ctx context.Context, a *attacker) error {
 		a.flood(ctx, 8, 500, func(ctx context.Context, c *client, i int) {
 			name := fmt.Sprintf("churned-%d", i)

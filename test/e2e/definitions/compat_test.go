@@ -39,7 +39,7 @@ func onlyAbout(t *testing.T, tolerated, findings string) {
 	}
 }
 
-// TestVersionsOfProjectsAreCompared tells what changed between two versions of each definition, and makes objects of both valid.
+// TestVersionsOfProjectsAreCompared compares two versions of each definition of a project, and their least common denominator.
 func TestVersionsOfProjectsAreCompared(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)

@@ -73,7 +73,7 @@ spec:
     - jsonPath: .spec.color
 `
 
-// Whoever may not read the definition gets the same from discovery and OpenAPI.
+// Users without permission to read the definition get the same from discovery and OpenAPI.
 func TestWhatIsPulledIsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)

@@ -15,22 +15,22 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// refusals is the document that TestWhoIsRefusedWhere keeps. UPDATE=1 writes it.
+// refusals is the page that TestWhoIsRefusedWhere checks. UPDATE=1 writes it.
 var refusals = filepath.Join("..", "..", "..", "docs", "refusals.md")
 
-const refusalsHead = `# Who is refused where
+const refusalsHead = `# Refusals
 
-What the server answers to each kind of identity at each endpoint, as ` + "`TestWhoIsRefusedWhere`" + ` in ` + "`test/e2e/isolation`" + `
-has seen it; the test fails when an answer changes, and ` + "`UPDATE=1`" + ` writes this file anew. *ours* is a logical cluster,
-*theirs* another one of the same shard. Writes are dry runs. A service account that names no cluster in its path is led to its own.
+This table lists the status code of each endpoint for each kind of user. ` + "`TestWhoIsRefusedWhere`" + ` in ` + "`test/e2e/isolation`" + `
+compares it with a server, and fails when a response changes; ` + "`UPDATE=1`" + ` updates this page. *ours* is a logical cluster, *theirs* is
+another one on the same shard. Writes are dry runs. Requests of a service account without a cluster in the path go to its own cluster.
 
-| identity | is |
+| user | description |
 |---|---|
-| anonymous | nobody |
-| stranger | a user without any right |
+| anonymous | a client without credentials |
+| stranger | a user without permissions |
 | neighbour | a user with ` + "`cluster-admin`" + ` in *theirs* |
-| their robot | a service account of *theirs* with ` + "`cluster-admin`" + ` there; an account of that name with the same right exists in *ours* |
-| viewer | a user who may enter *ours*, with the role ` + "`view`" + ` |
+| their robot | a service account of *theirs* with ` + "`cluster-admin`" + ` there; an account of the same name with the same role exists in *ours* |
+| viewer | a user with access to *ours* and the role ` + "`view`" + ` |
 | admin | a user with ` + "`cluster-admin`" + ` in *ours* |
 | robot | a service account of *ours* with ` + "`cluster-admin`" + ` there |
 | master | a member of ` + "`system:masters`" + ` |

@@ -76,14 +76,14 @@ func TestEveryDifferenceFromKubernetesHasAReason(t *testing.T) {
 
 const head = `# Differences from Kubernetes
 
-A workspace answers requests as a kube-apiserver does. ` + "`test/e2e/raw`" + ` sends the same %d raw requests, one after the other, to a
-workspace and to an unchanged kube-apiserver of the same version, and compares the codes, the headers and each value of the bodies. %d of them are
-answered differently, for the reasons below. The test fails on any other difference, and writes this page with ` + "`UPDATE=1`" + `.
-Lines with ` + "`-`" + ` are in the answer of Kubernetes alone, lines with ` + "`+`" + ` in that of the workspace alone.
+A workspace responds to requests like a kube-apiserver. ` + "`test/e2e/raw`" + ` sends the same %d raw requests, one at a time, to a
+workspace and to an unmodified kube-apiserver of the same version, and compares the status codes, the headers and each value of the bodies. %d of them are
+different, for the reasons below. The test fails on any other difference, and writes this page with ` + "`UPDATE=1`" + `.
+Lines with ` + "`-`" + ` are only in the response of Kubernetes, lines with ` + "`+`" + ` only in the response of the workspace.
 
-Some things are not compared, because they differ in each answer or by design:
+Some things are not compared, because they differ in each response or by design:
 
-- UIDs, times, resource versions, tokens and generated suffixes of names; only that they are there is compared. The order of fields.
+- UIDs, times, resource versions, tokens and generated suffixes of names: only their presence is compared. The order of fields is not compared.
 - The annotation ` + "`kcp.io/cluster`" + `, which each object of a workspace has, and the prefix ` + "`/clusters/<cluster>`" + ` of paths.
 - The headers ` + "`X-Kubernetes-Pf-…`" + `: kcp shares its capacity between workspaces, and has no FlowSchemas.
 - Kubernetes runs without its controller manager here. kcp runs the controllers that a workspace needs in the server.

@@ -1,4 +1,4 @@
-// Package tutorial runs what pages of docs/ tell their readers to type, and compares what they show with what readers would see.
+// Package tutorial runs the commands on pages of docs/, and compares their output with the pages.
 package tutorial
 
 import (
@@ -18,14 +18,13 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// documents are the pages that are run, each from its beginning to its end and on a server of its own.
+// documents are the pages to run, each from beginning to end on its own server.
 //
-// The word behind a fence says what is done with a block: "sh" for commands, "console" for commands with their output, "sh
-// terminal=controller" for a command that runs until the reader ends it, in a terminal of its own, and something else for what
-// nobody runs.
+// The info string of a block selects what happens with it: "sh" runs commands, "console" runs commands and compares their output, and
+// "sh terminal=controller" runs a command in a second terminal until the test ends. Other blocks are not run.
 var documents = []string{"quickstart.md", "kubectl.md", "workspaces.md", "apis.md"}
 
-// terminal is a shell that a reader types into. It ends at the first command that fails.
+// terminal is a shell. It exits when a command fails.
 type terminal struct {
 	typed io.Writer
 	shown *bufio.Reader
@@ -60,11 +59,11 @@ func open(t *testing.T, directory string, env []string) *terminal {
 }
 
 func (s *terminal) enter(text string) {
-	_, _ = fmt.Fprintln(s.typed, text) // a shell that has ended tells so when its output is read
+	_, _ = fmt.Fprintln(s.typed, text) // an error shows when the output is read
 }
 
-// run returns what the commands print, and an error if one of them fails. They are sourced from a file, so that none of them reads
-// what is typed next.
+// run returns the output of commands, and an error if one of them fails. The shell sources them from a file, because a command could
+// otherwise read the following commands from standard input.
 func (s *terminal) run(t *testing.T, commands string) (string, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "commands")
@@ -85,7 +84,7 @@ func (s *terminal) run(t *testing.T, commands string) (string, error) {
 	}
 }
 
-// check compares the output of each command with what a block shows. It may take a moment until it is so.
+// check compares the output of each command with a block. It retries until they are equal or the test times out.
 func (s *terminal) check(t *testing.T, b kcptest.Block) {
 	t.Helper()
 	for _, entry := range strings.Split("\n"+b.Text, "\n$ ")[1:] {
@@ -103,13 +102,13 @@ func (s *terminal) check(t *testing.T, b kcptest.Block) {
 	}
 }
 
-func TestDocumentsDoWhatTheyShow(t *testing.T) {
+func TestDocumentsShowTheOutputOfTheirCommands(t *testing.T) {
 	for _, document := range documents {
 		t.Run(document, func(t *testing.T) { follow(t, document) })
 	}
 }
 
-// follow does what a page says, in a directory in which the server was started.
+// follow runs the blocks of a page.
 func follow(t *testing.T, document string) {
 	server, directory := kcptest.StartIn(t, t.TempDir()), t.TempDir()
 	if err := os.Symlink(server.Root, filepath.Join(directory, ".kcp")); err != nil {
@@ -136,24 +135,24 @@ func follow(t *testing.T, document string) {
 			control(t, b, env)
 		case "yaml", "go", "text": // to be read
 		default:
-			t.Errorf("line %d: nobody runs a block of %q", b.Line, b.Info)
+			t.Errorf("line %d: unknown info string %q", b.Line, b.Info)
 		}
 	}
 	if ran == 0 {
-		t.Error("there is nothing to run in the document")
+		t.Error("the page has no commands")
 	}
 }
 
-// control runs the commands of a block in the repository, in a terminal of their own, until the test ends. It returns when they
-// have something to say: what they run may have to be built first.
+// control runs the commands of a block in the repository, in another terminal, until the test ends. It returns after their first output,
+// because a program may have to be built first.
 func control(t *testing.T, b kcptest.Block, env []string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "controller.log")
-	home := "HOME=" + os.Getenv("HOME") // where Go has what it has built before
+	home := "HOME=" + os.Getenv("HOME") // for the build cache of Go
 	open(t, filepath.Join("..", "..", ".."), append(slices.Clone(env), home)).enter("exec > " + log + " 2>&1\n" + b.Text)
 	t.Cleanup(func() {
 		if content, err := os.ReadFile(log); err == nil && t.Failed() {
-			t.Logf("the controller says at last:\n%s", content[max(0, len(content)-4000):])
+			t.Logf("last output of the controller:\n%s", content[max(0, len(content)-4000):])
 		}
 	})
 	for ctx := kcptest.Context(t); ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
@@ -161,5 +160,5 @@ func control(t *testing.T, b kcptest.Block, env []string) {
 			return
 		}
 	}
-	t.Fatalf("the commands of line %d and following say nothing", b.Line)
+	t.Fatalf("line %d: the commands print nothing", b.Line)
 }

@@ -59,7 +59,7 @@ func TestAViewOfOneKindOfObjectsIsAnAPI(t *testing.T) {
 	if out := kubectl("", "api-resources", "--no-headers"); len(strings.Split(strings.TrimSpace(out), "\n")) != 1 || !strings.Contains(out, "example.org/v1") {
 		t.Errorf("the view has more than notes:\n%s", out)
 	}
-	if out := kubectl("", "explain", "notes.spec.text"); !strings.Contains(out, "What is not to be forgotten.") {
+	if out := kubectl("", "explain", "notes.spec.text"); !strings.Contains(out, "Text of the note.") {
 		t.Errorf("kubectl explain says:\n%s", out)
 	}
 	seen, err := n.in(t, kcptest.Alice, c.Name).Namespace("default").Watch(ctx, metav1.ListOptions{
