@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,72 @@ func TestAdministratorsWriteTheStatusOfLogicalClusters(t *testing.T) {
 			&user.DefaultInfo{Name: "u", Groups: []string{group}})
 		if err := (logicalClusterRules{}).Validate(ctx, a, nil); (err == nil) != want {
 			t.Errorf("%s: %v", group, err)
+		}
+	}
+}
+
+func TestWhatMayBeChangedOfALogicalCluster(t *testing.T) {
+	full := func() *corev1alpha1.LogicalCluster {
+		return &corev1alpha1.LogicalCluster{
+			ObjectMeta: metav1.ObjectMeta{Finalizers: []string{corev1alpha1.DeletionFinalizer, "example.org/mine"}, Annotations: map[string]string{
+				corev1alpha1.PathAnnotation: "root:team",
+			}},
+			Spec: corev1alpha1.LogicalClusterSpec{
+				Owner: &corev1alpha1.LogicalClusterOwner{Name: "team"}, CreatedBy: &corev1alpha1.UserInfo{Username: "ada"},
+				Initializers: []corev1alpha1.LogicalClusterInitializer{"root:a"},
+			},
+			Status: corev1alpha1.LogicalClusterStatus{
+				Phase: corev1alpha1.LogicalClusterPhaseReady, URL: "u", Initializers: []corev1alpha1.LogicalClusterInitializer{"root:a"},
+				Terminators: []corev1alpha1.LogicalClusterTerminator{"root:b"},
+			},
+		}
+	}
+	initializing := func(lc *corev1alpha1.LogicalCluster) { lc.Status.Phase = corev1alpha1.LogicalClusterPhaseInitializing }
+	inactive := func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.InactiveAnnotation] = "true" }
+	for name, tc := range map[string]struct {
+		before, change func(*corev1alpha1.LogicalCluster)
+		want           string
+	}{
+		"nothing":                     {nil, func(*corev1alpha1.LogicalCluster) {}, ""},
+		"labels":                      {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Labels = map[string]string{"a": "b"} }, ""},
+		"a finalizer of their own":    {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[:1] }, ""},
+		"the finalizer of the system": {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[1:] }, "finalizers"},
+		"initializers":                {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Initializers = nil }, "spec.initializers is immutable"},
+		"who created it":              {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.CreatedBy.Username = "eve" }, "spec.createdBy is immutable"},
+		"its owner":                   {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.Name = "other" }, "spec.owner is immutable"},
+		"its path":                    {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.PathAnnotation] = "root:other" }, "are immutable"},
+		"what is left to begin":       {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Initializers = nil }, "each its own"},
+		"what is left to end":         {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Terminators = nil }, "each its own"},
+		"its phase":                   {nil, initializing, "written by the system"},
+		"its URL":                     {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.URL = "v" }, "written by the system"},
+		"out of service when ready":   {nil, inactive, ""},
+		"out of service too early":    {initializing, inactive, "only while the phase is Ready or Inactive"},
+	} {
+		old, now := full(), full()
+		if tc.before != nil {
+			tc.before(old)
+			tc.before(now)
+		}
+		tc.change(now)
+		if got := changeProblem(old, now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: got %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+func TestURLsOfAShardAreThoseOfItsBase(t *testing.T) {
+	for name, tc := range map[string]struct{ given, want corev1alpha1.ShardSpec }{
+		"all are filled in":    {corev1alpha1.ShardSpec{BaseURL: "b"}, corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "b", VirtualWorkspaceURL: "b"}},
+		"what is given stays":  {corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "e"}, corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "e", VirtualWorkspaceURL: "b"}},
+		"nothing without base": {corev1alpha1.ShardSpec{ExternalURL: "e"}, corev1alpha1.ShardSpec{ExternalURL: "e"}},
+	} {
+		a := attributesOf(t, corev1alpha1.SchemeGroupVersion.WithKind("Shard"), nil, &corev1alpha1.Shard{Spec: tc.given}, "", admission.Create, tenant)
+		if err := (shardDefaults{}).Admit(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		got := &corev1alpha1.Shard{}
+		if err := decode(a.GetObject(), got); err != nil || got.Spec != tc.want {
+			t.Errorf("%s: got %+v, want %+v, %v", name, got.Spec, tc.want, err)
 		}
 	}
 }
