@@ -15,7 +15,12 @@ import (
 // informer keeps objects under the names that the cache knows them by, and shows them to its handlers under their own.
 type informer struct{ toolscache.SharedIndexInformer }
 
-func newInformer(lw toolscache.ListerWatcher, of runtime.Object, resync time.Duration, by toolscache.Indexers) toolscache.SharedIndexInformer {
+func newInformer(
+	lw toolscache.ListerWatcher,
+	of runtime.Object,
+	resync time.Duration,
+	by toolscache.Indexers,
+) toolscache.SharedIndexInformer {
 	by[toolscache.NamespaceIndex] = func(o any) ([]string, error) {
 		object, err := meta.Accessor(o)
 		if err != nil {
@@ -77,12 +82,18 @@ func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache
 }
 
 // AddEventHandlerWithResyncPeriod implements toolscache.SharedIndexInformer.
-func (i informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHandler, every time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i informer) AddEventHandlerWithResyncPeriod(
+	h toolscache.ResourceEventHandler,
+	every time.Duration,
+) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(restoring{h}, every)
 }
 
 // AddEventHandlerWithOptions implements toolscache.SharedIndexInformer.
-func (i informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i informer) AddEventHandlerWithOptions(
+	h toolscache.ResourceEventHandler,
+	options toolscache.HandlerOptions,
+) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(restoring{h}, options)
 }
 

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,8 +37,10 @@ func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstruc
 		args = append(args, "--set="+setting)
 	}
 	out, err := exec.CommandContext(t.Context(), helm, args...).Output()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, err.(*exec.ExitError).Stderr)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%v: %v\n%s", args, err, exit.Stderr)
+	} else if err != nil {
+		t.Fatalf("%v: %v", args, err)
 	}
 	byKind := map[string][]*unstructured.Unstructured{}
 	for document := range strings.SplitSeq(string(out), "\n---\n") {

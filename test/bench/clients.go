@@ -48,8 +48,14 @@ func definition(plural string) *unstructured.Unstructured {
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": plural + ".bench.example.com"},
 		"spec": map[string]any{
-			"group": "bench.example.com", "scope": "Namespaced",
-			"names": map[string]any{"plural": plural, "singular": plural[:len(plural)-1], "kind": "K" + plural[:len(plural)-1], "listKind": "K" + plural[:len(plural)-1] + "List"},
+			"group": "bench.example.com",
+			"scope": "Namespaced",
+			"names": map[string]any{
+				"plural":   plural,
+				"singular": plural[:len(plural)-1],
+				"kind":     "K" + plural[:len(plural)-1],
+				"listKind": "K" + plural[:len(plural)-1] + "List",
+			},
 			"versions": []any{map[string]any{
 				"name": "v1", "served": true, "storage": true,
 				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{

@@ -175,7 +175,8 @@ func (c *comparison) idle(ctx context.Context) ([]row, error) {
 	kcp := c.holders[0]
 	goroutines, series, err := kcp.counts(ctx)
 	// Connections and the work of controllers end a moment after the requests did.
-	for deadline := time.Now().Add(time.Minute); err == nil && float64(goroutines-kcp.goroutines) > added/counted && time.Now().Before(deadline); {
+	deadline := time.Now().Add(time.Minute)
+	for err == nil && float64(goroutines-kcp.goroutines) > added/counted && time.Now().Before(deadline) {
 		time.Sleep(time.Second)
 		goroutines, series, err = kcp.counts(ctx)
 	}
@@ -192,7 +193,10 @@ func (c *comparison) idle(ctx context.Context) ([]row, error) {
 		if !met {
 			c.failed = fmt.Errorf("%.0f idle workspaces add %d %s", added, fact.now-fact.before, fact.what)
 		}
-		rows = append(rows, row{What: what, Ours: float64(fact.now), Vanilla: float64(fact.before), Budget: fmt.Sprintf("≤ 1 for %d", counted), Met: met})
+		rows = append(
+			rows,
+			row{What: what, Ours: float64(fact.now), Vanilla: float64(fact.before), Budget: fmt.Sprintf("≤ 1 for %d", counted), Met: met},
+		)
 	}
 	return rows, nil
 }
@@ -232,7 +236,11 @@ func (c *comparison) requests(ctx context.Context) ([]row, error) {
 				loads[i] = append(loads[i], l)
 			}
 		}
-		what := fmt.Sprintf("%s a ConfigMap in one of %d active ones, 1 client", map[string]string{http.MethodGet: "get", http.MethodPut: "update"}[verb], active)
+		what := fmt.Sprintf(
+			"%s a ConfigMap in one of %d active ones, 1 client",
+			map[string]string{http.MethodGet: "get", http.MethodPut: "update"}[verb],
+			active,
+		)
 		rows = append(rows, throughputRow(what, "1/s", median(loads[0]), median(loads[1]), within))
 	}
 	return rows, nil
@@ -260,5 +268,7 @@ func (c *comparison) deletion(ctx context.Context) ([]row, error) {
 		return nil, err
 	}
 	took := time.Since(begin).Seconds()
-	return []row{{What: fmt.Sprintf("delete a workspace with %d below it", c.n), Unit: "s", Ours: took, Budget: "≤ 30 s", Met: took <= 30}}, nil
+	return []row{
+		{What: fmt.Sprintf("delete a workspace with %d below it", c.n), Unit: "s", Ours: took, Budget: "≤ 30 s", Met: took <= 30},
+	}, nil
 }

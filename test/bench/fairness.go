@@ -78,14 +78,21 @@ func (p *process) workspace(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	ws := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": map[string]any{"name": name}}}
+	ws := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": map[string]any{"name": name}},
+	}
 	if _, err := client.Resource(workspaces).Create(ctx, ws, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	binding := map[string]any{
-		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": "tenants"},
-		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": quiet}, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": noisy}},
+		"apiVersion": "rbac.authorization.k8s.io/v1",
+		"kind":       "ClusterRoleBinding",
+		"metadata":   map[string]any{"name": "tenants"},
+		"roleRef":    map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{
+			map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": quiet},
+			map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": noisy},
+		},
 	}
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := p.send(ctx, 0, "POST", "/clusters/"+path+"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
@@ -130,8 +137,21 @@ func (p *process) beside(ctx context.Context, out io.Writer, s scale, own, other
 		alone := median(loads[0])
 		for i, clients := range crowds[1:] {
 			l := median(loads[i+1])
-			fmt.Fprintf(out, "%s\t%d clients of %s\t%.0f\t%.0f\t%.2f\t%.2f, %.2f\t%.2f, %.2f\t%.1f\n", o.name, clients, what, alone.perSecond, l.perSecond, l.perSecond/alone.perSecond,
-				milliseconds(alone.p50), milliseconds(alone.p99), milliseconds(l.p50), milliseconds(l.p99), float64(l.p99)/float64(alone.p99))
+			fmt.Fprintf(
+				out,
+				"%s\t%d clients of %s\t%.0f\t%.0f\t%.2f\t%.2f, %.2f\t%.2f, %.2f\t%.1f\n",
+				o.name,
+				clients,
+				what,
+				alone.perSecond,
+				l.perSecond,
+				l.perSecond/alone.perSecond,
+				milliseconds(alone.p50),
+				milliseconds(alone.p99),
+				milliseconds(l.p50),
+				milliseconds(l.p99),
+				float64(l.p99)/float64(alone.p99),
+			)
 		}
 	}
 	return nil

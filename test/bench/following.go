@@ -87,9 +87,21 @@ func (s *sharing) follow(ctx context.Context) error {
 		return row{What: what, Unit: "MiB", Ours: of(both[0]) / (1 << 20), Vanilla: of(both[1]) / (1 << 20)}
 	}
 	s.add(
-		throughputRow("list "+what+fmt.Sprintf(" in pages of %d (objects a second)", page), "1/s", median(both[0].lists), median(both[1].lists), 0.8),
+		throughputRow(
+			"list "+what+fmt.Sprintf(" in pages of %d (objects a second)", page),
+			"1/s",
+			median(both[0].lists),
+			median(both[1].lists),
+			0.8,
+		),
 		throughputRow("watch "+what+" while 1 client changes them (events a second)", "1/s", both[0].one, both[1].one, 0.8),
-		throughputRow("watch "+what+fmt.Sprintf(" while %d clients change them (events a second)", makers), "1/s", both[0].many, both[1].many, 0.8),
+		throughputRow(
+			"watch "+what+fmt.Sprintf(" while %d clients change them (events a second)", makers),
+			"1/s",
+			both[0].many,
+			both[1].many,
+			0.8,
+		),
 		memory("heap of the server with "+what, func(f *followed) float64 { return f.filled.heap }),
 		memory("resident memory with "+what+", with etcd", func(f *followed) float64 { return f.filled.resident }),
 		memory("the most while they are listed", func(f *followed) float64 { return f.peak.resident }),
@@ -100,14 +112,23 @@ func (s *sharing) follow(ctx context.Context) error {
 // fill makes the objects of one consumer.
 func (p *process) fill(ctx context.Context, connection int, name string) error {
 	if p.cluster("") == "" {
-		_, err := p.send(ctx, connection, http.MethodPost, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}})
+		_, err := p.send(
+			ctx,
+			connection,
+			http.MethodPost,
+			"/api/v1/namespaces",
+			map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
+		)
 		if err != nil {
 			return err
 		}
 	}
 	for i := range objectsEach {
 		_, err := p.send(ctx, connection, http.MethodPost, p.widgetsOf(name), map[string]any{
-			"apiVersion": widgets.GroupVersion().String(), "kind": "Kwidget", "metadata": map[string]any{"name": fmt.Sprintf("widget-%d", i)}, "spec": map[string]any{"field0": "x"},
+			"apiVersion": widgets.GroupVersion().String(),
+			"kind":       "Kwidget",
+			"metadata":   map[string]any{"name": fmt.Sprintf("widget-%d", i)},
+			"spec":       map[string]any{"field0": "x"},
 		})
 		if err != nil {
 			return err

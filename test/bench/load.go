@@ -18,7 +18,12 @@ type load struct {
 }
 
 // drive calls operation from as many clients for so long. The first error ends it.
-func drive(ctx context.Context, clients int, duration time.Duration, operation func(ctx context.Context, client, i int) error) (load, error) {
+func drive(
+	ctx context.Context,
+	clients int,
+	duration time.Duration,
+	operation func(ctx context.Context, client, i int) error,
+) (load, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup

@@ -46,7 +46,11 @@ func main() {
 	sharing := flag.Int("sharing", 0, "measure an API that so many logical clusters have bound, and nothing else")
 	fairness := flag.Bool("fairness", false, "measure a client of one tenant beside busy clients of another, and nothing else")
 	told := flag.String("noise", "", "used by -fairness for the process of the busy clients")
-	directory := flag.String("directory", "", "where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere")
+	directory := flag.String(
+		"directory",
+		"",
+		"where the state of a run with -workspaces is kept: it can be resumed from there; empty: nowhere",
+	)
 	svg := flag.String("svg", "", "file to write the plot of a run with -workspaces to")
 	flag.Parse()
 	s := scale{slice: time.Second, rounds: 5, tenants: 1000, few: 100, crowd: 10_000, definitionClusters: 300, profiles: *profiles}
@@ -164,7 +168,13 @@ func coldStart(ctx context.Context, bin, dir string, s scale) (kcp, vanilla *pro
 	}
 	start := row{What: "cold start until ready", Unit: "s", Ours: middle(took[0]), Vanilla: middle(took[1]), Budget: "≤ 5 s"}
 	start.Met = start.Ours <= 5
-	rss := row{What: "resident memory when ready, with etcd", Unit: "MiB", Ours: middle(memory[0]), Vanilla: middle(memory[1]), Budget: "≤ 300 MiB"}
+	rss := row{
+		What:    "resident memory when ready, with etcd",
+		Unit:    "MiB",
+		Ours:    middle(memory[0]),
+		Vanilla: middle(memory[1]),
+		Budget:  "≤ 300 MiB",
+	}
 	rss.Met = rss.Ours <= 300
 	return kcp, vanilla, report([]row{start, rss}), nil
 }

@@ -65,7 +65,12 @@ func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error)
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
 		var err error
-		made[i], memory[i], err = growth(ctx, p, s.tenants, func(ctx context.Context, c, i int) error { return p.tenant(ctx, fmt.Sprintf("tenant-%d", i), c) })
+		made[i], memory[i], err = growth(
+			ctx,
+			p,
+			s.tenants,
+			func(ctx context.Context, c, i int) error { return p.tenant(ctx, fmt.Sprintf("tenant-%d", i), c) },
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -90,7 +95,12 @@ func tenants(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error)
 // definitions measures what the same ten definitions cost in many clusters, and how soon they are served.
 func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, error) {
 	clusters := func(i int) string { return fmt.Sprintf("defined-%d", i) }
-	if _, err := count(ctx, makers, s.definitionClusters, func(ctx context.Context, c, i int) error { return kcp.tenant(ctx, clusters(i), c) }); err != nil {
+	if _, err := count(
+		ctx,
+		makers,
+		s.definitionClusters,
+		func(ctx context.Context, c, i int) error { return kcp.tenant(ctx, clusters(i), c) },
+	); err != nil {
 		return nil, err
 	}
 	plurals := func(i int) string { return fmt.Sprintf("gadget%ds", i) }
@@ -133,8 +143,14 @@ func definitions(ctx context.Context, kcp, vanilla *process, s scale) ([]row, er
 	first.Budget, first.Met = "p99 ≤ 200 ms", fast(fresh[0])
 	return report([]row{
 		first,
-		{What: fmt.Sprintf("the same %d definitions in %d logical clusters, 4 clients", definitionsEach, s.definitionClusters), Unit: "1/s", Ours: same.perSecond,
-			OursLoad: latencyOf(same), Budget: "p99 ≤ 200 ms", Met: fast(same)},
+		{
+			What:     fmt.Sprintf("the same %d definitions in %d logical clusters, 4 clients", definitionsEach, s.definitionClusters),
+			Unit:     "1/s",
+			Ours:     same.perSecond,
+			OursLoad: latencyOf(same),
+			Budget:   "p99 ≤ 200 ms",
+			Met:      fast(same),
+		},
 		{What: "resident memory of each of these, server and etcd", Unit: "KiB", Ours: memory, Budget: "≤ 20 KiB", Met: memory <= 20},
 	}), nil
 }

@@ -49,7 +49,7 @@ func fresh(client, i int) string { return fmt.Sprintf("c%d-%d-%d", time.Since(be
 
 // operations are the loads. Reads are consistent unless their name says that any version does.
 func (o objects) operations() []operation {
-	any := "0"
+	anyVersion := "0"
 	return []operation{
 		{"create a " + o.kind, func(ctx context.Context, c, i int) error { return o.create(ctx, c, "default", fresh(c, i), payload) }},
 		{"update a " + o.kind, func(ctx context.Context, c, i int) error {
@@ -59,13 +59,13 @@ func (o objects) operations() []operation {
 			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{})
 		}},
 		{"get a " + o.kind + " of any version", func(ctx context.Context, c, _ int) error {
-			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{ResourceVersion: any})
+			return o.get(ctx, c, "default", fixed(c), metav1.GetOptions{ResourceVersion: anyVersion})
 		}},
 		{fmt.Sprintf("list %d %ss", listedCount, o.kind), func(ctx context.Context, c, _ int) error {
 			return o.list(ctx, c, listed, metav1.ListOptions{})
 		}},
 		{fmt.Sprintf("list %d %ss of any version", listedCount, o.kind), func(ctx context.Context, c, _ int) error {
-			return o.list(ctx, c, listed, metav1.ListOptions{ResourceVersion: any})
+			return o.list(ctx, c, listed, metav1.ListOptions{ResourceVersion: anyVersion})
 		}},
 	}
 }

@@ -42,13 +42,37 @@ func (r *workspacesRun) each(m mark, bytes float64) float64 {
 }
 
 func (r *workspacesRun) print(w io.Writer) {
-	fmt.Fprintln(w, "| workspaces | created, 1/s | p50 / p99 ms | resident MiB, peak / settled | KiB each, peak / settled | database MiB | goroutines | series | restart s | one: get, update p50 ms | 1 % active: get, update p50 (p99) ms |")
+	fmt.Fprintln(
+		w,
+		"| workspaces | created, 1/s | p50 / p99 ms | resident MiB, peak / settled | KiB each, peak / settled | database MiB | goroutines "+
+			"| series | restart s | one: get, update p50 ms | 1 % active: get, update p50 (p99) ms |",
+	)
 	fmt.Fprintln(w, "|---:|---:|---|---|---|---:|---:|---:|---:|---|---|")
 	for _, m := range r.Marks {
-		fmt.Fprintf(w, "| %d | %s | %s / %s | %s / %s | %s / %s | %s | %d | %d | %s | %s, %s | %s (%s), %s (%s) |\n",
-			m.Workspaces, number(m.PerSecond), number(m.P50), number(m.P99), number(m.Peak/(1<<20)), number(m.Settled/(1<<20)),
-			number(r.each(m, m.Peak)), number(r.each(m, m.Settled)), number(m.Database/(1<<20)), m.Goroutines, m.Series, number(m.Restart),
-			number(m.One.Get), number(m.One.Update), number(m.Active.Get), number(m.Active.Get99), number(m.Active.Update), number(m.Active.Update99))
+		fmt.Fprintf(
+			w,
+			"| %d | %s | %s / %s | %s / %s | %s / %s | %s | %d | %d | %s | %s, %s | %s (%s), %s (%s) |\n",
+			m.Workspaces,
+			number(m.PerSecond),
+			number(m.P50),
+			number(m.P99),
+			number(m.Peak/(1<<20)),
+			number(m.Settled/(1<<20)),
+			number(r.each(m, m.Peak)),
+			number(r.each(m, m.Settled)),
+			number(m.Database/(1<<20)),
+			m.Goroutines,
+			m.Series,
+			number(m.Restart),
+			number(
+				m.One.Get,
+			),
+			number(m.One.Update),
+			number(m.Active.Get),
+			number(m.Active.Get99),
+			number(m.Active.Update),
+			number(m.Active.Update99),
+		)
 	}
 	fmt.Fprintln(w)
 	printTable(w, r.Rows)

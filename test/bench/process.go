@@ -49,7 +49,15 @@ func startKCPAt(ctx context.Context, bin, dir string, port int) (*process, error
 		return nil, err
 	}
 	p := &process{name: "kcp", config: config(port), cluster: func(name string) string { return "/clusters/" + name }}
-	err = p.start(dir, filepath.Join(bin, "kcp"), "start", "--root-directory="+dir, "--bind-address=127.0.0.1", "--secure-port="+strconv.Itoa(port), "--token-auth-file="+tokens)
+	err = p.start(
+		dir,
+		filepath.Join(bin, "kcp"),
+		"start",
+		"--root-directory="+dir,
+		"--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(port),
+		"--token-auth-file="+tokens,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -74,16 +82,37 @@ func startVanilla(ctx context.Context, bin, dir string) (*process, error) {
 	}
 	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	p := &process{name: "vanilla", config: config(ports[0]), cluster: func(string) string { return "" }}
-	err = p.start(dir, filepath.Join(bin, "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
-		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[2]), "--log-level=error", "--quota-backend-bytes=68719476736",
-		"--watch-progress-notify-interval=5s")
+	err = p.start(
+		dir,
+		filepath.Join(bin, "etcd"),
+		"--data-dir="+filepath.Join(dir, "etcd"),
+		"--listen-client-urls="+etcd,
+		"--advertise-client-urls="+etcd,
+		fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[2]),
+		"--log-level=error",
+		"--quota-backend-bytes=68719476736",
+		"--watch-progress-notify-interval=5s",
+	)
 	if err != nil {
 		return nil, err
 	}
-	err = p.start(dir, filepath.Join(bin, "kube-apiserver"), "--etcd-servers="+etcd, "--cert-dir="+filepath.Join(dir, "certs"), "--bind-address=127.0.0.1",
-		"--secure-port="+strconv.Itoa(ports[0]), "--token-auth-file="+tokens, "--authorization-mode=RBAC", "--service-account-issuer=https://bench",
-		"--service-account-signing-key-file="+key, "--service-account-key-file="+key, "--service-cluster-ip-range=10.0.0.0/24",
-		"--disable-admission-plugins=ServiceAccount")
+	err = p.start(
+		dir,
+		filepath.Join(bin, "kube-apiserver"),
+		"--etcd-servers="+etcd,
+		"--cert-dir="+filepath.Join(dir, "certs"),
+		"--bind-address=127.0.0.1",
+		"--secure-port="+strconv.Itoa(
+			ports[0],
+		),
+		"--token-auth-file="+tokens,
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://bench",
+		"--service-account-signing-key-file="+key,
+		"--service-account-key-file="+key,
+		"--service-cluster-ip-range=10.0.0.0/24",
+		"--disable-admission-plugins=ServiceAccount",
+	)
 	if err != nil {
 		p.stop()
 		return nil, err
@@ -161,7 +190,11 @@ func tokenFile(dir string) (string, error) {
 		return "", err
 	}
 	file := filepath.Join(dir, "tokens.csv")
-	return file, os.WriteFile(file, []byte(token+`,benchmark,benchmark,"system:masters"`+"\n"+quiet+","+quiet+","+quiet+"\n"+noisy+","+noisy+","+noisy+"\n"), 0o600)
+	return file, os.WriteFile(
+		file,
+		[]byte(token+`,benchmark,benchmark,"system:masters"`+"\n"+quiet+","+quiet+","+quiet+"\n"+noisy+","+noisy+","+noisy+"\n"),
+		0o600,
+	)
 }
 
 func writeKey(file string) error {

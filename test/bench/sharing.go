@@ -102,8 +102,14 @@ func (p *process) export(ctx context.Context) error {
 			return err
 		}
 		_, err = p.send(ctx, 0, http.MethodPost, base+"v1alpha2/apiexports", map[string]any{
-			"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": api(i)},
-			"spec": map[string]any{"resources": []any{map[string]any{"group": widgets.Group, "name": api(i), "schema": name, "storage": map[string]any{"crd": map[string]any{}}}}},
+			"apiVersion": "apis.kcp.io/v1alpha2",
+			"kind":       "APIExport",
+			"metadata":   map[string]any{"name": api(i)},
+			"spec": map[string]any{
+				"resources": []any{
+					map[string]any{"group": widgets.Group, "name": api(i), "schema": name, "storage": map[string]any{"crd": map[string]any{}}},
+				},
+			},
 		})
 		if err != nil {
 			return err
@@ -188,9 +194,22 @@ func (s *sharing) bindOne(ctx context.Context) error {
 			return err
 		}
 		spare += sampled
-		s.add(row{What: fmt.Sprintf("bind an API until it is Bound, 1 client, when %d have bound it", bound), Unit: "1/s", Ours: l.perSecond, OursLoad: latencyOf(l)})
+		s.add(
+			row{
+				What:     fmt.Sprintf("bind an API until it is Bound, 1 client, when %d have bound it", bound),
+				Unit:     "1/s",
+				Ours:     l.perSecond,
+				OursLoad: latencyOf(l),
+			},
+		)
 	}
-	s.add(row{What: fmt.Sprintf("bind an API in %d logical clusters until all are Bound, %d clients", s.n, makers), Unit: "s", Ours: took.Seconds()})
+	s.add(
+		row{
+			What: fmt.Sprintf("bind an API in %d logical clusters until all are Bound, %d clients", s.n, makers),
+			Unit: "s",
+			Ours: took.Seconds(),
+		},
+	)
 	return s.addMemory(ctx, before, spare, fmt.Sprintf("of each of the %d bindings", spare), "bound")
 }
 
@@ -208,10 +227,23 @@ func (s *sharing) bindMore(ctx context.Context) error {
 			return err
 		}
 		if i == apis-1 {
-			s.add(row{What: fmt.Sprintf("bind a tenth API in %d logical clusters, %d clients", n, makers), Unit: "1/s", Ours: l.perSecond, OursLoad: latencyOf(l)})
+			s.add(
+				row{
+					What:     fmt.Sprintf("bind a tenth API in %d logical clusters, %d clients", n, makers),
+					Unit:     "1/s",
+					Ours:     l.perSecond,
+					OursLoad: latencyOf(l),
+				},
+			)
 		}
 	}
-	return s.addMemory(ctx, before, n*(apis-1), fmt.Sprintf("of each of %d further bindings, the second to tenth API of %d logical clusters", n*(apis-1), n), "tenth")
+	return s.addMemory(
+		ctx,
+		before,
+		n*(apis-1),
+		fmt.Sprintf("of each of %d further bindings, the second to tenth API of %d logical clusters", n*(apis-1), n),
+		"tenth",
+	)
 }
 
 // addMemory tells how much memory there is more than before, for each of n.

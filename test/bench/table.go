@@ -25,7 +25,14 @@ func latencyOf(l load) *latency {
 
 // throughputRow compares two loads.
 func throughputRow(what, unit string, ours, vanilla load, budget float64) row {
-	r := row{What: what, Unit: unit, Ours: ours.perSecond, Vanilla: vanilla.perSecond, OursLoad: latencyOf(ours), VanillaLoad: latencyOf(vanilla)}
+	r := row{
+		What:        what,
+		Unit:        unit,
+		Ours:        ours.perSecond,
+		Vanilla:     vanilla.perSecond,
+		OursLoad:    latencyOf(ours),
+		VanillaLoad: latencyOf(vanilla),
+	}
 	if budget > 0 {
 		r.Budget, r.Met = fmt.Sprintf("≥ %.1f ×", budget), r.Ours >= budget*r.Vanilla
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -162,7 +163,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		"load":   func() error { return c.load(context.Background(), "image.tar") },
 		"exec":   func() error { return c.exec(context.Background(), []string{"true"}) },
 	} {
-		if err := do(); err != errNotRunning {
+		if err := do(); !errors.Is(err, errNotRunning) {
 			t.Errorf("%s without a cluster: %v", name, err)
 		}
 	}

@@ -64,8 +64,13 @@ func (c cluster) operator(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\nkcp is ready. Use it:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl ws tree\n  kubectl create workspace team-a --enter\n"+
-		"\nThe cluster that it runs on:\n\n  export KUBECONFIG=%s\n  kubectl get kcp\n", kubeconfig, c.bin, c.Kubeconfig("admin"))
+	fmt.Printf(
+		"\nkcp is ready. Use it:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl ws tree\n  kubectl create workspace team-a --enter\n"+
+			"\nThe cluster that it runs on:\n\n  export KUBECONFIG=%s\n  kubectl get kcp\n",
+		kubeconfig,
+		c.bin,
+		c.Kubeconfig("admin"),
+	)
 	return nil
 }
 
@@ -143,7 +148,14 @@ func (c cluster) awaitReady(ctx context.Context, object string, progress func(st
 			last = fields[3]
 			progress(object + ": " + last)
 		case time.Now().After(deadline):
-			return fmt.Errorf("%s is not Ready after %s: %s: KUBECONFIG=%s kubectl describe %s", object, kcpPatience, last, c.Kubeconfig("admin"), object)
+			return fmt.Errorf(
+				"%s is not Ready after %s: %s: KUBECONFIG=%s kubectl describe %s",
+				object,
+				kcpPatience,
+				last,
+				c.Kubeconfig("admin"),
+				object,
+			)
 		}
 		time.Sleep(500 * time.Millisecond)
 	}

@@ -19,11 +19,15 @@ func main() {
 	directory := flag.String("o", "docs/reference", "where the pages go")
 	kubernetes := flag.String("kubernetes", "", "release of Kubernetes, as v1.37, whose reference types of Kubernetes are linked to")
 	var examples []string
-	flag.Func("examples", "pattern of files, manifests and Markdown, in which examples of kinds are looked for; more than once", func(pattern string) error {
-		files, err := filepath.Glob(pattern)
-		examples = append(examples, files...)
-		return err
-	})
+	flag.Func(
+		"examples",
+		"pattern of files, manifests and Markdown, in which examples of kinds are looked for; more than once",
+		func(pattern string) error {
+			files, err := filepath.Glob(pattern)
+			examples = append(examples, files...)
+			return err
+		},
+	)
 	flag.Parse()
 	if err := write(*directory, *kubernetes, examples, flag.Args()); err != nil {
 		log.Fatal(err)

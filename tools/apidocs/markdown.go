@@ -212,7 +212,14 @@ func (r *reference) typeOf(of *loader.Package, s *apiextensionsv1.JSONSchemaProp
 }
 
 // plain are types of Kubernetes that are written as a word or a number.
-var plain = map[string]string{"Time": "time", "MicroTime": "time", "Duration": "duration", "Quantity": "quantity", "RawExtension": "object", "JSON": "anything"}
+var plain = map[string]string{
+	"Time":         "time",
+	"MicroTime":    "time",
+	"Duration":     "duration",
+	"Quantity":     "quantity",
+	"RawExtension": "object",
+	"JSON":         "anything",
+}
 
 // foreign links to a type of Kubernetes.
 func (r *reference) foreign(ident crd.TypeIdent) string {

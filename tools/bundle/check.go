@@ -35,7 +35,10 @@ func check(dir string, released bool) error {
 	for _, result := range validators.Validate(bundle.ObjectsToValidate()...) {
 		for _, e := range append(result.Errors, result.Warnings...) {
 			// A rule is for all versions of events, and not for the one that there is no more.
-			if !strings.Contains(e.Error(), `Migrate the API(s) for events: (["ClusterServiceVersion.Spec.InstallStrategy.StrategySpec.Permissions`) {
+			if !strings.Contains(
+				e.Error(),
+				`Migrate the API(s) for events: (["ClusterServiceVersion.Spec.InstallStrategy.StrategySpec.Permissions`,
+			) {
 				found = append(found, e)
 			}
 		}
@@ -75,7 +78,10 @@ func checkLayout(dir string, bundle *manifests.Bundle) error {
 		found = append(found, fmt.Errorf("the default channel %q is none of %q", of("channel.default"), of("channels")))
 	}
 	if version, ok := strings.CutPrefix(bundle.CSV.Name, of("package")+".v"); !ok || version != bundle.CSV.Spec.Version.String() {
-		found = append(found, fmt.Errorf("%s is not the name of package %s and version %s", bundle.CSV.Name, of("package"), bundle.CSV.Spec.Version))
+		found = append(
+			found,
+			fmt.Errorf("%s is not the name of package %s and version %s", bundle.CSV.Name, of("package"), bundle.CSV.Spec.Version),
+		)
 	}
 	return errors.Join(found...)
 }
@@ -94,7 +100,8 @@ func checkNames(csv *v1alpha1.ClusterServiceVersion) error {
 		}
 	}
 	for _, owned := range csv.Spec.CustomResourceDefinitions.Owned {
-		if owned.DisplayName == "" || owned.Description == "" || len(owned.Resources) == 0 || len(owned.SpecDescriptors) == 0 || len(owned.StatusDescriptors) == 0 {
+		if owned.DisplayName == "" || owned.Description == "" || len(owned.Resources) == 0 || len(owned.SpecDescriptors) == 0 ||
+			len(owned.StatusDescriptors) == 0 {
 			found = append(found, fmt.Errorf("%s has no name, no description, no resources or no fields to be shown", owned.Kind))
 		}
 	}

@@ -43,7 +43,9 @@ func (s *source) clusterServiceVersion() (*v1alpha1.ClusterServiceVersion, error
 	csv.Annotations["containerImage"] = container.Image
 	csv.Annotations[v1alpha1.SkipRangeAnnotationKey] = "<" + s.version
 	csv.Labels = map[string]string{
-		"operatorframework.io/arch.amd64": "supported", "operatorframework.io/arch.arm64": "supported", "operatorframework.io/os.linux": "supported",
+		"operatorframework.io/arch.amd64": "supported",
+		"operatorframework.io/arch.arm64": "supported",
+		"operatorframework.io/os.linux":   "supported",
 	}
 	csv.Spec.Icon = []v1alpha1.Icon{{Data: base64.StdEncoding.EncodeToString(s.icon), MediaType: "image/svg+xml"}}
 	csv.Spec.InstallStrategy = s.install()
@@ -69,12 +71,15 @@ func (s *source) install() v1alpha1.NamedInstallStrategy {
 		}
 	}
 	account := spec.Template.Spec.ServiceAccountName
-	return v1alpha1.NamedInstallStrategy{StrategyName: v1alpha1.InstallStrategyNameDeployment, StrategySpec: v1alpha1.StrategyDetailsDeployment{
-		DeploymentSpecs: []v1alpha1.StrategyDeploymentSpec{{Name: s.deployment.Name, Label: s.deployment.Labels, Spec: spec}},
-		// The manager grants these in the namespaces that are selected, or else in all.
-		Permissions:        []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: append(selected, s.leaderRules...)}},
-		ClusterPermissions: []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: everywhere}},
-	}}
+	return v1alpha1.NamedInstallStrategy{
+		StrategyName: v1alpha1.InstallStrategyNameDeployment,
+		StrategySpec: v1alpha1.StrategyDetailsDeployment{
+			DeploymentSpecs: []v1alpha1.StrategyDeploymentSpec{{Name: s.deployment.Name, Label: s.deployment.Labels, Spec: spec}},
+			// The manager grants these in the namespaces that are selected, or else in all.
+			Permissions:        []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: append(selected, s.leaderRules...)}},
+			ClusterPermissions: []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: everywhere}},
+		},
+	}
 }
 
 // clusterScoped tells whether a rule is of no use in a namespace. A rule is about such resources only, or about none.

@@ -183,11 +183,11 @@ func (v *value) standard() string {
 	if v.node.Kind == yaml.ScalarNode && v.node.Tag == "!!str" {
 		return fmt.Sprintf("%q", v.node.Value)
 	}
-	var any any
-	if err := v.node.Decode(&any); err != nil {
+	var decoded any
+	if err := v.node.Decode(&decoded); err != nil {
 		return v.node.Value
 	}
-	encoded, err := json.Marshal(any)
+	encoded, err := json.Marshal(decoded)
 	if err != nil {
 		return v.node.Value
 	}

@@ -27,8 +27,11 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: image -o ARCHIVE|-layout DIRECTORY [-user UID] [-arch ARCH,...] [-label KEY=VALUE]... -image REFERENCE=COMMAND... FILE=/PATH...\n" +
-	"       image -push DIRECTORY [-registry REGISTRY]")
+var errUsage = errors.New(
+	"usage: image -o ARCHIVE|-layout DIRECTORY [-user UID] [-arch ARCH,...] [-label KEY=VALUE]... " +
+		"-image REFERENCE=COMMAND... FILE=/PATH...\n" +
+		"       image -push DIRECTORY [-registry REGISTRY]",
+)
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)

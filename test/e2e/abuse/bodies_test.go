@@ -29,7 +29,7 @@ var bodyAttacks = []attack{{
 	},
 	run: func(ctx context.Context, a *attacker) error {
 		aliases := &strings.Builder{}
-		aliases.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+		aliases.WriteString("a0: &a0 [x" + strings.Repeat(", x", 9) + "]\n")
 		for i := 1; i < 12; i++ {
 			fmt.Fprintf(aliases, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i-1), 10), ", "))
 		}

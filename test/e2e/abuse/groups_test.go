@@ -32,7 +32,7 @@ func divide(t *testing.T) string {
 	}
 	t.Cleanup(func() { _ = os.Remove(all) })
 	_ = write(filepath.Join(all, "cgroup.subtree_control"), "+cpu") // which version 1 does not have
-	make := func(name string, weight float64) string {
+	newGroup := func(name string, weight float64) string {
 		group := filepath.Join(all, name)
 		if err := os.MkdirAll(group, 0o755); err != nil {
 			t.Fatal(err)
@@ -42,8 +42,8 @@ func divide(t *testing.T) string {
 		}
 		return group
 	}
-	make(".", weightOfAll)
-	others, attackers := make("others", othersWeight), make("attackers", attackersWeight)
+	newGroup(".", weightOfAll)
+	others, attackers := newGroup("others", othersWeight), newGroup("attackers", attackersWeight)
 	// A weight says who gets how much in the long run. An idle group gives way at once as well; kernels before 5.15 have none.
 	_ = write(filepath.Join(attackers, "cpu.idle"), "1")
 	t.Cleanup(func() {

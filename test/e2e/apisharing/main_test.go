@@ -26,8 +26,8 @@ var (
 	widgets   = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
-// widgetSchema is an APIResourceSchema of widgets, whose size is at the most max.
-func widgetSchema(prefix string, max int) string {
+// widgetSchema is an APIResourceSchema of widgets, whose size is at most largest.
+func widgetSchema(prefix string, largest int) string {
 	return fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIResourceSchema
@@ -52,7 +52,7 @@ spec:
           properties:
             ready: {type: boolean}
     subresources: {status: {}}
-`, prefix, max)
+`, prefix, largest)
 }
 
 // export is an APIExport of a schema of widgets.

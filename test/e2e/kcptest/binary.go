@@ -29,8 +29,8 @@ var sources = map[string]struct{ module, pkg string }{
 
 var built sync.Map // name → func() (string, error)
 
-// Binary returns the path of a program: ours, or one of others that tests run. It is the one in the directory KCP_BIN if that is set; otherwise it is
-// built into bin/ first, which costs nothing when nothing changed.
+// Binary returns the path of a program: ours, or one of others that tests run. It is the one in the directory KCP_BIN if that is set;
+// otherwise it is built into bin/ first, which costs nothing when nothing changed.
 func Binary(name string) (string, error) {
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {
 		if dir := os.Getenv("KCP_BIN"); dir != "" {

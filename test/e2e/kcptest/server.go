@@ -363,7 +363,13 @@ func (s *Server) ready() error {
 }
 
 // panics are what the libraries of the server write into its log about a panic.
-var panics = [][]byte{[]byte("Observed a panic"), []byte("panic serving"), []byte("apiserver panic'd"), []byte("\npanic: "), []byte("goroutine 1 [")}
+var panics = [][]byte{
+	[]byte("Observed a panic"),
+	[]byte("panic serving"),
+	[]byte("apiserver panic'd"),
+	[]byte("\npanic: "),
+	[]byte("goroutine 1 ["),
+}
 
 // Panics returns an error if the log of the server tells of a panic, with the lines around the first one.
 func (s *Server) Panics() error {

@@ -57,7 +57,16 @@ func (s *Server) Organization(t testing.TB, user User) *Cluster {
 	root := s.Named("root")
 	root.Kubectl(t, "create", "clusterrolebinding", "creator-"+Suffix(), "--clusterrole=cluster-admin", "--user="+user.Name)
 	Eventually(t, user.Name+" may create workspaces in root", func(ctx context.Context) error {
-		_, err := root.Dynamic(t, user).Resource(Workspaces).Create(ctx, Workspace("try", "", ""), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := root.Dynamic(
+			t,
+			user,
+		).Resource(
+			Workspaces,
+		).Create(
+			ctx,
+			Workspace("try", "", ""),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}},
+		)
 		return err
 	})
 	return root.CreateWorkspace(t, user, Workspace("org-"+Suffix(), "", ""))

@@ -162,7 +162,8 @@ const longest = 10 * time.Minute
 // Kubectl runs kubectl in the namespace, and returns what it printed.
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
-	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Within(longest).Run(t, append([]string{"--namespace=" + n.Name}, args...)...))
+	args = append([]string{"--namespace=" + n.Name}, args...)
+	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Within(longest).Run(t, args...))
 }
 
 // Show returns what kubectl prints, or why it fails, also when the context of a test has ended.
@@ -171,7 +172,8 @@ func (n *Namespace) Show(args ...string) string {
 	if err != nil {
 		return err.Error()
 	}
-	out, err := exec.Command(kubectl, append([]string{"--kubeconfig=" + n.host.Kubeconfig, "--namespace=" + n.Name, "--request-timeout=20s"}, args...)...).CombinedOutput()
+	all := append([]string{"--kubeconfig=" + n.host.Kubeconfig, "--namespace=" + n.Name, "--request-timeout=20s"}, args...)
+	out, err := exec.Command(kubectl, all...).CombinedOutput()
 	if err != nil {
 		return fmt.Sprintf("%v: %v\n%s", args, err, out)
 	}
