@@ -115,8 +115,8 @@ webhooks:
   rules: [{apiGroups: [example.org], apiVersions: ["*"], operations: [UPDATE, DELETE], resources: ["*"]}]
 `
 
-// converted are widgets of two versions, of which the second is stored, and which a host converts that is not there.
-var converted = strings.Replace(strings.Replace(widgetSchema("v2", 100), "storage: true", "storage: false", 1), "  versions:", `
+// converted are widgets of two versions, of which the second is served and stored, and which a host converts that is not there.
+var converted = strings.Replace(strings.Replace(widgetSchema("v2", 100), "served: true\n    storage: true", "served: false\n    storage: false", 1), "  versions:", `
   conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"}}}
   versions:
   - {name: v2, served: true, storage: true, schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`, 1) + "---" + export("v2")
@@ -142,9 +142,11 @@ func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
 				kcptest.Eventually(t, "clients do not delete what is bound", func(ctx context.Context) error {
 					ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a conversion that fails is tried for longer than the test waits
 					defer cancel()
-					err := consumer.Objects(t, widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
-					if err == nil {
-						return fmt.Errorf("they can")
+					for _, version := range []string{"v1", "v2"} {
+						objects := consumer.Objects(t, widgets.GroupResource().WithVersion(version)).Namespace("default")
+						if err := objects.Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
+							return fmt.Errorf("they can in version %s", version)
+						}
 					}
 					return nil
 				})
