@@ -162,12 +162,12 @@ func beginsAnewWithASurvivor(t *testing.T, r *rig) {
 	survivor, old := r.volume("data-x-1"), r.process("x-1")
 	r.loseVolume("x-0")
 	r.loseVolume("x-2")
-	r.until("a refusal that stays", says("is stays refused"))
+	r.until("a refusal that stays", says("stays refused"))
 	if !old.isRunning() {
 		t.Error("the survivor was touched")
 	}
 	name("x-1", "abc")
-	r.until("a confirmation that is wrong", says("not about this cluster"))
+	r.until("a confirmation that is wrong", says("does not match this cluster"))
 	name("x-2", before.Status.ClusterID)
 	r.until("a survivor that is none", says("lost its volume, too"))
 
