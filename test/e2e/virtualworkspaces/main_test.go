@@ -52,6 +52,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	text := strings.Replace(string(mod), "module github.com/kcplane/kcp\n", "module example.org/notes\n", 1)
+	text = strings.ReplaceAll(text, "=> ./", "=> "+root+"/")
 	text += fmt.Sprintf("\nrequire github.com/kcplane/kcp v0.0.0\nreplace github.com/kcplane/kcp => %s\n", root)
 	for name, content := range map[string][]byte{"go.mod": []byte(text), "go.sum": sum} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
