@@ -14,8 +14,6 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-var rootCluster = logicalcluster.Cluster{Name: logicalcluster.Root}
-
 // bootstrap makes what every installation has.
 func (s *server) bootstrap(ctx context.Context) error {
 	shard := bootstrap.Shard{
