@@ -124,7 +124,11 @@ func (s *server) addHooks(announce func()) {
 		return nil
 	})
 	s.api.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
-		s.background.Go(func() { s.unreadable.run(hook, s.clients.kube) })
+		s.background.Go(func() {
+			if s.tenancy.informers.WaitForSync(hook) == nil { // before, the logical cluster of an object is not found
+				s.unreadable.run(hook, s.clients.kube)
+			}
+		})
 		return nil
 	})
 	if s.opts.RunControllers {
