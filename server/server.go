@@ -78,7 +78,8 @@ const brokenTimeout = 10 * time.Second
 
 // fixFeatures sets the gates that the design of the server decides: there is no watch cache to estimate sizes from or to
 // compare with, and there are no peers of other versions. A goroutine for each event of each watch would cost more than the decoding
-// that it takes off the others.
+// that it takes off the others. Lists as streams of etcd would go past what storage does for each call: the budget of memory, another try when
+// a member does not answer, and a clear error.
 func fixFeatures() error {
 	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		"SizeBasedListCostEstimate":           false,
@@ -87,6 +88,7 @@ func fixFeatures() error {
 		"UnknownVersionInteroperabilityProxy": false,
 		"APIServerIdentity":                   false,
 		"ConcurrentWatchObjectDecode":         false,
+		"EtcdRangeStream":                     false,
 	})
 }
 
