@@ -71,11 +71,7 @@ func (s *server) installDefinitions(g *genericapiserver.GenericAPIServer, slices
 		return err
 	}
 	reserved.Insert(d.Builtin().UnsortedList()...)
-	own, err := customresources.SystemDefinitions()
-	if err != nil {
-		return err
-	}
-	reserved.Insert(customresources.SystemResources(own)...)
+	reserved.Insert(customresources.SystemResources(s.tenancy.systemDefinitions)...)
 
 	v := s.served
 	v.custom, v.discovery, v.builtin = custom, d, d.Builtin()

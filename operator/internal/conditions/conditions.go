@@ -137,7 +137,7 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 		meta.SetStatusCondition(conditions, condition)
 	}
 	var first, stalled *Blocked
-	prerequisite := v1alpha1.ConditionReady // which tells of what has no condition of its own
+	prerequisite := v1alpha1.ConditionReady // the summary of what has no condition of its own
 	for _, dependency := range r.dependencies {
 		err, known := r.found[dependency]
 		switch {

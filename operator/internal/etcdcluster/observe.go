@@ -294,7 +294,7 @@ func (seen *clusterSnapshot) confirmLosses(ctx context.Context) {
 	}
 }
 
-// observeAlarms asks for alarms if a member knows of one: the question costs a write.
+// observeAlarms lists alarms if a member reports one, because listing costs a write.
 func (seen *clusterSnapshot) observeAlarms(ctx context.Context) error {
 	if !slices.ContainsFunc(seen.members, func(m member) bool {
 		a := seen.answers[m.ordinal]

@@ -82,7 +82,7 @@ type scope struct {
 	certificatesErr error
 	// after is when to look again for what no watch tells of, such as a certificate that should have been renewed.
 	after time.Duration
-	// userError is what somebody has to change, though the members are looked after meanwhile.
+	// userError is what a user has to change. The members are looked after all the same.
 	userError error
 }
 
