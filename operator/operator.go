@@ -85,9 +85,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, config Config) error {
 	for _, reconciler := range []interface {
 		Setup(context.Context, ctrl.Manager) error
 	}{
-		&rootshard.Reconciler{Client: c, Live: live, Recorder: recorder, DefaultImage: config.Image, Namespace: config.Namespace, Pods: config.Pods},
-		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
-		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version, Repository: repository, Pods: config.Pods},
+		&rootshard.Reconciler{Client: c, Live: live, Recorder: recorder, DefaultImage: config.Image,
+			Namespace: config.Namespace, Pods: config.Pods},
+		&etcdcluster.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,
+			Repository: repository, Pods: config.Pods},
+		&etcdbackup.Reconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now, Version: version,
+			Repository: repository, Pods: config.Pods},
 		&etcdbackup.ScheduleReconciler{Client: c, Live: live, Recorder: recorder, Now: time.Now},
 		&kubeconfig.Revoker{Client: c, Live: live, Recorder: recorder, Bind: kcpaccess.Bind},
 		&kubeconfig.Reconciler{Client: c, Live: live, Recorder: recorder, Bind: kcpaccess.Bind},

@@ -17,7 +17,8 @@ import (
 // bootstrap makes what every installation has.
 func (s *server) bootstrap(ctx context.Context) error {
 	shard := bootstrap.Shard{
-		Name: s.opts.ShardName, BaseURL: s.opts.ShardBaseURL, ExternalURL: s.opts.ShardExternalURL, VirtualWorkspaceURL: s.opts.ShardVirtualWorkspaceURL,
+		Name: s.opts.ShardName, BaseURL: s.opts.ShardBaseURL, ExternalURL: s.opts.ShardExternalURL,
+		VirtualWorkspaceURL: s.opts.ShardVirtualWorkspaceURL,
 	}
 	var homeCreators []string
 	if s.opts.Homes.Enabled {

@@ -22,7 +22,8 @@ func (s *server) bootstrapMetricsViewer(ctx context.Context) error {
 	user := rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: metricsViewer}
 	for _, create := range []func() error{
 		func() error {
-			_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}}, metav1.CreateOptions{})
+			_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault}},
+				metav1.CreateOptions{})
 			return err
 		},
 		func() error {
@@ -38,7 +39,8 @@ func (s *server) bootstrapMetricsViewer(ctx context.Context) error {
 		},
 		func() error {
 			rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}
-			_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: metricsViewer}, Rules: rules}, metav1.CreateOptions{})
+			_, err := rbac.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: metricsViewer}, Rules: rules},
+				metav1.CreateOptions{})
 			return err
 		},
 		func() error {

@@ -31,8 +31,9 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// served is what the server serves. It is the one late-bound part: upstream makes authentication, admission and the handler chain before the
-// REST storage, so these hold a pointer to it from the beginning. install fills it before the server listens, and nothing reads it earlier.
+// served is what the server serves. It is the one late-bound part: upstream makes authentication, admission and the handler chain before
+// the REST storage, so these hold a pointer to it from the beginning. install fills it before the server listens, and nothing reads it
+// earlier.
 type served struct {
 	// kube reaches the cluster of each call's context.
 	kube kubernetes.Interface

@@ -78,8 +78,8 @@ const brokenTimeout = 10 * time.Second
 
 // fixFeatures sets the gates that the design of the server decides: there is no watch cache to estimate sizes from or to
 // compare with, and there are no peers of other versions. A goroutine for each event of each watch would cost more than the decoding
-// that it takes off the others. Lists as streams of etcd would go past what storage does for each call: the budget of memory, another try when
-// a member does not answer, and a clear error.
+// that it takes off the others. Lists as streams of etcd would go past what storage does for each call: the budget of memory, another try
+// when a member does not answer, and a clear error.
 func fixFeatures() error {
 	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		"SizeBasedListCostEstimate":           false,
@@ -120,7 +120,8 @@ func (s *server) addHooks(announce func()) {
 	})
 	s.api.AddPostStartHookOrDie("kcp-client-certificates", func(hook genericapiserver.PostStartHookContext) error {
 		if err := s.certificates.Load(hook); err != nil {
-			klog.FromContext(hook).Error(err, "Client certificates of logical clusters are neither signed nor accepted until their authority can be loaded")
+			klog.FromContext(hook).Error(err,
+				"Client certificates of logical clusters are neither signed nor accepted until their authority can be loaded")
 		}
 		s.background.Go(func() { s.certificates.Run(hook) })
 		return nil

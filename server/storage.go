@@ -14,7 +14,8 @@ import (
 
 // openStorage connects to the etcd of the options, which it starts if it is the embedded one. fatal delivers an error with which the
 // server cannot go on.
-func openStorage(ctx context.Context, opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
+func openStorage(ctx context.Context,
+	opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
 	var client *clientv3.Client
 	var room storage.Room
 	stop := func() {}

@@ -16,7 +16,8 @@ func (s *server) registerStorageMetrics() {
 		return 0
 	})
 	age := metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name: "kcp_authorization_staleness_seconds", Help: "How far the objects that authorize requests may be behind etcd; 0 with an embedded etcd that only this server writes to.",
+		Name:           "kcp_authorization_staleness_seconds",
+		Help:           "How far the objects that authorize requests may be behind etcd; 0 with an embedded etcd that only this server writes to.",
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
 		if s.fresh.Limit == 0 {

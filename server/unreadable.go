@@ -51,7 +51,8 @@ func (o unreadableObjects) run(ctx context.Context, kube kubernetes.Interface) {
 				continue
 			}
 			if err := createEvent(logicalcluster.WithName(ctx, u.Cluster), kube, unreadableEvent(u, metav1.Now())); err != nil {
-				klog.FromContext(ctx).Info("No Event tells of a stored object that cannot be read", "cluster", u.Cluster, "resource", u.Resource.String(), "name", u.Name, "err", err)
+				klog.FromContext(ctx).Info("No Event tells of a stored object that cannot be read", "cluster", u.Cluster, "resource",
+					u.Resource.String(), "name", u.Name, "err", err)
 			}
 		}
 	}
@@ -74,7 +75,8 @@ func unreadableEvent(u storage.Unreadable, now metav1.Time) *corev1.Event {
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
 	}
-	message := fmt.Sprintf("the stored %s %q cannot be read, and the server ignores it or its conditions: delete it or write it again: %v", u.Resource, u.Name, u.Err)
+	message := fmt.Sprintf("the stored %s %q cannot be read, and the server ignores it or its conditions: delete it or write it again: %v",
+		u.Resource, u.Name, u.Err)
 	hash := fnv.New64a()
 	_, _ = fmt.Fprintf(hash, "%s/%s/%s", u.Resource, u.Namespace, u.Name)
 	return &corev1.Event{

@@ -28,8 +28,8 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// server is everything that a server is made of. Its parts are made in the order of what needs what; served alone is referred to before it is
-// filled.
+// server is everything that a server is made of. Its parts are made in the order of what needs what; served alone is referred to before it
+// is filled.
 type server struct {
 	opts    options.Completed
 	backend *storage.Backend
@@ -60,7 +60,8 @@ func newServer(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		return nil, err
 	}
 	s := &server{
-		opts: opts, backend: backend, calls: outbound.NewCalls(networks), fresh: &freshness.State{}, unreadable: newUnreadableObjects(), served: newServed(),
+		opts: opts, backend: backend, calls: outbound.NewCalls(networks), fresh: &freshness.State{},
+		unreadable: newUnreadableObjects(), served: newServed(),
 	}
 	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise no other server writes
 		s.fresh.Limit = opts.Authorization.MaxStaleness
@@ -137,7 +138,8 @@ func (s *server) prepareStorage() (*objectlimit.Limits, error) {
 func (s *server) newAdmission(limits *objectlimit.Limits) (admission.Interface, error) {
 	t := s.tenancy
 	return kcpadmission.New(kcpadmission.Config{
-		Set: t.set, Kube: s.clients.kube, Dynamic: s.clients.dynamic, Authorizer: s.authz.authorizer, Tree: t.tree, Types: t.types, Exports: t.exports, Limits: limits,
+		Set: t.set, Kube: s.clients.kube, Dynamic: s.clients.dynamic, Authorizer: s.authz.authorizer, Tree: t.tree, Types: t.types,
+		Exports: t.exports, Limits: limits,
 		Payer: inflight.Payer(t.set.LogicalClusters), MaxLargeObjects: int(s.opts.MaxLargeObjects),
 		ClientFor:     s.clients.in,
 		RESTMapper:    s.served.restMapper,
@@ -153,7 +155,8 @@ func (s *server) newAdmission(limits *objectlimit.Limits) (admission.Interface, 
 func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*requests, error) {
 	g, t := s.up.generic, s.tenancy
 	q := &requests{
-		opts: s.opts, tenancy: t, served: s.served, views: views, fresh: s.fresh, loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
+		opts: s.opts, tenancy: t, served: s.served, views: views, fresh: s.fresh,
+		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
 		entry: &defaultcontent.Entry{
 			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Bindings: t.defaultBindings, Stored: t.stored["apibindings"],
 		},

@@ -37,7 +37,8 @@ func (s *server) install(slices replication.Config, reviews authenticator.Reques
 	}
 	// Upstream answers with the list of all paths.
 	kube.GenericAPIServer.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "", r.URL.Path+" is not a path of this server", 0, true)
+		status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "",
+			r.URL.Path+" is not a path of this server", 0, true)
 		responsewriters.ErrorNegotiated(status, s.up.generic.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 	}))
 	root, err := s.clients.in(logicalcluster.Root)
@@ -89,13 +90,15 @@ type liveDefinition func(ctx context.Context, name string) (*apiextensionsv1.Cus
 
 // definitionStorage returns the API group of CustomResourceDefinitions. Those of reserved resources are not accepted.
 func (s *server) definitionStorage(reserved sets.Set[schema.GroupResource]) (*genericapiserver.APIGroupInfo, liveDefinition, error) {
-	storages, definitions, err := customresources.DefinitionStorage(s.backend.BuiltIn(s.up.definitionOptions), reserved, customresources.DerivedDefinitions{
+	storages, definitions,
+		err := customresources.DefinitionStorage(s.backend.BuiltIn(s.up.definitionOptions), reserved, customresources.DerivedDefinitions{
 		On: s.tenancy.derivesDefinitions, Handler: func() *customresources.Handler { return s.served.custom },
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	info := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, apiextensionsapiserver.Scheme, metav1.ParameterCodec, apiextensionsapiserver.Codecs)
+	info := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, apiextensionsapiserver.Scheme, metav1.ParameterCodec,
+		apiextensionsapiserver.Codecs)
 	info.VersionedResourcesStorageMap["v1"] = storages
 	return &info, func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 		obj, err := definitions.Get(ctx, name, &metav1.GetOptions{})

@@ -31,7 +31,8 @@ type authn struct {
 }
 
 // newAuthn puts our authenticators around upstream's, and the authority of client certificates into what the server asks clients for.
-func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *served, calls *outbound.Calls, tokens *kubeconfig.Tokens) (*authn, error) {
+func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *served, calls *outbound.Calls,
+	tokens *kubeconfig.Tokens) (*authn, error) {
 	config := &up.generic.Authentication
 	certificates, err := clientcertificates.New(tenancy.set.LogicalClusters, &served.registries, clock.RealClock{})
 	if err != nil {
@@ -63,10 +64,12 @@ type authz struct {
 func newAuthz(opts options.Completed, tenancy *tenancy, stale func() error) (*authz, error) {
 	rules := authorization.NewRules(tenancy.set)
 	o := opts.Authorization
-	config := authorization.Config{Stale: stale, Order: o.Order, AlwaysAllowPaths: o.AlwaysAllowPaths, Set: tenancy.set, Rules: rules, Exports: tenancy.exports}
+	config := authorization.Config{Stale: stale, Order: o.Order, AlwaysAllowPaths: o.AlwaysAllowPaths, Set: tenancy.set, Rules: rules,
+		Exports: tenancy.exports}
 	var err error
 	if o.WebhookConfigFile != "" {
-		if config.Webhook, err = authorization.NewWebhook(o.WebhookConfigFile, o.WebhookVersion, o.WebhookAuthorizedTTL, o.WebhookUnauthorizedTTL); err != nil {
+		if config.Webhook, err = authorization.NewWebhook(o.WebhookConfigFile, o.WebhookVersion, o.WebhookAuthorizedTTL,
+			o.WebhookUnauthorizedTTL); err != nil {
 			return nil, err
 		}
 	}

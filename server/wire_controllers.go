@@ -38,13 +38,16 @@ func (s *server) runControllers(ctx context.Context) {
 	defer end()
 	ca, stored, serves := s.up.rootCA, s.tenancy.stored, s.served.custom.List
 	quotas := resourcequota.New(set, s.clients.kube, s.clients.metadata, s.served.discovery.Resources)
-	mounts := mount.New(mount.Inputs{Set: set, Dynamic: s.clients.dynamic, RESTMapper: s.served.restMapper, Hosts: s.mountHosts, Workspaces: stored["workspaces"]})
+	mounts := mount.New(mount.Inputs{Set: set, Dynamic: s.clients.dynamic, RESTMapper: s.served.restMapper, Hosts: s.mountHosts,
+		Workspaces: stored["workspaces"]})
 	labels := claimlabels.New(s.tenancy.exports, s.clients.metadata, s.served.discovery.Served)
 	cached := clustercachedresource.New(clustercachedresource.Inputs{
-		Set: set, Cached: s.tenancy.cached, Kube: s.clients.kube, Metadata: s.clients.metadata, Serves: serves, Stored: stored["clustercachedresources"],
+		Set: set, Cached: s.tenancy.cached, Kube: s.clients.kube, Metadata: s.clients.metadata, Serves: serves,
+		Stored: stored["clustercachedresources"],
 	})
 	remains := s.backend.Remains(s.up.definitionOptions)
-	collector := garbagecollector.New(s.clients.metadata, s.clients.kube, s.served.discovery, s.tenancy.informers.Existing, quotas, mounts, labels, cached)
+	collector := garbagecollector.New(s.clients.metadata, s.clients.kube, s.served.discovery, s.tenancy.informers.Existing, quotas,
+		mounts, labels, cached)
 	s.served.collector.Store(collector)
 	defer s.served.collector.Store(nil)
 	ctx = runner.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
@@ -56,20 +59,25 @@ func (s *server) runControllers(ctx context.Context) {
 		serviceaccounttoken.New(set, s.clients.kube, s.up.secretIssuer, ca),
 		clusterroleaggregation.New(set, s.clients.kube),
 		customresourcedefinition.New(customresourcedefinition.Inputs{
-			Set: set, Definitions: s.clients.definitions.CustomResourceDefinitions(), Metadata: s.clients.metadata, Remains: remains, Serves: serves, BuiltIn: s.served.discovery.BuiltinNames,
+			Set: set, Definitions: s.clients.definitions.CustomResourceDefinitions(), Metadata: s.clients.metadata, Remains: remains, Serves: serves,
+			BuiltIn: s.served.discovery.BuiltinNames,
 		}),
 		namespace.New(set, s.clients.kube, s.clients.metadata, s.served.discovery.Resources, s.backend.Held),
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: set, Metadata: s.clients.metadata, Resources: s.served.discovery.Resources, Held: s.backend.Held, ExternalURL: s.opts.ShardExternalURL,
-			Serves: serves, Remains: remains,
+			Set: set, Metadata: s.clients.metadata, Resources: s.served.discovery.Resources, Held: s.backend.Held,
+			ExternalURL: s.opts.ShardExternalURL,
+			Serves:      serves, Remains: remains,
 			Clusters: stored["logicalclusters"], Workspaces: stored["workspaces"],
 		}),
-		workspace.New(workspace.Inputs{Set: set, Scheduler: s.tenancy.scheduler, Clusters: stored["logicalclusters"], Workspaces: stored["workspaces"]}),
+		workspace.New(workspace.Inputs{Set: set, Scheduler: s.tenancy.scheduler, Clusters: stored["logicalclusters"],
+			Workspaces: stored["workspaces"]}),
 		workspacetype.New(set, s.clients.dynamic),
 		apiexport.New(apiexport.Inputs{Set: set, Kube: s.clients.kube, Dynamic: s.clients.dynamic, Exports: stored["apiexports"]}),
 		apibinding.New(apibinding.Inputs{
-			Set: set, Exports: s.tenancy.exports, Defaults: s.tenancy.defaultBindings, Serves: serves, BuiltIn: s.served.discovery.BuiltinNames, Resources: s.served.discovery.Resources, Metadata: s.clients.metadata,
-			Remains: remains, Bindings: stored["apibindings"], Schemas: stored["apiresourceschemas"], Conversions: stored["apiconversions"], Clusters: stored["logicalclusters"],
+			Set: set, Exports: s.tenancy.exports, Defaults: s.tenancy.defaultBindings, Serves: serves, BuiltIn: s.served.discovery.BuiltinNames,
+			Resources: s.served.discovery.Resources, Metadata: s.clients.metadata,
+			Remains: remains, Bindings: stored["apibindings"], Schemas: stored["apiresourceschemas"], Conversions: stored["apiconversions"],
+			Clusters: stored["logicalclusters"],
 		}),
 		endpointslice.ForExports(endpointslice.Inputs{
 			Set: set, Exports: s.tenancy.exports, Slices: stored["apiexportendpointslices"], ShardName: s.opts.ShardName,

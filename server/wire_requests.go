@@ -49,8 +49,9 @@ type requests struct {
 // newInflight takes the limits of requests in flight from upstream, whose own let one tenant have all of them.
 func newInflight(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*inflight.Limits, error) {
 	limits := inflight.New(inflight.Config{
-		Requests: opts.MaxRequests, Watches: opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight, AllWatches: opts.MaxAllWatches,
-		Bytes: opts.RequestMemory, MaxBody: g.MaxRequestBodyBytes,
+		Requests: opts.MaxRequests, Watches: opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight,
+		AllWatches: opts.MaxAllWatches,
+		Bytes:      opts.RequestMemory, MaxBody: g.MaxRequestBodyBytes,
 		LongRunning: g.LongRunningFunc, Serializer: g.Serializer, Clusters: tenancy.set.LogicalClusters,
 	})
 	g.MaxRequestsInFlight, g.MaxMutatingRequestsInFlight = 0, 0
@@ -83,7 +84,8 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	h = q.mounts.WithMounts(virtual.Serve(inactive.WithRefusal(h, set.LogicalClusters, q.inService, g.Serializer)))
 	if q.opts.Homes.Enabled {
 		homes := home.Homes{
-			Clusters: q.tenancy.stored["logicalclusters"], Scheduler: q.tenancy.scheduler, Authorizer: g.Authorization.Authorizer, Serializer: g.Serializer,
+			Clusters: q.tenancy.stored["logicalclusters"], Scheduler: q.tenancy.scheduler, Authorizer: g.Authorization.Authorizer,
+			Serializer: g.Serializer,
 		}
 		h = homes.WithHome(h)
 	}

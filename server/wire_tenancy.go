@@ -48,7 +48,8 @@ type tenancy struct {
 
 // newTenancy returns the informers, and what follows them. The types of which there is one object or more for every workspace are read from
 // storage directly, without a request to the server itself.
-func newTenancy(opts options.Completed, backend *storage.Backend, definitionOptions generic.RESTOptionsGetter, loopback *rest.Config) (*tenancy, error) {
+func newTenancy(opts options.Completed, backend *storage.Backend, definitionOptions generic.RESTOptionsGetter,
+	loopback *rest.Config) (*tenancy, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		kubescheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme,
@@ -100,7 +101,8 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 	if t.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {
 		return nil, err
 	}
-	if t.exports, err = exports.New(t.set, t.tree, exports.SystemOf(customresources.SystemResources(t.systemDefinitions)), t.stored["apibindings"]); err != nil {
+	if t.exports, err = exports.New(t.set, t.tree, exports.SystemOf(customresources.SystemResources(t.systemDefinitions)),
+		t.stored["apibindings"]); err != nil {
 		return nil, err
 	}
 	if t.cached, err = cachedresources.New(t.set, t.exports); err != nil {
@@ -133,7 +135,8 @@ func (t *tenancy) derivesDefinitions(cluster logicalcluster.Name) bool {
 // decisive returns the informers by whose objects requests are authorized and find their logical cluster.
 func (t *tenancy) decisive() []freshness.Informer {
 	return []freshness.Informer{
-		t.set.LogicalClusters.Informer, t.set.Workspaces.Informer, t.set.WorkspaceTypes.Informer, t.set.WorkspaceAuthenticationConfigurations.Informer,
+		t.set.LogicalClusters.Informer, t.set.Workspaces.Informer, t.set.WorkspaceTypes.Informer,
+		t.set.WorkspaceAuthenticationConfigurations.Informer,
 		t.set.ClusterRoles.Informer, t.set.ClusterRoleBindings.Informer, t.set.Roles.Informer, t.set.RoleBindings.Informer,
 		t.set.APIExports.Informer, t.set.APIBindings.Informer,
 	}

@@ -46,7 +46,8 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 		return authentication.Getter{Objects: &served.registries, Label: served.labelSecret}
 	}
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
-	g, sharedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts.Generic, schemes, builtin.Resources(), generatedopenapi.GetOpenAPIDefinitions, nil)
+	g, sharedInformers, storageFactory,
+		err := controlplaneapiserver.BuildGenericConfig(opts.Generic, schemes, builtin.Resources(), generatedopenapi.GetOpenAPIDefinitions, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +57,14 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
 	etcd := *opts.Generic.Etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
-	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1.GroupName})
-	definitionOptions := etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, g.ResourceTransformers)
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion,
+		schema.GroupKind{Group: apiextensionsv1.GroupName})
+	definitionOptions := etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
+		g.ResourceTransformers)
 	g.RESTOptionsGetter = backend.BuiltIn(g.RESTOptionsGetter)
 	etcdmetrics.SetStorageMonitorGetter(backend.Monitors)
-	controlPlane, _, err := controlplaneapiserver.CreateConfig(opts.Generic, g, sharedInformers, nil, storageFactory, webhook.NewDefaultServiceResolver(), nil)
+	controlPlane, _, err := controlplaneapiserver.CreateConfig(opts.Generic, g, sharedInformers, nil, storageFactory,
+		webhook.NewDefaultServiceResolver(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +79,8 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	if len(rootCA) == 0 {
 		rootCA, _ = g.SecureServing.Cert.CurrentCertKeyContent()
 	}
-	return &upstream{generic: g, controlPlane: controlPlane, definitionOptions: definitionOptions, secretIssuer: secretIssuer, rootCA: rootCA}, nil
+	return &upstream{generic: g, controlPlane: controlPlane, definitionOptions: definitionOptions,
+		secretIssuer: secretIssuer, rootCA: rootCA}, nil
 }
 
 // newSecretIssuer returns what signs tokens in Secrets, under the name that Kubernetes gives to their issuer.

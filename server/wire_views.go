@@ -38,7 +38,8 @@ func newViews(tenancy *tenancy, authz *authz, served *served) (virtual.Views, re
 		Documents: served.current(func() http.Handler { return served.exportDocuments }),
 	}.Find
 	views[apiresourceschema.Name], err = apiresourceschema.Config{
-		Stored: tenancy.stored["apibindings"], Schemas: tenancy.set.APIResourceSchemas, Kept: tenancy.stored["apiresourceschemas"], Authorizer: authz.inCluster,
+		Stored: tenancy.stored["apibindings"], Schemas: tenancy.set.APIResourceSchemas, Kept: tenancy.stored["apiresourceschemas"],
+		Authorizer: authz.inCluster,
 	}.Find()
 	return views, slices, err
 }

@@ -102,7 +102,8 @@ func (c *check) kinds(context.Context) (string, error) {
 }
 
 func (c *check) certManager(context.Context) (string, error) {
-	return c.has(certmanager.SchemeGroupVersion, []string{"Certificate", certmanager.IssuerKind}, "install cert-manager: https://cert-manager.io/docs/installation/")
+	return c.has(certmanager.SchemeGroupVersion, []string{"Certificate", certmanager.IssuerKind},
+		"install cert-manager: https://cert-manager.io/docs/installation/")
 }
 
 // has looks whether a version of an API has kinds.

@@ -86,13 +86,17 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	fs.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics with TLS, to clients that may read them.")
 	fs.BoolVar(&s.http2, "enable-http2", false, "Let clients of the metrics use HTTP/2.")
 	fs.StringVar(&s.probeAddress, "health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz.")
-	fs.BoolVar(&s.leaderElect, "leader-elect", false, "Work only while holding a lease, so that there can be several operators of which one works.")
+	fs.BoolVar(&s.leaderElect, "leader-elect", false,
+		"Work only while holding a lease, so that there can be several operators of which one works.")
 	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the lease; that of the pod by default.")
 	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Image of kcp, for shards that name none.")
-	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository, "Repository of the images of etcd, whose tags are versions, for etcds that name none.")
-	fs.StringVar(&s.podSecurity, "pod-security", podsRestricted, "What templates and volumes in specs may ask for: "+podsRestricted+", the standard of Pod Security, or "+
-		podsPrivileged+", whatever the namespace allows.")
-	fs.StringSliceVar(&s.podServiceAccounts, "pod-service-accounts", nil, "Names of the ServiceAccounts whose tokens pods may have, if templates in specs ask for that.")
+	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository,
+		"Repository of the images of etcd, whose tags are versions, for etcds that name none.")
+	fs.StringVar(&s.podSecurity, "pod-security", podsRestricted,
+		"What templates and volumes in specs may ask for: "+podsRestricted+", the standard of Pod Security, or "+
+			podsPrivileged+", whatever the namespace allows.")
+	fs.StringSliceVar(&s.podServiceAccounts, "pod-service-accounts", nil,
+		"Names of the ServiceAccounts whose tokens pods may have, if templates in specs ask for that.")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	s.log.BindFlags(logs)
 	fs.AddGoFlagSet(logs)

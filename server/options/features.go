@@ -17,8 +17,9 @@ var alwaysOn = []featuregate.Feature{"CacheAPIs", "WorkspaceAuthentication", "Wo
 
 // withoutEffect are the feature gates of kcp whose features do not exist, and the reason.
 var withoutEffect = map[featuregate.Feature]string{
-	"EnableDeprecatedAPIExportVirtualWorkspacesUrls": "status.virtualWorkspaces of an APIExport stays empty; read the URLs from an APIExportEndpointSlice",
-	"LogicalClusterMigration":                        "logical clusters cannot be moved between shards yet",
+	"EnableDeprecatedAPIExportVirtualWorkspacesUrls": "status.virtualWorkspaces of an APIExport stays empty; read the URLs from an " +
+		"APIExportEndpointSlice",
+	"LogicalClusterMigration": "logical clusters cannot be moved between shards yet",
 }
 
 // AddFeatures adds the feature gates of kcp to those of the server.
@@ -38,7 +39,8 @@ func (o *Options) Warnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) 
 	warnings := featureWarnings(flags, gates)
 	audit := o.Generic.Audit
 	if audit.PolicyFile == "" && (audit.LogOptions.Path != "" || audit.WebhookOptions.ConfigFile != "") {
-		warnings = append(warnings, "--audit-log-path and --audit-webhook-config-file have no effect without --audit-policy-file, which says what is recorded")
+		warnings = append(warnings,
+			"--audit-log-path and --audit-webhook-config-file have no effect without --audit-policy-file, which says what is recorded")
 	}
 	return warnings
 }

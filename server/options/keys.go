@@ -74,7 +74,8 @@ func makeServingCertificate(certificateFile, keyFile string, now time.Time, host
 		return err
 	}
 	begin := now.Add(-time.Hour) // clocks differ
-	authority, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: fmt.Sprintf("%s-ca@%d", host, now.Unix()), NotBefore: begin}, authorityKey)
+	authority, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: fmt.Sprintf("%s-ca@%d", host, now.Unix()),
+		NotBefore: begin}, authorityKey)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func newLeaderElection() LeaderElection {
 }
 
 func (o *LeaderElection) addFlags(fs *pflag.FlagSet) {
-	fs.BoolVar(&o.Enabled, "enable-leader-election", o.Enabled, "Run the controllers only in the one process, of all that share an etcd, that holds a lease.")
+	fs.BoolVar(&o.Enabled, "enable-leader-election", o.Enabled,
+		"Run the controllers only in the one process, of all that share an etcd, that holds a lease.")
 	fs.StringVar(&o.Namespace, "leader-election-namespace", o.Namespace, "Namespace of the lease, in the logical cluster system:admin.")
 	fs.StringVar(&o.Name, "leader-election-name", o.Name, "Name of the lease.")
 }

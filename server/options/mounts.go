@@ -15,9 +15,13 @@ type MountProxy struct {
 }
 
 func (m *MountProxy) addFlags(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&m.Hosts, "mount-proxy-hosts", m.Hosts, "Hosts outside of this installation that mounted workspaces may lead to: host[:port] or *.domain[:port]. "+
-		"Requests are passed on to them with the tokens of the users.")
+	fs.StringSliceVar(&m.Hosts, "mount-proxy-hosts", m.Hosts,
+		"Hosts outside of this installation that mounted workspaces may lead to: host[:port] or *.domain[:port]. "+
+			"Requests are passed on to them with the tokens of the users.")
 	m.Files.Flag = "mount-proxy"
-	m.Files.AddFlags(fs, "Certificate authorities of these hosts, besides those of the system.",
-		"Client certificate that this server shows to these hosts. It tells which server asks, not which user: it must stand for no rights there.")
+	m.Files.AddFlags(
+		fs,
+		"Certificate authorities of these hosts, besides those of the system.",
+		"Client certificate that this server shows to these hosts. It tells which server asks, not which user: it must stand for no rights there.",
+	)
 }

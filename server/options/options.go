@@ -111,13 +111,16 @@ var withheld = sets.New(
 
 // usages of upstream's flags that mean something else here.
 var usages = map[string]string{
-	"max-requests-inflight": "Number of reading requests of all tenants that may be in flight. A tenant may have as many as are left: one tenant half of them at the most, " +
+	"max-requests-inflight": "Number of reading requests of all tenants that may be in flight. A tenant may have as many as are left: one " +
+		"tenant half of them at the most, " +
 		"two a third each, and so on. Watches, and requests of administrators, are not counted. 0: any number.",
 	"max-mutating-requests-inflight": "The same for requests that write.",
-	"cert-dir":                       "Directory of the serving certificate that the server makes for itself, the root directory by default. Not used with --tls-cert-file and --tls-private-key-file.",
+	"cert-dir": "Directory of the serving certificate that the server makes for itself, the root directory by " +
+		"default. Not used with --tls-cert-file and --tls-private-key-file.",
 }
 
-// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, one watch delays a stop by a minute.
+// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, one watch delays a stop by a
+// minute.
 const watchGrace = 5 * time.Second
 
 // New returns the defaults.
@@ -189,7 +192,8 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 	misc := sets.FlagSet("misc")
 	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "How long events are kept.")
 	misc.StringVar(&g.ServiceAccountSigningKeyFile, "service-account-signing-key-file", g.ServiceAccountSigningKeyFile,
-		"File with the private key that signs service account tokens; --service-account-private-key-file by default, or sa.key in the root directory.")
+		"File with the private key that signs service account tokens; --service-account-private-key-file by default, or sa.key in the root "+
+			"directory.")
 }
 
 func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
@@ -197,57 +201,91 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for everything that the server stores.")
 	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard.")
 	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL at which other shards and the front proxy reach this one.")
-	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL, "URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
-	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL, "URL at which users reach the installation; --shard-base-url by default.")
-	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress, "Address (host:port) that serves profiles without authentication; none by default.")
+	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL,
+		"URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
+	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL,
+		"URL at which users reach the installation; --shard-base-url by default.")
+	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
+		"Address (host:port) that serves profiles without authentication; none by default.")
 	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)
-	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
-	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests, "Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
-	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches, "Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
-	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Number of watches that all tenants may have open; each takes about 90 KiB of memory. What is left is shared: a quarter is for tenants with few, and of the rest one tenant gets half at the most, others half of what it leaves. 0: any number.")
-	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
-	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Memory, in bytes, that large definitions, roles, bindings, webhooks and policies of all tenants may take, as estimated; tenants cannot store more, administrators can. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
-	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events are not affected.")
-	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval, "Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
-	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded, "What the installation starts with: any of "+strings.Join(batteries, ", ")+
-		"; or +name and -name, for more or less than the default.")
+	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster "+
+		"may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
+	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests,
+		"Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
+	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches,
+		"Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
+	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Number of watches that all tenants may have open; each takes about 90 KiB "+
+		"of memory. What is left is shared: a quarter is for tenants with few, and of the rest one tenant gets half at the most, others half "+
+		"of what it leaves. 0: any number.")
+	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests "+
+		"in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any "+
+		"amount.")
+	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Memory, in bytes, that large definitions, roles, "+
+		"bindings, webhooks and policies of all tenants may take, as estimated; tenants cannot store more, administrators can. What is left is "+
+		"shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
+	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting "+
+		"until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events "+
+		"are not affected.")
+	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval,
+		"Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
+	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded,
+		"What the installation starts with: any of "+strings.Join(batteries, ", ")+
+			"; or +name and -name, for more or less than the default.")
 
 	fs = sets.FlagSet("kcp authentication")
-	fs.StringVar(&o.KubeconfigPath, "kubeconfig-path", o.KubeconfigPath, "Where the administrators' kubeconfig is written, relative to the root directory.")
-	fs.StringVar(&o.AdminTokenPath, "authentication-admin-token-path", o.AdminTokenPath, "Where the hash of the shard administrator's token is kept, relative to the root directory.")
+	fs.StringVar(&o.KubeconfigPath, "kubeconfig-path", o.KubeconfigPath,
+		"Where the administrators' kubeconfig is written, relative to the root directory.")
+	fs.StringVar(&o.AdminTokenPath, "authentication-admin-token-path", o.AdminTokenPath,
+		"Where the hash of the shard administrator's token is kept, relative to the root directory.")
 
 	fs = sets.FlagSet("kcp authorization")
 	a := &o.Authorization
-	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths, "Paths of the server that everybody may read.")
-	fs.StringSliceVar(&a.Order, "authorization-order", a.Order, "Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
-	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile, "Kubeconfig of a webhook that authorizes what the authorizers before it have no opinion on.")
-	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion, "API version of the SubjectAccessReviews that the webhook gets.")
-	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL, "How long an approval of the webhook is remembered.")
-	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL, "How long a refusal of the webhook is remembered.")
+	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths,
+		"Paths of the server that everybody may read.")
+	fs.StringSliceVar(&a.Order, "authorization-order", a.Order,
+		"Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
+	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile,
+		"Kubeconfig of a webhook that authorizes what the authorizers before it have no opinion on.")
+	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion,
+		"API version of the SubjectAccessReviews that the webhook gets.")
+	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL,
+		"How long an approval of the webhook is remembered.")
+	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL,
+		"How long a refusal of the webhook is remembered.")
 
-	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How far roles, bindings and workspaces in memory may be behind etcd. When etcd cannot be reached for longer, requests are refused with 503. 0: without limit.")
+	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How far roles, bindings and workspaces in memory may be "+
+		"behind etcd. When etcd cannot be reached for longer, requests are refused with 503. 0: without limit.")
 
 	fs = sets.FlagSet("kcp home workspaces")
-	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled, "Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
-	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups, "Groups whose members get a home workspace.")
+	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled,
+		"Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
+	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups,
+		"Groups whose members get a home workspace.")
 
 	o.MountProxy.addFlags(sets.FlagSet("kcp mounts"))
 	o.VirtualStorage.addFlags(sets.FlagSet("kcp virtual storage"))
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
-	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile, "Certificate authorities that ConfigMaps kube-root-ca.crt and Secrets of service accounts tell clients to verify this server with; its serving certificate by default.")
+	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile, "Certificate authorities that ConfigMaps kube-root-ca.crt and Secrets of "+
+		"service accounts tell clients to verify this server with; its serving certificate by default.")
 	fs.StringVar(&o.SecretTokenKeyFile, "service-account-private-key-file", o.SecretTokenKeyFile,
-		"File with the private key that signs the tokens of Secrets, and other service account tokens unless --service-account-signing-key-file is given, which is the default.")
+		"File with the private key that signs the tokens of Secrets, and other service account tokens unless "+
+			"--service-account-signing-key-file is given, which is the default.")
 	o.LeaderElection.addFlags(fs)
 
 	fs = sets.FlagSet("embedded etcd")
 	e := &o.EmbeddedEtcd
-	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory, "Directory of the embedded etcd; etcd-server in the root directory by default.")
-	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort, "Loopback TCP port, without encryption, for clients of the embedded etcd. 0: none, only the server reaches it.")
-	fs.IntVar(&e.PeerPort, "embedded-etcd-peer-port", e.PeerPort, "Loopback TCP port, without encryption, for peers of the embedded etcd. 0: none.")
-	fs.Int64Var(&e.WALSizeBytes, "embedded-etcd-wal-size-bytes", e.WALSizeBytes, "Size that a segment of the write-ahead log is preallocated to. 0: etcd's default.")
-	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes, "Size of the embedded etcd at which the server refuses what would make it larger. 0: 64 GiB.")
+	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory,
+		"Directory of the embedded etcd; etcd-server in the root directory by default.")
+	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort,
+		"Loopback TCP port, without encryption, for clients of the embedded etcd. 0: none, only the server reaches it.")
+	fs.IntVar(&e.PeerPort, "embedded-etcd-peer-port", e.PeerPort,
+		"Loopback TCP port, without encryption, for peers of the embedded etcd. 0: none.")
+	fs.Int64Var(&e.WALSizeBytes, "embedded-etcd-wal-size-bytes", e.WALSizeBytes,
+		"Size that a segment of the write-ahead log is preallocated to. 0: etcd's default.")
+	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes,
+		"Size of the embedded etcd at which the server refuses what would make it larger. 0: 64 GiB.")
 }
 
 // Completed are options with every default resolved, ready to run.
@@ -283,7 +321,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
 	}
 	if o.MaxRequests < 0 || o.MaxWatches < 0 || o.MaxAllWatches < 0 {
-		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches and --max-watches: %d, %d and %d: none may be less than 0", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
+		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches and --max-watches: %d, %d and %d: none may "+
+			"be less than 0", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
 	}
 	if o.MaxLargeObjects < 0 {
 		return fmt.Errorf("--max-large-object-bytes: %d is less than 0", o.MaxLargeObjects)

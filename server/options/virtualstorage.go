@@ -15,8 +15,9 @@ type VirtualStorage struct {
 }
 
 func (v *VirtualStorage) addFlags(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&v.Endpoints, "virtual-storage-endpoints", v.Endpoints, "A virtual workspace that endpoint slices of a workspace may lead to, and what is below its URL: "+
-		"<path of the workspace>=https://<host>/services/<name>. Can be given more than once.")
+	fs.StringArrayVar(&v.Endpoints, "virtual-storage-endpoints", v.Endpoints,
+		"A virtual workspace that endpoint slices of a workspace may lead to, and what is below its URL: "+
+			"<path of the workspace>=https://<host>/services/<name>. Can be given more than once.")
 	v.Files.Flag = "virtual-storage"
 	v.Files.AddFlags(fs, "Certificate authorities of these virtual workspaces, besides those of the system.",
 		"Client certificate by which these virtual workspaces know this server. It must be good for nothing else, and for nothing here.")

@@ -91,7 +91,8 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 		refuse := func(err error) {
 			responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
 		}
-		if strings.ContainsAny(r.URL.RawPath, "%") || strings.Contains(rest, "//") || strings.Contains(rest, "/../") || strings.Contains(rest, "/./") {
+		if strings.ContainsAny(r.URL.RawPath, "%") || strings.Contains(rest, "//") || strings.Contains(rest, "/../") ||
+			strings.Contains(rest, "/./") {
 			refuse(apierrors.NewBadRequest("the path contains an escape, an empty or a relative segment"))
 			return
 		}
@@ -122,7 +123,8 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 
 // WithKnown makes requests for views wait until this server knows their logical clusters, if another one has created them a moment ago.
 // find looks a cluster up, and returns an error for the client if that is not possible. s encodes the errors.
-func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalcluster.Name) error, s runtime.NegotiatedSerializer) http.Handler {
+func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalcluster.Name) error,
+	s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var named []logicalcluster.Name
 		v := view(r.Context(), addressedKey{})
@@ -152,7 +154,8 @@ func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 			return v.Authorize(ctx, a)
 		}
 		applied, ok := ctx.Value(appliedKey{}).(schema.GroupResource)
-		if ok && a.GetVerb() == "create" && a.GetSubresource() == "" && applied == (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+		if ok && a.GetVerb() == "create" && a.GetSubresource() == "" &&
+			applied == (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
 			return Serving.Authorize(ctx, a)
 		}
 		return next.Authorize(ctx, a)
@@ -173,7 +176,8 @@ func WithApply(ctx context.Context) context.Context {
 func InView(ctx context.Context) bool { return view(ctx, servingKey{}) != nil }
 
 // Serving asks the view that serves the request of a context.
-var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(ctx context.Context,
+	a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if v := view(ctx, servingKey{}); v != nil {
 		return v.Authorize(ctx, a)
 	}
@@ -202,8 +206,11 @@ func withReadsOfAll(next http.Handler) http.Handler {
 		cluster, _ := logicalcluster.From(r.Context())
 		info, ok := request.RequestInfoFrom(r.Context())
 		if cluster.Wildcard && ok && info.IsResourceRequest && info.Verb != "list" && info.Verb != "watch" {
-			Fail(w, r, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed,
-				"in all logical clusters at once objects can only be listed and watched: address one of them, by clusters/<name> in place of clusters/*"))
+			Fail(w, r, status(
+				http.StatusMethodNotAllowed,
+				metav1.StatusReasonMethodNotAllowed,
+				"in all logical clusters at once objects can only be listed and watched: address one of them, by clusters/<name> in place of clusters/*",
+			))
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -72,7 +72,8 @@ func ClaimsOf(binding *apisv1alpha2.APIBinding) []Claim {
 		claims = append(claims, claim)
 	}
 	for _, answer := range binding.Spec.PermissionClaims {
-		if !slices.ContainsFunc(binding.Status.ExportPermissionClaims, func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, answer.PermissionClaim) }) {
+		if !slices.ContainsFunc(binding.Status.ExportPermissionClaims,
+			func(c apisv1alpha2.PermissionClaim) bool { return isSame(c, answer.PermissionClaim) }) {
 			claims = append(claims, Claim{Binding: binding.Name, Group: answer.Group, Resource: answer.Resource, IdentityHash: answer.IdentityHash,
 				State: NotClaimed, AnsweredVerbs: answer.Verbs, Selector: &answer.Selector})
 		}

@@ -98,7 +98,8 @@ func isMissing(err error, resource string) bool {
 }
 
 // Create creates a binding in the workspace at l. With dryRun, the server validates it without storing it.
-func (c Client) Create(ctx context.Context, l location.Location, binding *apisv1alpha2.APIBinding, dryRun bool) (*apisv1alpha2.APIBinding, error) {
+func (c Client) Create(ctx context.Context, l location.Location, binding *apisv1alpha2.APIBinding,
+	dryRun bool) (*apisv1alpha2.APIBinding, error) {
 	r, err := c.workspaces.At(l, apisv1alpha2.SchemeGroupVersion)
 	if err != nil {
 		return nil, err
@@ -111,7 +112,8 @@ func (c Client) Create(ctx context.Context, l location.Location, binding *apisv1
 	err = request.Do(ctx).Into(made)
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return nil, fmt.Errorf("%s already has an APIBinding %q; choose another name with --name, or accept and reject its claims with kubectl kcp claims",
+		return nil, fmt.Errorf("%s already has an APIBinding %q; choose another name with --name, or accept and reject its claims with kubectl "+
+			"kcp claims",
 			l, binding.Name)
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return nil, fmt.Errorf("creating APIBinding %q in %s: %w", binding.Name, l, err)
@@ -156,7 +158,10 @@ func ParseExport(text string) (path, name string, err error) {
 	if i := strings.LastIndex(text, ":"); i >= 0 {
 		path, name = strings.TrimPrefix(text[:i], ":"), text[i+1:]
 		if !location.ValidPath(path) {
-			return "", "", fmt.Errorf("invalid APIExport %q: must be the absolute path of a workspace and a name, for example root:org:widgets", text)
+			return "", "", fmt.Errorf(
+				"invalid APIExport %q: must be the absolute path of a workspace and a name, for example root:org:widgets",
+				text,
+			)
 		}
 	}
 	if name == "" || strings.ContainsAny(name, "/ ") {

@@ -165,7 +165,12 @@ func (c Client) known(ctx context.Context, l location.Location, config *rest.Con
 	if err != nil {
 		return known, err
 	}
-	definitions, err := objects.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")).List(ctx, metav1.ListOptions{})
+	definitions, err := objects.Resource(
+		apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"),
+	).List(
+		ctx,
+		metav1.ListOptions{},
+	)
 	switch {
 	case apierrors.IsForbidden(err):
 		known.Hidden = append(known.Hidden, "CustomResourceDefinitions")

@@ -22,7 +22,8 @@ const interval = 200 * time.Millisecond
 
 // WaitBound waits until a binding in l is bound. It returns an error that explains the state after the timeout. It calls progress with
 // every state in between.
-func (c Client) WaitBound(ctx context.Context, l location.Location, name string, timeout time.Duration, progress func(*apisv1alpha2.APIBinding),
+func (c Client) WaitBound(ctx context.Context, l location.Location, name string, timeout time.Duration,
+	progress func(*apisv1alpha2.APIBinding),
 ) (*apisv1alpha2.APIBinding, error) {
 	binding, last := &apisv1alpha2.APIBinding{}, error(nil)
 	err := wait.PollUntilContextTimeout(ctx, interval, timeout, true, func(ctx context.Context) (bool, error) {
@@ -52,7 +53,8 @@ func (c Client) WaitBound(ctx context.Context, l location.Location, name string,
 	case binding.Name == "":
 		return nil, fmt.Errorf("reading APIBinding %q in %s failed for %s: %w", name, l, timeout, last)
 	}
-	return nil, fmt.Errorf("APIBinding %q in %s is not bound after %s: %s. The server keeps trying; to stop it, run kubectl delete apibinding %s",
+	return nil, fmt.Errorf("APIBinding %q in %s is not bound after %s: %s. The server keeps trying; to stop it, run kubectl delete "+
+		"apibinding %s",
 		name, l, timeout, Describe(binding), name)
 }
 

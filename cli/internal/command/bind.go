@@ -77,8 +77,10 @@ roles.rbac.authorization.k8s.io.`,
 	flags.StringVar(&b.name, "name", "", "Name of the APIBinding (default: name of the APIExport)")
 	flags.StringArrayVar(&b.answers.Accepted, "accept-permission-claim", nil, "Accept the permission claim on RESOURCE.GROUP; can be repeated")
 	flags.StringArrayVar(&b.answers.Rejected, "reject-permission-claim", nil, "Reject the permission claim on RESOURCE.GROUP; can be repeated")
-	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false, "Accept all permission claims except those in --reject-permission-claim")
-	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false, "Reject all permission claims except those in --accept-permission-claim")
+	flags.BoolVar(&b.acceptAll, "accept-all-permission-claims", false,
+		"Accept all permission claims except those in --reject-permission-claim")
+	flags.BoolVar(&b.rejectAll, "reject-all-permission-claims", false,
+		"Reject all permission claims except those in --accept-permission-claim")
 	flags.DurationVar(&b.timeout, "timeout", 30*time.Second, "Time to wait until the APIExport is bound")
 	b.output.addChoice(cmd, []string{string(asName), string(asJSON), string(asYAML)})
 	dryRuns := []string{forReal, onlyPrint, askServer}
@@ -232,6 +234,7 @@ func (s *session) warnOfClaims(binding *apisv1alpha2.APIBinding) {
 		_, _ = fmt.Fprintf(s.ErrOut, "Warning: %s.\n", warning)
 	}
 	if len(warnings) > 0 {
-		_, _ = fmt.Fprintf(s.ErrOut, "Run kubectl kcp claims get apibinding %s to see them, and kubectl kcp claims accept, reject or update to change them.\n", binding.Name)
+		_, _ = fmt.Fprintf(s.ErrOut,
+			"Run kubectl kcp claims get apibinding %s to see them, and kubectl kcp claims accept, reject or update to change them.\n", binding.Name)
 	}
 }

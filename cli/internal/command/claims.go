@@ -14,9 +14,15 @@ import (
 
 // claims returns the command that groups everything about permission claims.
 func (s *session) claims(invocation string) *cobra.Command {
-	get := group("get", "Show permission claims", "Show the permission claims of APIBindings and whether they are accepted.", examples(invocation+" get", `
+	get := group(
+		"get",
+		"Show permission claims",
+		"Show the permission claims of APIBindings and whether they are accepted.",
+		examples(invocation+" get", `
 			# Show all claims in the current workspace
-			%[1]s apibinding`), s.claimsGet(invocation+" get"))
+			%[1]s apibinding`),
+		s.claimsGet(invocation+" get"),
+	)
 	return group("claims", "Show, accept and reject permission claims",
 		`Show, accept and reject permission claims. With a permission claim, the provider of a bound API requests access to other resources
 in the workspace. The provider gets access only to claims that are accepted.`,

@@ -56,7 +56,8 @@ func (s *session) creates(cmd *cobra.Command, invocation string) {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&c.typeName, "type", "",
-		"Type of the workspace: path:name, or a name looked up in the current workspace and its ancestors (default: set by the type of the parent)")
+		"Type of the workspace: path:name, or a name looked up in the current workspace and its ancestors (default: set by the type of the "+
+			"parent)")
 	flags.BoolVar(&c.enter, "enter", false, "Switch to the workspace when it is ready")
 	flags.BoolVar(&c.ignoreExisting, "ignore-existing", false, "Succeed if the workspace already exists with the same type")
 	flags.StringVar(&c.selector, "location-selector", "", "Label selector for the shards that may host the workspace, for example region=eu")
@@ -72,7 +73,8 @@ func (c creation) workspace() (*tenancyv1alpha1.Workspace, error) {
 			c.name, c.name[i+1:], c.name[:max(i, 1)])
 	}
 	if !location.ValidPath(c.name) || len(c.name) > 63 {
-		return nil, fmt.Errorf("invalid workspace name %q: must be 1 to 63 lower case letters, digits or dashes, and start and end with a letter or digit", c.name)
+		return nil, fmt.Errorf("invalid workspace name %q: must be 1 to 63 lower case letters, digits or dashes, and start and end with a "+
+			"letter or digit", c.name)
 	}
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
 	ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))

@@ -38,7 +38,8 @@ func (p *place) about(ctx context.Context, l location.Location) (about, error) {
 	if path := lc.Annotations[corev1alpha1.PathAnnotation]; path != "" {
 		a.Path = path
 	}
-	a.Type, a.Cluster, a.Phase = lc.Annotations[tenancyv1alpha1.TypeAnnotation], lc.Annotations[corev1alpha1.ClusterAnnotation], lc.Status.Phase
+	a.Type, a.Cluster, a.Phase = lc.Annotations[tenancyv1alpha1.TypeAnnotation],
+		lc.Annotations[corev1alpha1.ClusterAnnotation], lc.Status.Phase
 	return a, nil
 }
 

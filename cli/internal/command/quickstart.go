@@ -104,7 +104,8 @@ func (s *session) start(ctx context.Context, q quickStart) error {
 	if canonical, err := p.client.Canonical(ctx, p.Location); err == nil {
 		p.Location = canonical
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, q.timeout, fmt.Errorf("not finished after --timeout=%s; repeat the command to continue", q.timeout))
+	limited, cancel := context.WithTimeoutCause(ctx, q.timeout,
+		fmt.Errorf("not finished after --timeout=%s; repeat the command to continue", q.timeout))
 	defer cancel()
 	made := map[string]location.Location{}
 	for _, name := range []string{"provider", "consumer", "tree"} {
@@ -209,7 +210,8 @@ func (s *session) cleanupSteps(p *place, q quickStart) []step {
 	}
 	var steps []step
 	for _, name := range names {
-		steps = append(steps, step{"Deletion of workspace " + p.Child(name).String(), func(ctx context.Context) (string, error) { return deleteOwn(ctx, p, name) }})
+		steps = append(steps, step{"Deletion of workspace " + p.Child(name).String(),
+			func(ctx context.Context) (string, error) { return deleteOwn(ctx, p, name) }})
 	}
 	return steps
 }
@@ -228,7 +230,8 @@ func (s *session) workspaceStep(p *place, parent location.Location, name string)
 		done := "exists"
 		ws, err := own(ctx, p, parent, name)
 		if apierrors.IsNotFound(err) {
-			wanted := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{quickstart.Label: quickstart.LabelValue}}}
+			wanted := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: name,
+				Labels: map[string]string{quickstart.Label: quickstart.LabelValue}}}
 			wanted.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
 			done = "created"
 			if ws, err = p.client.Create(ctx, parent, wanted); err != nil {
@@ -266,7 +269,8 @@ func (s *session) objectStep(p *place, at location.Location, object quickstart.O
 }
 
 // ensureBinding binds the provider's export in the consumer, and waits until its API is served there.
-func (s *session) ensureBinding(ctx context.Context, p *place, provider, consumer location.Location, timeout time.Duration) (string, error) {
+func (s *session) ensureBinding(ctx context.Context, p *place, provider, consumer location.Location,
+	timeout time.Duration) (string, error) {
 	client := apis.New(p.client)
 	wanted := apis.NewBinding(quickstart.Export, provider.Cluster(), quickstart.Export)
 	all, err := client.Bindings(ctx, consumer)

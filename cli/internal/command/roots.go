@@ -22,7 +22,8 @@ func Plugin(name string, streams genericiooptions.IOStreams) *cobra.Command {
 // workspacePlugin returns the plugin that kubectl runs as kubectl <name>, which is ws or workspace.
 func workspacePlugin(name string, streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl " + name
-	root := &cobra.Command{Use: "kubectl-" + name + " [WORKSPACE]", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
+	root := &cobra.Command{Use: "kubectl-" + name + " [WORKSPACE]",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
 	newSession(root, streams).workspaces(root, invocation)
 	return root
 }
@@ -30,7 +31,8 @@ func workspacePlugin(name string, streams genericiooptions.IOStreams) *cobra.Com
 // createWorkspacePlugin returns the plugin that kubectl runs as kubectl create workspace.
 func createWorkspacePlugin(streams genericiooptions.IOStreams) *cobra.Command {
 	invocation := "kubectl create workspace"
-	root := &cobra.Command{Use: "kubectl-create-workspace NAME", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
+	root := &cobra.Command{Use: "kubectl-create-workspace NAME",
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: invocation}}
 	newSession(root, streams).creates(root, invocation)
 	return root
 }

@@ -111,7 +111,8 @@ func Problems(definition *apiextensionsv1.CustomResourceDefinition) field.ErrorL
 	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinition(definition)
 	internal := &apiextensions.CustomResourceDefinition{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(definition, internal, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(definition,
+		internal, nil); err != nil {
 		return field.ErrorList{field.InternalError(field.NewPath("spec"), err)}
 	}
 	return apiextensionsvalidation.ValidateCustomResourceDefinition(context.Background(), internal)

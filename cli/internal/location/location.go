@@ -135,7 +135,8 @@ func (l Location) Resolve(name string) (Location, error) {
 		case s == "..":
 			at = at[:len(at)-1]
 		case !segment.MatchString(s):
-			return Location{}, fmt.Errorf("invalid path %q: segment %q must be lower case letters, digits or dashes, and start and end with a letter or digit", name, s)
+			return Location{}, fmt.Errorf("invalid path %q: segment %q must be lower case letters, digits or dashes, and start and end with a "+
+				"letter or digit", name, s)
 		default:
 			at = append(at, s)
 		}

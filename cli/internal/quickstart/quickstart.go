@@ -47,10 +47,11 @@ func Samples() ([]Object, error) { return parse(samples) }
 
 // Sample returns an object that every workspace can store.
 func Sample() Object {
-	return Object{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Unstructured: &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "quickstart", "namespace": "default"},
-		"data": map[string]any{"hello": "world"},
-	}}}
+	return Object{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+		Unstructured: &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "quickstart", "namespace": "default"},
+			"data": map[string]any{"hello": "world"},
+		}}}
 }
 
 func parse(manifests string) ([]Object, error) {

@@ -182,7 +182,8 @@ func (c *Client) Types(ctx context.Context, l location.Location) ([]string, erro
 		return nil, err
 	}
 	list := &tenancyv1alpha1.WorkspaceTypeList{}
-	if err := r.Get().Resource("workspacetypes").VersionedParams(&metav1.ListOptions{Limit: Page}, c.parameters).Do(ctx).Into(list); err != nil {
+	if err := r.Get().Resource("workspacetypes").VersionedParams(&metav1.ListOptions{Limit: Page},
+		c.parameters).Do(ctx).Into(list); err != nil {
 		return nil, c.Explain(ctx, l, err)
 	}
 	var names []string

@@ -1,5 +1,5 @@
-// Command etcd-snapshot takes a snapshot of an etcd, restores one, or begins anew with what a member has, in a Job of the operator. What it has to tell goes to the
-// termination message of its container.
+// Command etcd-snapshot takes a snapshot of an etcd, restores one, or begins anew with what a member has, in a Job of the operator. What it
+// has to tell goes to the termination message of its container.
 package main
 
 import (
@@ -115,13 +115,14 @@ func restore() *cobra.Command {
 	var s storeFlags
 	var key string
 	var member snapshot.Member
-	c := &cobra.Command{Use: "restore", Short: "Make the data of a member from a snapshot", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		store, err := s.store()
-		if err != nil {
-			return err
-		}
-		return snapshot.Restore(c.Context(), store, key, member)
-	}}
+	c := &cobra.Command{Use: "restore", Short: "Make the data of a member from a snapshot", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			store, err := s.store()
+			if err != nil {
+				return err
+			}
+			return snapshot.Restore(c.Context(), store, key, member)
+		}}
 	s.bind(c)
 	c.Flags().StringVar(&key, "key", "", "Key of the snapshot in its store.")
 	bindMember(c, &member)
@@ -131,9 +132,10 @@ func restore() *cobra.Command {
 func rescue() *cobra.Command {
 	var etcd, survivor string
 	var member snapshot.Member
-	c := &cobra.Command{Use: "rescue", Short: "Make the data of a member from those of a survivor", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		return snapshot.Rescue(c.Context(), etcd, survivor, member)
-	}}
+	c := &cobra.Command{Use: "rescue", Short: "Make the data of a member from those of a survivor", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return snapshot.Rescue(c.Context(), etcd, survivor, member)
+		}}
 	c.Flags().StringVar(&etcd, "etcd", "/etcd", "Program of the survivor.")
 	c.Flags().StringVar(&survivor, "from", "", "Directory of the survivor's data, which is not changed.")
 	bindMember(c, &member)

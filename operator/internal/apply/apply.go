@@ -62,8 +62,8 @@ func All(ctx context.Context, c client.Client, owner client.Object, objects ...c
 	return first
 }
 
-// Keep makes an object what it is to be, as All does, but it outlives its owner: it has no owner reference, and an owner of the same kind and
-// name that is made later takes it over.
+// Keep makes an object what it is to be, as All does, but it outlives its owner: it has no owner reference, and an owner of the same kind
+// and name that is made later takes it over.
 func Keep(ctx context.Context, c client.Client, owner, object client.Object) error {
 	return one(ctx, c, owner, object, true)
 }
@@ -140,7 +140,8 @@ func Remove(ctx context.Context, c client.Client, owner, object client.Object) e
 		return err
 	}
 	uid := live.GetUID()
-	return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid}, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid},
+		client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
 // RemoveKey deletes a Secret that cert-manager has written for a Certificate with labels, which it leaves behind. One without
@@ -241,8 +242,8 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 	return live, nil
 }
 
-// unlabelled returns an object that exists though the caches do not have it, or nil: it is somebody else's, or has lost the label by which the
-// caches select. Reads of unstructured objects go to the API server.
+// unlabelled returns an object that exists though the caches do not have it, or nil: it is somebody else's, or has lost the label by which
+// the caches select. Reads of unstructured objects go to the API server.
 func unlabelled(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())

@@ -185,7 +185,8 @@ func Cause(err error) *Blocked {
 	if isTaken(err) {
 		return &Blocked{Reason: "NameConflict", Message: err.Error(), Stalled: true, After: whileTaken}
 	}
-	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) { // the latter is what cert-manager says; most likely because of what the spec adds to the object
+	// the latter is what cert-manager says; most likely because of what the spec adds to the object
+	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) {
 		return &Blocked{Reason: "ObjectRejected", Message: err.Error(), Stalled: true}
 	}
 	return &Blocked{Reason: "ReconcileError", Message: err.Error()}
@@ -196,10 +197,11 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken)
 }
 
-// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns. A copy of the
-// object that is out of date would make the same change, and the same event, a second time: then nothing is written, and the error is a
+// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns. A copy of
+// the object that is out of date would make the same change, and the same event, a second time: then nothing is written, and the error is a
 // conflict.
-func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was, is []metav1.Condition) error {
+func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was,
+	is []metav1.Condition) error {
 	if equality.Semantic.DeepEqual(before, after) {
 		return nil
 	}

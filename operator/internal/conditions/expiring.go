@@ -26,10 +26,12 @@ func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*
 			after = at.Sub(now)
 		}
 	}
-	condition := metav1.Condition{Type: v1alpha1.ConditionCertificatesExpiring, Status: metav1.ConditionFalse, Reason: "RenewedOnTime", ObservedGeneration: generation}
+	condition := metav1.Condition{Type: v1alpha1.ConditionCertificatesExpiring, Status: metav1.ConditionFalse, Reason: "RenewedOnTime",
+		ObservedGeneration: generation}
 	if len(late) > 0 {
 		condition.Status, condition.Reason = metav1.ConditionTrue, "NotRenewed"
-		condition.Message = "cert-manager has not renewed these Certificates in time: " + strings.Join(late, ", ") + ": run kubectl describe for them and their issuers"
+		condition.Message = "cert-manager has not renewed these Certificates in time: " + strings.Join(late, ", ") +
+			": run kubectl describe for them and their issuers"
 	}
 	meta.SetStatusCondition(conditions, condition)
 	return after

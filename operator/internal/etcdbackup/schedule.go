@@ -102,7 +102,8 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 		return 0, err
 	}
 	if err != nil || source(cluster) == "" { // it would only fail
-		return whileWaiting, conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", schedule.Spec.Cluster)
+		return whileWaiting, conditions.Wait("ClusterNotAvailable",
+			"waiting for EtcdCluster %s: no member can give a snapshot", schedule.Spec.Cluster)
 	}
 	if err := r.create(ctx, schedule, now); err != nil {
 		return 0, err
@@ -153,7 +154,8 @@ func lastOf(backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule
 // forget deletes the EtcdBackups whose snapshots are deleted by now, and of those that failed all but the last ones.
 func (r *ScheduleReconciler) forget(ctx context.Context, backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule) error {
 	last := int(keepLast(schedule))
-	keep := retention.Policy{Last: last, Daily: int(ptr.Deref(schedule.Spec.KeepDaily, 0)), Weekly: int(ptr.Deref(schedule.Spec.KeepWeekly, 0))}
+	keep := retention.Policy{Last: last, Daily: int(ptr.Deref(schedule.Spec.KeepDaily, 0)),
+		Weekly: int(ptr.Deref(schedule.Spec.KeepWeekly, 0))}
 	var times []time.Time
 	var gone, stored []*v1alpha1.EtcdBackup
 	for i := range backups {
@@ -187,7 +189,8 @@ func (r *ScheduleReconciler) create(ctx context.Context, schedule *v1alpha1.Etcd
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(schedule, v1alpha1.SchemeGroupVersion.WithKind("EtcdBackupSchedule"))},
 		},
 		Spec: v1alpha1.EtcdBackupSpec{Cluster: schedule.Spec.Cluster, Store: schedule.Spec.Store,
-			KeepLast: new(keepLast(schedule)), KeepDaily: schedule.Spec.KeepDaily, KeepWeekly: schedule.Spec.KeepWeekly, IncludeSecrets: schedule.Spec.IncludeSecrets},
+			KeepLast: new(keepLast(schedule)), KeepDaily: schedule.Spec.KeepDaily, KeepWeekly: schedule.Spec.KeepWeekly,
+			IncludeSecrets: schedule.Spec.IncludeSecrets},
 	}
 	if err := r.Create(ctx, backup); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

@@ -119,8 +119,10 @@ const kubeconfigLabel = "operator.kcp.io/kubeconfig"
 
 // reportSecrets tells what the snapshot is not enough without, or where that is. What was sealed is in the store by now.
 func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
-	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotIncluded", ObservedGeneration: backup.Generation,
-		Message: "a snapshot has no Secrets of the host cluster: ask for them with spec.includeSecrets, or keep those of service account keys and certificate " +
+	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotIncluded",
+		ObservedGeneration: backup.Generation,
+		Message: "a snapshot has no Secrets of the host cluster: ask for them with spec.includeSecrets, or keep those of service account keys " +
+			"and certificate " +
 			"authorities as well; without them no token and no kubeconfig is valid after a restore"}
 	if backup.Spec.IncludeSecrets != nil {
 		secret := sealedSecret(backup)
@@ -128,7 +130,8 @@ func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBac
 			return err
 		}
 		c.Status, c.Reason = metav1.ConditionTrue, "Encrypted"
-		c.Message = fmt.Sprintf("the store has them, encrypted, as %s%s: %s", backup.Status.Snapshot.Key, retention.SecretsSuffix, secret.Annotations[secretsAnnotation])
+		c.Message = fmt.Sprintf("the store has them, encrypted, as %s%s: %s", backup.Status.Snapshot.Key, retention.SecretsSuffix,
+			secret.Annotations[secretsAnnotation])
 	}
 	meta.SetStatusCondition(&backup.Status.Conditions, c)
 	return apply.Remove(ctx, r.Client, backup, sealedSecret(backup))

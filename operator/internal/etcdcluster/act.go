@@ -27,7 +27,8 @@ import (
 func (s *scope) act(ctx context.Context, seen *clusterSnapshot, d decision) error {
 	var err error
 	switch d.step {
-	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes: // done by writing the status, or the StatefulSet
+	// done by writing the status, or the StatefulSet
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes:
 		return nil
 	case stepBootstrap:
 		err = s.annotateStart(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
@@ -246,7 +247,8 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 
 // wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
 func (s *scope) wanted(seen *clusterSnapshot, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
-	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities, sharing: seen.sharing()}
+	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities,
+		sharing: seen.sharing()}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
@@ -269,8 +271,8 @@ func (seen *clusterSnapshot) atLeast(pods int) int32 {
 	return int32(pods)
 }
 
-// adopt makes the cluster an owner of its pods beside their StatefulSet, so that the garbage collector keeps them when somebody deletes that. Pods
-// of an earlier cluster of the same name are left alone: they go with it.
+// adopt makes the cluster an owner of its pods beside their StatefulSet, so that the garbage collector keeps them when somebody deletes
+// that. Pods of an earlier cluster of the same name are left alone: they go with it.
 func (s *scope) adopt(ctx context.Context, seen *clusterSnapshot) error {
 	if seen.stateful == nil || !metav1.IsControlledBy(seen.stateful, s.cluster) {
 		return nil

@@ -73,7 +73,8 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 	}
 	host := memberHost(cluster, "$(POD_NAME)")
 	return append([]string{
-		"-data-dir=" + dataDirectory(cluster), "-start-file=" + toldMount + "/" + toldFile, fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
+		"-data-dir=" + dataDirectory(cluster), "-start-file=" + toldMount + "/" + toldFile,
+		fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen-peer-urls=https://0.0.0.0:%d", PeerPort),
 		fmt.Sprintf("--initial-advertise-peer-urls=https://%s:%d", host, PeerPort),
@@ -83,9 +84,11 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", httpPort),
 		fmt.Sprintf("--listen-metrics-urls=http://0.0.0.0:%d", MetricsPort),
 		"--client-cert-auth=true",
-		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key", "--trusted-ca-file=" + trustMount + "/" + TrustedClients,
+		"--cert-file=" + serverMount + "/tls.crt", "--key-file=" + serverMount + "/tls.key",
+		"--trusted-ca-file=" + trustMount + "/" + TrustedClients,
 		"--peer-client-cert-auth=true",
-		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key", "--peer-trusted-ca-file=" + trustMount + "/" + trustedPeers,
+		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key",
+		"--peer-trusted-ca-file=" + trustMount + "/" + trustedPeers,
 		// Whoever has a certificate of the peers' own authority is a peer. That its address is the one that DNS knows is no
 		// proof of more, and not true for a while after a pod has moved.
 		"--peer-skip-client-san-verification=true",

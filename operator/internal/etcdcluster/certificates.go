@@ -52,9 +52,11 @@ func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 		serverNames = append(serverNames, ClientServiceName(name)+suffix)
 	}
 	return append(objects,
-		certificate(cluster, pki.Request{Name: serverName(name), Issuer: client, Usages: both, DNSNames: serverNames, IPAddresses: []string{"127.0.0.1"}}),
+		certificate(cluster, pki.Request{Name: serverName(name), Issuer: client, Usages: both, DNSNames: serverNames,
+			IPAddresses: []string{"127.0.0.1"}}),
 		certificate(cluster, pki.Request{Name: peerName(name), Issuer: peer, Usages: both, DNSNames: []string{members}}),
-		certificate(cluster, pki.Request{Name: ClientSecretName(name), Issuer: client, Usages: pki.ClientUsages, CommonName: ClientSecretName(name)}),
+		certificate(cluster, pki.Request{Name: ClientSecretName(name), Issuer: client, Usages: pki.ClientUsages,
+			CommonName: ClientSecretName(name)}),
 		certificate(cluster, pki.Request{Name: operatorName(name), Issuer: client, Usages: pki.ClientUsages, CommonName: operatorName(name)}),
 	)
 }
@@ -71,7 +73,8 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 // An issuer of the user's signs for others, too, and whoever has a certificate from there would be let in. That is who ca.crt of
 // a certificate tells, and the chain behind an authority. Former authorities with other keys are trusted, too, as long as the
 // Secret holds them, or they have signed what is in use; their number is returned.
-func trust(cluster *v1alpha1.EtcdCluster, authorities map[string]*corev1.Secret, held, signers map[string][]byte) (*corev1.Secret, int, error) {
+func trust(cluster *v1alpha1.EtcdCluster, authorities map[string]*corev1.Secret, held,
+	signers map[string][]byte) (*corev1.Secret, int, error) {
 	data, former := map[string][]byte{}, 0
 	for key, secret := range authorities {
 		authority := secret.Data[corev1.TLSCertKey]

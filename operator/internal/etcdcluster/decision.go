@@ -109,7 +109,8 @@ func (o observation) silence() string {
 	if o.majority() {
 		return who + "; the others have quorum"
 	}
-	return who + " the operator, though a majority answers another member: if this lasts, check the network between the operator and their pods"
+	return who + " the operator, though a majority answers another member: if this lasts, check the network between the operator and their " +
+		"pods"
 }
 
 func wait(reason, why string, args ...any) decision {
@@ -175,9 +176,9 @@ func identify(o observation) (decision, bool) {
 	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
 }
 
-// renewTrust restarts the pods that do not trust the current authorities, one at a time, when all processes have run for a while and members
-// still do not answer: they may refuse each other, or the operator, and waiting does not help. It touches no data, so it needs no quorum. While
-// there is one, it leaves the members alone that keep it.
+// renewTrust restarts the pods that do not trust the current authorities, one at a time, when all processes have run for a while and
+// members still do not answer: they may refuse each other, or the operator, and waiting does not help. It touches no data, so it needs no
+// quorum. While there is one, it leaves the members alone that keep it.
 func renewTrust(o observation) (decision, bool) {
 	if !o.known || !o.ailing || !o.steady || o.changing {
 		return undecided, false
@@ -223,7 +224,8 @@ func onlyOurs(o observation) (decision, bool) {
 	}
 	for _, m := range o.members {
 		if m.ordinal < 0 {
-			return help(reasonForeign, "member %x (%s) was not added by the operator; remove it with etcdctl member remove %x", m.id, m.name, m.id), true
+			return help(reasonForeign, "member %x (%s) was not added by the operator; remove it with etcdctl member remove %x",
+				m.id, m.name, m.id), true
 		}
 	}
 	return undecided, false

@@ -98,15 +98,16 @@ func (s *scope) finalize(ctx context.Context) error {
 	return s.setFinalizer(ctx, false)
 }
 
-// releaseWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job and
-// no event. The event is about the Namespace, and is kept in the one called default.
+// releaseWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job
+// and no event. The event is about the Namespace, and is kept in the one called default.
 func (s *scope) releaseWithNamespace(ctx context.Context) error {
 	if err := s.setFinalizer(ctx, false); err != nil {
 		return err
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
-	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete", "EtcdCluster %s is deleted without the last snapshot of its "+
-		"deletionPolicy: none can be taken in a namespace that is being deleted", s.cluster.Name)
+	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete",
+		"EtcdCluster %s is deleted without the last snapshot of its "+
+			"deletionPolicy: none can be taken in a namespace that is being deleted", s.cluster.Name)
 	return nil
 }
 
@@ -132,8 +133,10 @@ func (s *scope) takeLastSnapshot(ctx context.Context) error {
 	case backup.Status.Snapshot != nil:
 		return nil
 	case backup.Status.CompletedAt != nil:
-		return conditions.Stall("SnapshotFailed", "EtcdBackup %s, the last snapshot, failed%s. Delete it to try again, or set spec.deletionPolicy to "+
-			"Retain to keep the volumes instead", backup.Name, why)
+		return conditions.Stall("SnapshotFailed",
+			"EtcdBackup %s, the last snapshot, failed%s. Delete it to try again, or set spec.deletionPolicy to "+
+				"Retain to keep the volumes instead", backup.Name, why)
 	}
-	return conditions.Wait("TakingLastSnapshot", "waiting for EtcdBackup %s, the last snapshot, before the volumes are deleted%s", backup.Name, why)
+	return conditions.Wait("TakingLastSnapshot",
+		"waiting for EtcdBackup %s, the last snapshot, before the volumes are deleted%s", backup.Name, why)
 }

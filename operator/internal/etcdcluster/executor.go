@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// execute takes the step that was decided on, and then makes the pods what they are to be. It is the only place that changes a cluster that was
-// observed. A step that fails is decided on again; the condition StepFailed, an event and a metric say so.
+// execute takes the step that was decided on, and then makes the pods what they are to be. It is the only place that changes a cluster that
+// was observed. A step that fails is decided on again; the condition StepFailed, an event and a metric say so.
 func (s *scope) execute(ctx context.Context, seen *clusterSnapshot, d decision, version string) (failed bool, err error) {
 	if err := s.act(ctx, seen, d); err != nil {
 		ctrl.LoggerFrom(ctx).Info("step failed, deciding again", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
@@ -28,7 +28,8 @@ func (s *scope) execute(ctx context.Context, seen *clusterSnapshot, d decision, 
 	return false, s.applyMembers(ctx, seen, d, version)
 }
 
-// recordFailure counts a failed step, and writes it into the condition StepFailed. The event is sent once for each step that begins to fail.
+// recordFailure counts a failed step, and writes it into the condition StepFailed. The event is sent once for each step that begins to
+// fail.
 func (s *scope) recordFailure(failed step, err error) {
 	if s.StepErrors != nil {
 		s.StepErrors.WithLabelValues(string(failed)).Inc()

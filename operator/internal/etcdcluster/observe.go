@@ -270,7 +270,8 @@ func (s *scope) parseAnswers(seen *clusterSnapshot) {
 	seen.quorum, seen.clusterID = true, list.Header.ClusterId
 	seen.another = seen.known && s.cluster.Status.ClusterID != identity(list.Header.ClusterId)
 	for _, listed := range list.Members {
-		m := member{id: listed.ID, name: listed.Name, ordinal: s.ordinalAt(listed.PeerURLs), learner: listed.IsLearner, started: listed.Name != ""}
+		m := member{id: listed.ID, name: listed.Name, ordinal: s.ordinalAt(listed.PeerURLs), learner: listed.IsLearner,
+			started: listed.Name != ""}
 		if a := seen.answers[m.ordinal]; a.status != nil && a.status.Header.MemberId == m.id {
 			m.healthy = a.status.Leader != 0 && (a.list != nil || m.learner)
 			m.leader = a.status.Leader == m.id

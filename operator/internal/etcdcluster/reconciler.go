@@ -283,7 +283,8 @@ func (s *scope) readKeys(ctx context.Context, name string, keys ...string) (*cor
 		if s.certificatesErr != nil {
 			return nil, s.certificatesErr
 		}
-		return nil, conditions.Wait("CertificateNotReady", "waiting for key %s in Secret %s: the issuer has not published its CA certificate", key, name)
+		return nil, conditions.Wait("CertificateNotReady",
+			"waiting for key %s in Secret %s: the issuer has not published its CA certificate", key, name)
 	}
 	return secret, nil
 }

@@ -87,7 +87,8 @@ func (s *scope) survivor() *v1alpha1.EtcdSurvivorSpec {
 	return s.cluster.Spec.Restore.Survivor
 }
 
-// observeRecovery finds out how far the recovery is. One that the spec does not ask for any more is forgotten, unless members run on its data.
+// observeRecovery finds out how far the recovery is. One that the spec does not ask for any more is forgotten, unless members run on its
+// data.
 func (s *scope) observeRecovery(ctx context.Context, seen *clusterSnapshot) error {
 	status, asked := &s.cluster.Status, s.survivor()
 	under := status.Recovery
@@ -119,8 +120,9 @@ func (s *scope) observeRecovery(ctx context.Context, seen *clusterSnapshot) erro
 		return nil
 	case seen.quorum:
 		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *asked, State: v1alpha1.EtcdRecoveryRefused}
-		s.userError = cmp.Or(s.userError, conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
-			"answers: take it out of the spec"))
+		s.userError = cmp.Or(s.userError,
+			conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
+				"answers: take it out of the spec"))
 		return nil
 	}
 	seen.survivor = ordinalOf(s.cluster, asked.Member)
@@ -147,8 +149,8 @@ func (s *scope) voted(member string) bool {
 	return false
 }
 
-// observeCopy finds out how far the copy of the survivor's data is. Pods that cannot end, for their node is gone, are waited for only if they
-// are the survivor's.
+// observeCopy finds out how far the copy of the survivor's data is. Pods that cannot end, for their node is gone, are waited for only if
+// they are the survivor's.
 func (s *scope) observeCopy(ctx context.Context, seen *clusterSnapshot, under *v1alpha1.EtcdRecoveryStatus) error {
 	seen.recovery = recoverNeeded
 	if seen.leaving || seen.live[seen.survivor] != nil {

@@ -123,8 +123,9 @@ func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.Po
 // JobTrouble returns what keeps the pod of a Job from running. A Job keeps the image that its EtcdCluster named when the Job was created.
 func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job, now time.Time) (workload.Trouble, error) {
 	pods, err := jobPods(ctx, c, job)
-	return workload.FindTrouble(pods.Items, fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
-		job.Labels["app.kubernetes.io/instance"], job.Name), "", now), err
+	return workload.FindTrouble(pods.Items,
+		fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
+			job.Labels["app.kubernetes.io/instance"], job.Name), "", now), err
 }
 
 // JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.

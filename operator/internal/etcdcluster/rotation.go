@@ -38,7 +38,8 @@ func leaves(name string) map[string][]string {
 func (s *scope) applyTrust(ctx context.Context) error {
 	name := s.cluster.Name
 	held := &corev1.Secret{}
-	if err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: TrustSecretName(name)}, held); client.IgnoreNotFound(err) != nil {
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: TrustSecretName(name)},
+		held); client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	authorities, missing := map[string]*corev1.Secret{}, error(nil)
@@ -116,8 +117,9 @@ func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret
 
 // reportRotation tells how far it is, and what somebody has to do next.
 func (s *scope) reportRotation() {
-	reason, message := v1alpha1.RotatingRenewed, fmt.Sprintf("certificates of former authorities are accepted until this Secret is deleted: %s",
-		TrustSecretName(s.cluster.Name))
+	reason, message := v1alpha1.RotatingRenewed,
+		fmt.Sprintf("certificates of former authorities are accepted until this Secret is deleted: %s",
+			TrustSecretName(s.cluster.Name))
 	if len(s.rotation.renew) > 0 {
 		reason, message = v1alpha1.RotatingRenewable, fmt.Sprintf("renew these Certificates, which former authorities have signed: %s",
 			strings.Join(s.rotation.renew, ", "))

@@ -47,7 +47,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		return fieldindex.Find(ctx, r, &v1alpha1.EtcdClusterList{}, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("etcdcluster").
-		For(&v1alpha1.EtcdCluster{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.EtcdCluster{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&batchv1.Job{}).
 		WatchesMetadata(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(clusterOf)).

@@ -35,10 +35,13 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 		}
 	}
 	job := snapshotJob(cluster, backup.Name+"-snapshot", image, &backup.Spec.Store, args)
-	mount(&job.Spec.Template.Spec, "client", clientMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
-	mount(&job.Spec.Template.Spec, "trust", trustMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
+	mount(&job.Spec.Template.Spec, "client", clientMount,
+		corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: operatorName(cluster.Name)}})
+	mount(&job.Spec.Template.Spec, "trust", trustMount,
+		corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
 	if backup.Spec.IncludeSecrets != nil {
-		mount(&job.Spec.Template.Spec, "sealed", sealedMount, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: SealedName(backup)}})
+		mount(&job.Spec.Template.Spec, "sealed", sealedMount,
+			corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: SealedName(backup)}})
 		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args, "--secrets="+sealedMount+"/"+SealedKey)
 	}
 	return job
@@ -54,7 +57,8 @@ func SealedName(backup *v1alpha1.EtcdBackup) string { return backup.Name + "-sec
 func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *batchv1.Job {
 	first := memberName(cluster, 0)
 	job := snapshotJob(cluster, restoreJobName(cluster), image, cluster.Spec.Restore.Store, []string{
-		"restore", "--key=" + cluster.Spec.Restore.Key, "--name=" + first, "--peer-url=" + peerURL, "--token=" + token, "--data-dir=" + dataDirectory(cluster),
+		"restore", "--key=" + cluster.Spec.Restore.Key, "--name=" + first, "--peer-url=" + peerURL, "--token=" + token,
+		"--data-dir=" + dataDirectory(cluster),
 	})
 	mountClaim(job, volumeName(cluster, 0))
 	return job
@@ -110,7 +114,8 @@ func addStore(pod *corev1.PodSpec, store *v1alpha1.EtcdStoreSpec) {
 	c := &pod.Containers[0]
 	if volume := store.Volume; volume != nil {
 		c.Args = append(c.Args, "--directory="+storeMount)
-		mount(pod, "store", storeMount, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume.ClaimName}})
+		mount(pod, "store", storeMount,
+			corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume.ClaimName}})
 		return
 	}
 	s3 := store.S3

@@ -20,8 +20,9 @@ import (
 func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 	status := &s.cluster.Status
 	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
-		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check", "spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
-			"supports well: members take long to start, to replace and to defragment", size)
+		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check",
+			"spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
+				"supports well: members take long to start, to replace and to defragment", size)
 	}
 	status.ObservedGeneration = s.cluster.Generation
 	if _, err := s.statefulSet(members{}); err != nil && blocked == nil {
@@ -67,8 +68,9 @@ func (s *scope) reportMembers(seen *clusterSnapshot) {
 		status.Members, status.Leader = nil, ""
 		versions := map[string]bool{}
 		for _, m := range seen.members {
-			reported := v1alpha1.EtcdMemberStatus{ID: identity(m.id), IsLearner: m.learner, IsLeader: m.leader, Version: m.version, Ready: m.healthy && !m.learner,
-				Name: memberName(s.cluster, m.ordinal), DBSize: coarse(m.size), DBSizeInUse: coarse(m.inUse)}
+			reported := v1alpha1.EtcdMemberStatus{ID: identity(m.id), IsLearner: m.learner, IsLeader: m.leader, Version: m.version,
+				Ready: m.healthy && !m.learner,
+				Name:  memberName(s.cluster, m.ordinal), DBSize: coarse(m.size), DBSizeInUse: coarse(m.inUse)}
 			if m.ordinal < 0 {
 				reported.Name = fmt.Sprintf("%s (%x)", m.name, m.id)
 			}
@@ -106,7 +108,8 @@ func (s *scope) reportOperation(d decision) {
 	status := &s.cluster.Status
 	kinds := map[step]v1alpha1.EtcdOperationType{
 		stepAdd: v1alpha1.EtcdAdd, stepStart: v1alpha1.EtcdAdd, stepPromote: v1alpha1.EtcdAdd, stepRemove: v1alpha1.EtcdRemove,
-		stepWipe: v1alpha1.EtcdReplace, stepRecover: v1alpha1.EtcdRestore, stepRestart: v1alpha1.EtcdUpgrade, stepDefragment: v1alpha1.EtcdDefragment,
+		stepWipe: v1alpha1.EtcdReplace, stepRecover: v1alpha1.EtcdRestore, stepRestart: v1alpha1.EtcdUpgrade,
+		stepDefragment:  v1alpha1.EtcdDefragment,
 		stepGrowVolumes: v1alpha1.EtcdGrowVolume,
 	}
 	kind, known := kinds[d.step]
@@ -123,7 +126,8 @@ func (s *scope) reportOperation(d decision) {
 	if kind == v1alpha1.EtcdGrowVolume {
 		name = "" // all
 	}
-	if under := status.Operation; under != nil && under.Member == name && (under.Type == kind || under.Type == v1alpha1.EtcdReplace && kind == v1alpha1.EtcdAdd) {
+	if under := status.Operation; under != nil && under.Member == name &&
+		(under.Type == kind || under.Type == v1alpha1.EtcdReplace && kind == v1alpha1.EtcdAdd) {
 		return
 	}
 	operation := &v1alpha1.EtcdOperationStatus{Type: kind, Member: name, StartedAt: metav1.NewTime(s.Now()).Rfc3339Copy()}
@@ -171,7 +175,8 @@ func (s *scope) reportBackups(ctx context.Context) error {
 			continue
 		}
 		found = true
-		if ready := apimeta.FindStatusCondition(schedule.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Status == metav1.ConditionFalse {
+		if ready := apimeta.FindStatusCondition(schedule.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
+			ready.Status == metav1.ConditionFalse {
 			s.set(v1alpha1.ConditionBackupHealthy, false, ready.Reason, schedule.Name+": "+ready.Message)
 			return nil
 		}
@@ -212,11 +217,13 @@ func (s *scope) summarize(seen *clusterSnapshot, d decision, blocked error) {
 
 // set writes a condition. One that is not met in the good sense says why; the message of the others would only repeat it.
 func (s *scope) set(name string, met bool, reason, message string) {
-	c := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: s.cluster.Generation}
+	c := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message,
+		ObservedGeneration: s.cluster.Generation}
 	if met {
 		c.Status = metav1.ConditionTrue
 	}
-	if bad := name != v1alpha1.ConditionReady && name != v1alpha1.ConditionAvailable && name != v1alpha1.ConditionBackupHealthy && name != v1alpha1.ConditionCertificatesReady; bad && !met {
+	if bad := name != v1alpha1.ConditionReady && name != v1alpha1.ConditionAvailable && name != v1alpha1.ConditionBackupHealthy &&
+		name != v1alpha1.ConditionCertificatesReady; bad && !met {
 		c.Reason, c.Message = "AsExpected", ""
 	}
 	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, c)

@@ -12,8 +12,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// CheckStore says what is missing of a store that a field names: a volume, or the credentials of a bucket. A pod would wait for it without an
-// end. The reader is one without a cache, which would know the operator's own volumes only.
+// CheckStore says what is missing of a store that a field names: a volume, or the credentials of a bucket. A pod would wait for it without
+// an end. The reader is one without a cache, which would know the operator's own volumes only.
 func CheckStore(ctx context.Context, live client.Reader, namespace, field string, store *v1alpha1.EtcdStoreSpec) error {
 	if store.Volume != nil {
 		return checkClaim(ctx, live, namespace, field+".volume.claimName", store.Volume.ClaimName)
@@ -24,7 +24,8 @@ func CheckStore(ctx context.Context, live client.Reader, namespace, field string
 func checkClaim(ctx context.Context, live client.Reader, namespace, field, name string) error {
 	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.PersistentVolumeClaim{})
 	if apierrors.IsNotFound(err) {
-		return conditions.Stall("ReferenceNotFound", "%s: there is no PersistentVolumeClaim %s in this namespace: create it, or name another", field, name)
+		return conditions.Stall("ReferenceNotFound",
+			"%s: there is no PersistentVolumeClaim %s in this namespace: create it, or name another", field, name)
 	}
 	return err
 }

@@ -37,13 +37,15 @@ func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
 		volume.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: want}
 		err := s.Patch(ctx, volume, client.MergeFrom(before))
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			return conditions.Stall("VolumeExpansionUnsupported", "spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
-				"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
+			return conditions.Stall("VolumeExpansionUnsupported",
+				"spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
+					"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
 		}
 		if err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
-	err := s.Delete(ctx, seen.stateful, client.Preconditions{UID: &seen.stateful.UID}, client.PropagationPolicy(metav1.DeletePropagationOrphan))
+	err := s.Delete(ctx, seen.stateful, client.Preconditions{UID: &seen.stateful.UID},
+		client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	return client.IgnoreNotFound(err)
 }

@@ -37,7 +37,8 @@ func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: k.Namespace, Name: recordPrefix + string(k.UID),
-			Labels: map[string]string{ownerLabel: string(k.UID), shard.RootLabel: root.Name}, Annotations: map[string]string{workspaceAnnotation: workspace},
+			Labels:      map[string]string{ownerLabel: string(k.UID), shard.RootLabel: root.Name},
+			Annotations: map[string]string{workspaceAnnotation: workspace},
 		},
 		Type: corev1.SecretTypeOpaque,
 	}

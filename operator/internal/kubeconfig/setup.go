@@ -33,7 +33,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).Named("kubeconfig").
-		For(&v1alpha1.Kubeconfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.Kubeconfig{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Certificate{}).
 		Watches(&v1alpha1.RootShard{}, handler.EnqueueRequestsFromMapFunc(r.pointingAt)).
 		Watches(&certmanager.Issuer{}, handler.EnqueueRequestsFromMapFunc(r.issuedBy)).

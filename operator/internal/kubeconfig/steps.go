@@ -84,7 +84,8 @@ func (s *scope) compare(ctx context.Context, live *certmanager.Certificate) erro
 	if pki.TrustedBy(pair.Data[corev1.TLSCertKey], bundle.Data[corev1.TLSCertKey]) {
 		return nil
 	}
-	return pki.Distrusted(ctx, s.Client, live, s.root.ClientCA(), "name a Secret with its authority in spec.clientCABundleRef of RootShard "+s.rs.Name)
+	return pki.Distrusted(ctx, s.Client, live, s.root.ClientCA(),
+		"name a Secret with its authority in spec.clientCABundleRef of RootShard "+s.rs.Name)
 }
 
 // secret writes the kubeconfig.
@@ -175,7 +176,8 @@ func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Role
 	available := meta.FindStatusCondition(s.rs.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
 	case available != nil && available.Reason == conditions.ScaledToZero:
-		return conditions.Wait(conditions.ScaledToZero, "waiting for RootShard %s, whose spec.replicas is 0, to bind roles in the workspace %s", s.rs.Name, workspace)
+		return conditions.Wait(conditions.ScaledToZero,
+			"waiting for RootShard %s, whose spec.replicas is 0, to bind roles in the workspace %s", s.rs.Name, workspace)
 	case available == nil || available.Status != metav1.ConditionTrue:
 		return conditions.Wait("TargetNotAvailable", "waiting for RootShard %s, to bind roles in the workspace %s", s.rs.Name, workspace)
 	}

@@ -87,7 +87,8 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 		tellConditions("EtcdBackupSchedule", o, o.Status.Conditions, metrics)
 	case *certmanager.Certificate:
 		owner := metav1.GetControllerOf(o)
-		for metric, at := range map[*prometheus.Desc]*metav1.Time{certificateExpiry: o.Status.NotAfter, certificateRenewal: o.Status.RenewalTime} {
+		for metric, at := range map[*prometheus.Desc]*metav1.Time{certificateExpiry: o.Status.NotAfter,
+			certificateRenewal: o.Status.RenewalTime} {
 			if owner != nil && at != nil {
 				metrics <- prometheus.MustNewConstMetric(metric, prometheus.GaugeValue, float64(at.Unix()), owner.Kind, o.Namespace, owner.Name, o.Name)
 			}

@@ -92,7 +92,8 @@ func (c *Cluster) count() interceptor.Funcs {
 			c.writes.Add(1)
 			return w.Delete(ctx, o, opts...)
 		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			c.writes.Add(1)
 			return w.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
@@ -195,7 +196,8 @@ func (c *Cluster) Roll(t testing.TB, name string) {
 	t.Helper()
 	set := Read(t, c, name, &appsv1.StatefulSet{})
 	n := *set.Spec.Replicas
-	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: n, ReadyReplicas: n, UpdatedReplicas: n, AvailableReplicas: n}
+	set.Status = appsv1.StatefulSetStatus{ObservedGeneration: set.Generation, Replicas: n, ReadyReplicas: n,
+		UpdatedReplicas: n, AvailableReplicas: n}
 	c.MustUpdateStatus(t, set)
 }
 

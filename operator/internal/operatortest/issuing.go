@@ -19,8 +19,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/certmanager"
 )
 
-// Certify does what cert-manager does, with certificates that can be verified: those that have no Secret, or are to be renewed, are issued as
-// soon as their issuer can sign. What an authority has signed before does not matter to it.
+// Certify does what cert-manager does, with certificates that can be verified: those that have no Secret, or are to be renewed, are issued
+// as soon as their issuer can sign. What an authority has signed before does not matter to it.
 func (c *Cluster) Certify(t testing.TB) {
 	t.Helper()
 	list := &certmanager.CertificateList{}
@@ -114,7 +114,8 @@ func (c *Cluster) sign(t testing.TB, certificate *certmanager.Certificate, befor
 	}
 	// The chain ends before an authority that vouches for itself, which is in ca.crt.
 	leaf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	data := map[string][]byte{"tls.crt": leaf, "ca.crt": leaf, "tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}
+	data := map[string][]byte{"tls.crt": leaf, "ca.crt": leaf,
+		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}
 	for block, rest := pem.Decode(chain); block != nil; block, rest = pem.Decode(rest) {
 		data["ca.crt"] = pem.EncodeToMemory(block)
 		if c, err := x509.ParseCertificate(block.Bytes); err != nil {

@@ -52,7 +52,8 @@ func (c *Cluster) Mortal(begun map[string]int) client.Client {
 		Delete: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.DeleteOption) error {
 			return write("delete", named(o), func() error { return w.Delete(ctx, o, opts...) })
 		},
-		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, w client.Client, sub string, o client.Object, patch client.Patch,
+			opts ...client.SubResourcePatchOption) error {
 			return write("patch", named(o)+" "+sub, func() error { return w.SubResource(sub).Patch(ctx, o, patch, opts...) })
 		},
 	})

@@ -7,7 +7,8 @@ import (
 	"fmt"
 )
 
-// Verify verifies a certificate, with the chain behind it, as a peer does that trusts authorities. What is missing or empty is an error, too.
+// Verify verifies a certificate, with the chain behind it, as a peer does that trusts authorities. What is missing or empty is an error,
+// too.
 func Verify(chain, authorities []byte) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authorities) {

@@ -36,7 +36,8 @@ func Statuses(certificates []*certmanager.Certificate) []v1alpha1.CertificateSta
 
 // Renew has certificates issued again that do not sign others, if the annotation of their owner asks for it with another value than
 // the last time. It returns the value that it has heeded. What is new, and was never looked at, needs no renewal.
-func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64, last string, certificates []*certmanager.Certificate) (string, error) {
+func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64, last string,
+	certificates []*certmanager.Certificate) (string, error) {
 	asked := owner.GetAnnotations()[v1alpha1.RenewAnnotation]
 	if asked == "" || asked == last || seen == 0 {
 		return asked, nil
@@ -56,14 +57,16 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 // own would be no better afterwards: then hint says what to change.
 func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.Certificate, own, hint string) error {
 	if certificate.Spec.IssuerRef != IssuerNamed(own) {
-		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name, certificate.Spec.IssuerRef.Name, hint)
+		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name,
+			certificate.Spec.IssuerRef.Name, hint)
 	}
 	signed, err := hasSigned(ctx, c, certificate, own)
 	if err != nil {
 		return err
 	}
 	if signed { // a new one would be no better, until the bundle is
-		return conditions.Wait("CertificateNotTrusted", "waiting for authority %s, which signed Certificate %s, to be trusted", own, certificate.Name)
+		return conditions.Wait("CertificateNotTrusted",
+			"waiting for authority %s, which signed Certificate %s, to be trusted", own, certificate.Name)
 	}
 	const why = "it is not signed by a trusted authority"
 	if err := Reissue(ctx, c, certificate, why); err != nil {

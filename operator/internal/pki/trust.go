@@ -72,8 +72,8 @@ func Signer(secret *corev1.Secret, issuer string) []byte {
 	return nil
 }
 
-// TrustedBy reports whether authorities vouch for a certificate, by themselves or through the chain behind it. Whether it has ended does not
-// matter. What cannot be read is taken to be trusted.
+// TrustedBy reports whether authorities vouch for a certificate, by themselves or through the chain behind it. Whether it has ended does
+// not matter. What cannot be read is taken to be trusted.
 func TrustedBy(chain, authorities []byte) bool {
 	var roots []*x509.Certificate
 	for _, block := range certificates(authorities) {

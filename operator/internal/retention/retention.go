@@ -13,8 +13,8 @@ import (
 // keyTime makes keys sort by time.
 const keyTime = "20060102T150405Z"
 
-// Key returns the name of a snapshot that was taken at a time of a cluster, which is namespace/name: another cluster of the same name, which
-// has the same store, keeps its own.
+// Key returns the name of a snapshot that was taken at a time of a cluster, which is namespace/name: another cluster of the same name,
+// which has the same store, keeps its own.
 func Key(cluster string, at time.Time, revision int64) string {
 	return fmt.Sprintf("%s/%s-%d.db", cluster, at.UTC().Format(keyTime), revision)
 }

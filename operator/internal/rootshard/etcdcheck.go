@@ -268,5 +268,6 @@ func (s *scope) usesEtcd(ctx context.Context) bool {
 		return true
 	}
 	pods, err := s.podsOf(ctx)
-	return err == nil && slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return workload.Ready(&pod) && s.shard.UsesEtcd(pod.Annotations, pod.Spec) })
+	return err == nil && slices.ContainsFunc(pods,
+		func(pod corev1.Pod) bool { return workload.Ready(&pod) && s.shard.UsesEtcd(pod.Annotations, pod.Spec) })
 }

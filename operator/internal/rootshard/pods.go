@@ -20,9 +20,9 @@ import (
 // process at that time, and deletes the pod.
 const lostAfter = time.Minute
 
-// maintainPods keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces no pod
-// that is still there. Such a pod may still run. That does no harm: kcp keeps no state in its pods, writes to no volume but their scratch space, and
-// holds leases under names that no other process has.
+// maintainPods keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces
+// no pod that is still there. Such a pod may still run. That does no harm: kcp keeps no state in its pods, writes to no volume but their
+// scratch space, and holds leases under names that no other process has.
 func (s *scope) maintainPods(ctx context.Context) error {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
@@ -57,8 +57,9 @@ func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete", "pod %s should have terminated by %s, and node %s has not confirmed it: force deleting "+
-		"the pod so that it is replaced", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
+	s.Recorder.Eventf(s.rs, pod, corev1.EventTypeWarning, "NodeLost", "Delete",
+		"pod %s should have terminated by %s, and node %s has not confirmed it: force deleting "+
+			"the pod so that it is replaced", pod.Name, pod.DeletionTimestamp.UTC().Format(time.RFC3339), pod.Spec.NodeName)
 	return nil
 }
 

@@ -95,7 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		r.deleting(rs)
 		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
 	}
-	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...), found: map[string]*corev1.Secret{}}
+	s := &scope{Reconciler: r, rs: rs, shard: shard.Root(rs), report: conditions.NewReport(dependencies...),
+		found: map[string]*corev1.Secret{}}
 	s.reconcile(ctx)
 	s.summarize()
 	if err := conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions); err != nil {
@@ -124,7 +125,8 @@ func (s *scope) summarize() {
 	status := &s.rs.Status
 	s.report.Write(&status.Conditions, s.rs.Generation)
 	if fields := withoutEffect(&s.rs.Spec); len(fields) > 0 && status.ObservedGeneration != s.rs.Generation {
-		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "FieldsIgnored", "Check", "these fields are accepted for compatibility and have no effect: %s",
+		s.Recorder.Eventf(s.rs, nil, corev1.EventTypeWarning, "FieldsIgnored", "Check",
+			"these fields are accepted for compatibility and have no effect: %s",
 			strings.Join(fields, "; "))
 	}
 	status.ObservedGeneration = s.rs.Generation

@@ -17,10 +17,12 @@ import (
 func (s *scope) references(ctx context.Context) error {
 	s.shard.Inputs = map[string]string{}
 	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
-		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove the field, and the shard serves virtual workspaces")
+		return conditions.Stall("NotSupported", "spec.kcpVirtualWorkspace: this operator does not support the kind VirtualWorkspace: remove "+
+			"the field, and the shard serves virtual workspaces")
 	}
 	if c := s.rs.Spec.Cache; c != nil && c.Reference != nil {
-		return conditions.Stall("NotSupported", "spec.cache.ref: this operator does not support the kind CacheServer: remove the field; the root shard contains the cache")
+		return conditions.Stall("NotSupported",
+			"spec.cache.ref: this operator does not support the kind CacheServer: remove the field; the root shard contains the cache")
 	}
 	for _, ref := range shard.References(s.shard) {
 		data, err := s.read(ctx, ref)

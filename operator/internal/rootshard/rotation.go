@@ -37,8 +37,8 @@ type rotation struct {
 	waiting bool     // for pods to accept a key that nothing is signed with yet
 }
 
-// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names. A former authority is
-// trusted until its bundle is deleted, and in any case as long as it has signed what is in use.
+// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names. A former
+// authority is trusted until its bundle is deleted, and in any case as long as it has signed what is in use.
 func (s *scope) trusted(ctx context.Context, own, bundle, field string, further *v1alpha1.LocalReference) (*corev1.Secret, error) {
 	authority, err := s.issued(ctx, own)
 	if err != nil {
@@ -153,7 +153,8 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	}
 	s.shard.Inputs[shard.ServiceAccountInput] = input(keys[corev1.TLSPrivateKeyKey])
 	return apply.Keep(ctx, s.Client, s.rs, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, UID: held.UID, Labels: s.shard.Labels()}, Type: corev1.SecretTypeOpaque, Data: keys,
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.rs.Namespace, Name: name, UID: held.UID, Labels: s.shard.Labels()},
+		Type:       corev1.SecretTypeOpaque, Data: keys,
 	})
 }
 
@@ -226,7 +227,8 @@ func (s *scope) reportRotation() {
 		c.Reason, c.Message = v1alpha1.RotatingRenewable, fmt.Sprintf("renew these Certificates, which former authorities have signed: %s",
 			strings.Join(s.rotation.renew, ", "))
 	default:
-		c.Reason, c.Message = v1alpha1.RotatingRenewed, fmt.Sprintf("signatures of former keys are accepted until these Secrets are deleted: %s", kept)
+		c.Reason, c.Message = v1alpha1.RotatingRenewed,
+			fmt.Sprintf("signatures of former keys are accepted until these Secrets are deleted: %s", kept)
 	}
 	meta.SetStatusCondition(&s.rs.Status.Conditions, c)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components. Each is made as soon as
-// what it consists of is there.
+// secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components. Each is made as soon
+// as what it consists of is there.
 func (s *scope) secrets(ctx context.Context) error {
 	s.rotation = rotation{}
 	return cmp.Or(s.serverTrust(ctx), s.clientTrust(ctx), s.serviceAccountKeys(ctx))
@@ -42,7 +42,8 @@ func (s *scope) serverTrust(ctx context.Context) error {
 	s.report.Set(v1alpha1.ConditionCertificatesReady, distrusted)
 	s.report.Set(v1alpha1.ConditionAvailable, distrusted) // clients refuse the server
 	return cmp.Or(apply.Keep(ctx, s.Client, s.rs, trusted),
-		s.kubeconfig(ctx, shard.LogicalClusterAdmin, s.shard.BaseURL(), trusted), s.kubeconfig(ctx, shard.ExternalAdmin, s.shard.PrivateURL(), trusted))
+		s.kubeconfig(ctx, shard.LogicalClusterAdmin, s.shard.BaseURL(), trusted),
+		s.kubeconfig(ctx, shard.ExternalAdmin, s.shard.PrivateURL(), trusted))
 }
 
 // kubeconfig makes the Secret with the kubeconfig of a component.
@@ -68,7 +69,8 @@ func (s *scope) clientTrust(ctx context.Context) error {
 		return err
 	}
 	users := []string{shard.LogicalClusterAdmin, shard.ExternalAdmin, shard.Operator}
-	s.report.Set(v1alpha1.ConditionCertificatesReady, s.compare(ctx, s.shard.ClientCA(), clients.Data[corev1.TLSCertKey], "clientCABundleRef", users...))
+	s.report.Set(v1alpha1.ConditionCertificatesReady,
+		s.compare(ctx, s.shard.ClientCA(), clients.Data[corev1.TLSCertKey], "clientCABundleRef", users...))
 	return cmp.Or(apply.Keep(ctx, s.Client, s.rs, clients), s.authoritiesInput(ctx, clients))
 }
 

@@ -42,7 +42,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	r.Shards = &Shards{cache: mgr.GetCache(), mapper: mgr.GetRESTMapper()}
 	r.EtcdChecker = &EtcdChecker{Ask: CheckEtcd}
 	return ctrl.NewControllerManagedBy(mgr).Named("rootshard").
-		For(&v1alpha1.RootShard{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		For(&v1alpha1.RootShard{},
+			builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&certmanager.Issuer{}).Owns(&certmanager.Certificate{}).
 		Owns(&v1alpha1.EtcdCluster{}).
 		Owns(&appsv1.StatefulSet{}).Owns(&corev1.Service{}).

@@ -141,7 +141,8 @@ func (s *scope) optional(ctx context.Context, component *workload.Component) err
 	if meta.IsNoMatchError(unmonitored) {
 		unmonitored = conditions.Unwatched(again, workload.NoServiceMonitors())
 	}
-	return cmp.Or(apply.Optional(ctx, s.Client, s.rs, budgetWanted, budget), apply.Optional(ctx, s.Client, s.rs, policyWanted, policy), unmonitored)
+	return cmp.Or(apply.Optional(ctx, s.Client, s.rs, budgetWanted, budget),
+		apply.Optional(ctx, s.Client, s.rs, policyWanted, policy), unmonitored)
 }
 
 // available reports whether kcp can be used, and whether all pods are as they are to be.
@@ -166,14 +167,16 @@ func (s *scope) available(ctx context.Context) {
 	case wanted == 0:
 		s.report.Set(v1alpha1.ConditionAvailable, conditions.Stall(conditions.ScaledToZero, "spec.replicas is 0: kcp is turned off"))
 	case set.Status.ReadyReplicas == 0:
-		s.report.Set(v1alpha1.ConditionAvailable, trouble.Because("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready", set.Name, wanted))
+		s.report.Set(v1alpha1.ConditionAvailable,
+			trouble.Because("NoPodReady", "waiting for StatefulSet %s: none of %d pods is ready", set.Name, wanted))
 	default:
 		s.report.Set(v1alpha1.ConditionAvailable, nil)
 	}
 	if s.set != nil {
 		applied, err := apply.Applied(s.Scheme(), s.rs, s.set, set)
 		if err != nil || !applied {
-			s.report.Set(conditions.Rest, cmp.Or(err, conditions.Wait("RollingOut", "waiting for the change of StatefulSet %s to be observed", set.Name)))
+			s.report.Set(conditions.Rest,
+				cmp.Or(err, conditions.Wait("RollingOut", "waiting for the change of StatefulSet %s to be observed", set.Name)))
 		}
 	}
 	if !workload.RolledOut(set) {

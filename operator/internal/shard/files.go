@@ -130,7 +130,8 @@ func files(s *Shard) []workload.Files {
 		{Name: "server", Secret: s.leaf(Server), Keys: pair, Path: tls + "server"},
 		{Name: "service-account", Secret: s.ServiceAccountKeys(), Keys: pair, Path: tls + "service-account"},
 		{Name: "client-ca", Secret: s.ClientBundle(), Keys: certificate, Path: tls + "ca/client"},
-		{Name: "requestheader-client-ca", Secret: s.authority("requestheader-client-ca"), Keys: certificate, Path: tls + "ca/requestheader-client"},
+		{Name: "requestheader-client-ca", Secret: s.authority("requestheader-client-ca"), Keys: certificate,
+			Path: tls + "ca/requestheader-client"},
 	}
 	for _, r := range References(s) {
 		if r.path != "" {

@@ -120,8 +120,8 @@ func (s *Shard) component() *workload.Component {
 	return &workload.Component{Name: s.WorkloadName(), Namespace: s.Namespace, Instance: s.Name, Kind: s.Kind}
 }
 
-// UsesEtcd reports whether pods reach the etcd of the spec, its prefix included, with the credentials that the spec names. Annotations are those of
-// the pods.
+// UsesEtcd reports whether pods reach the etcd of the spec, its prefix included, with the credentials that the spec names. Annotations are
+// those of the pods.
 func (s *Shard) UsesEtcd(annotations map[string]string, pod corev1.PodSpec) bool {
 	var server *corev1.Container
 	for i := range pod.Containers {

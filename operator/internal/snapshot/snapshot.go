@@ -32,7 +32,8 @@ const answerTimeout = time.Minute
 
 // Save takes a snapshot of the member that the client configuration has as its only endpoint, verifies and stores it. Of
 // the snapshots of the cluster, the others stay in the store that the policy keeps.
-func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep retention.Policy, now func() time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
+func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep retention.Policy,
+	now func() time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
 	began := now()
 	directory, err := os.MkdirTemp("", "snapshot-")
 	if err != nil {

@@ -30,11 +30,13 @@ func Hold(owner client.Object, live, set *appsv1.StatefulSet, inputs ...any) (me
 	asked := fmt.Sprint(owner.GetGeneration(), owner.GetAnnotations()[v1alpha1.RolloutAnnotation], inputs)
 	metav1.SetMetaDataAnnotation(&set.ObjectMeta, askedAnnotation, sum([]byte(asked)))
 	metav1.SetMetaDataAnnotation(&set.ObjectMeta, madeAnnotation, sum(template))
-	condition := metav1.Condition{Type: v1alpha1.ConditionRolloutHeld, Status: metav1.ConditionFalse, Reason: "UpToDate", ObservedGeneration: owner.GetGeneration()}
+	condition := metav1.Condition{Type: v1alpha1.ConditionRolloutHeld, Status: metav1.ConditionFalse, Reason: "UpToDate",
+		ObservedGeneration: owner.GetGeneration()}
 	if live != nil && !Made(live, set) && live.Annotations[askedAnnotation] == set.Annotations[askedAnnotation] &&
 		live.Annotations[madeAnnotation] != "" && live.Status.ReadyReplicas > 0 {
 		condition.Status, condition.Reason = metav1.ConditionTrue, "OperatorChanged"
-		condition.Message = "this version of the operator creates different pods: they are replaced with the next change of the spec or of the annotation " +
+		condition.Message = "this version of the operator creates different pods: they are replaced with the next change of the spec or of the " +
+			"annotation " +
 			v1alpha1.RolloutAnnotation
 		if by := metav1.GetControllerOf(owner); by != nil {
 			condition.Message += " of " + by.Kind + " " + by.Name

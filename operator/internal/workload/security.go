@@ -29,7 +29,8 @@ var restricted = sync.OnceValues(func() (policy.Evaluator, error) { return polic
 func (s Security) Admit(pod *corev1.PodTemplateSpec, field string) error {
 	s.Assign(&pod.Spec)
 	if name := serviceAccount(&pod.Spec); hasToken(&pod.Spec) && !slices.Contains(s.ServiceAccounts, name) {
-		return fmt.Errorf("%s: pods may not have a token of ServiceAccount %s: remove serviceAccountName, automountServiceAccountToken and projected tokens, "+
+		return fmt.Errorf("%s: pods may not have a token of ServiceAccount %s: remove serviceAccountName, automountServiceAccountToken and "+
+			"projected tokens, "+
 			"or have an administrator add %s to the value podServiceAccounts of the operator's chart (--pod-service-accounts)", field, name, name)
 	}
 	if s.Privileged {
@@ -40,13 +41,15 @@ func (s Security) Admit(pod *corev1.PodTemplateSpec, field string) error {
 		return err
 	}
 	var forbidden []string
-	for _, result := range evaluator.EvaluatePod(api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}, &pod.ObjectMeta, &pod.Spec) {
+	for _, result := range evaluator.EvaluatePod(api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()},
+		&pod.ObjectMeta, &pod.Spec) {
 		if !result.Allowed {
 			forbidden = append(forbidden, fmt.Sprintf("%s (%s)", result.ForbiddenReason, result.ForbiddenDetail))
 		}
 	}
 	if len(forbidden) > 0 {
-		return fmt.Errorf("%s: Pod Security restricted forbids %s: remove it, or have an administrator set the value podSecurity of the operator's chart "+
+		return fmt.Errorf("%s: Pod Security restricted forbids %s: remove it, or have an administrator set the value podSecurity of the "+
+			"operator's chart "+
 			"to privileged (--pod-security)", field, strings.Join(forbidden, ", "))
 	}
 	return nil

@@ -36,7 +36,8 @@ func ServiceMonitor(c *Component) (monitor *unstructured.Unstructured, wanted bo
 }
 
 // Monitor builds what tells a Prometheus of an endpoint of the Services with the labels of meta, and tells whether it is wanted.
-func Monitor(meta metav1.ObjectMeta, spec *v1alpha1.MonitoringSpec, endpoint map[string]any) (monitor *unstructured.Unstructured, wanted bool) {
+func Monitor(meta metav1.ObjectMeta, spec *v1alpha1.MonitoringSpec,
+	endpoint map[string]any) (monitor *unstructured.Unstructured, wanted bool) {
 	m := &unstructured.Unstructured{}
 	m.SetGroupVersionKind(ServiceMonitorKind)
 	m.SetNamespace(meta.Namespace)

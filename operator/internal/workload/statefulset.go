@@ -46,5 +46,6 @@ func Wanted(set *appsv1.StatefulSet) int32 {
 // RolledOut tells whether a StatefulSet has all its pods and no others, ready, and as they are to be.
 func RolledOut(set *appsv1.StatefulSet) bool {
 	wanted, status := Wanted(set), set.Status
-	return status.ObservedGeneration >= set.Generation && status.Replicas == wanted && status.ReadyReplicas == wanted && status.UpdatedReplicas == wanted
+	return status.ObservedGeneration >= set.Generation && status.Replicas == wanted && status.ReadyReplicas == wanted &&
+		status.UpdatedReplicas == wanted
 }

@@ -131,8 +131,8 @@ func symptomOf(pod corev1.Pod, correct, unready string, now time.Time) (symptom,
 	return symptom{}, false
 }
 
-// Crashes reports whether a container was restarted at least times, and its last process ran only briefly and ended recently. Restarts of long
-// ago, after which the process ran well, do not count.
+// Crashes reports whether a container was restarted at least times, and its last process ran only briefly and ended recently. Restarts of
+// long ago, after which the process ran well, do not count.
 func Crashes(container corev1.ContainerStatus, times int32, now time.Time) bool {
 	last := container.LastTerminationState.Terminated
 	return container.RestartCount >= times && last != nil &&
@@ -165,7 +165,8 @@ func unreadySince(pod corev1.Pod) time.Time {
 // imageReason tells whether the kubelet cannot get an image.
 func imageReason(reason string) bool {
 	switch reason {
-	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed":
+	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",
+		"SignatureValidationFailed":
 		return true
 	}
 	return false

@@ -42,7 +42,8 @@ type Config struct {
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits
-	// Payer returns who pays for a cluster, MaxLargeObjects is how many bytes of memory large objects of all tenants may take; zero is any number.
+	// Payer returns who pays for a cluster, MaxLargeObjects is how many bytes of memory large objects of all tenants may take; zero is any
+	// number.
 	Payer           func(logicalcluster.Name) string
 	MaxLargeObjects int
 	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
@@ -201,7 +202,8 @@ func (r rules) allows(ctx context.Context, a admission.Attributes, something aut
 }
 
 // mayBind tells whether they may bind an object of a cluster, which they need not be able to enter.
-func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, resource schema.GroupResource, name string) bool {
+func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name,
+	resource schema.GroupResource, name string) bool {
 	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
 		Verb: "bind", APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource, Name: name,
 	})

@@ -72,7 +72,8 @@ func (r rules) checkIdentity(ctx context.Context, a admission.Attributes, now, o
 	if now == nil || now.SecretRef == nil || (old != nil && old.SecretRef != nil && *old.SecretRef == *now.SecretRef) || isExempt(ctx, a) {
 		return nil
 	}
-	key := authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: now.SecretRef.Namespace, Name: now.SecretRef.Name}
+	key := authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: now.SecretRef.Namespace,
+		Name: now.SecretRef.Name}
 	if !r.allows(ctx, a, key) {
 		return forbidden(a, "spec.identity.secretRef: missing verb='get' permission on secret %s/%s", key.Namespace, key.Name)
 	}
@@ -107,7 +108,8 @@ func validateResources(resources []apisv1alpha2.ResourceSchema, listed int) fiel
 	for i, resource := range resources {
 		path, want := field.NewPath("spec", "resources").Index(i).Child("schema"), "must end with "+schemaSuffix(resource.Name, resource.Group)
 		if i < listed {
-			path, want = field.NewPath("spec", "latestResourceSchemas").Index(i), "must be <prefix>.<resource>.<group>, with core for the empty group"
+			path, want = field.NewPath("spec", "latestResourceSchemas").Index(i),
+				"must be <prefix>.<resource>.<group>, with core for the empty group"
 		}
 		if !strings.HasSuffix(resource.Schema, schemaSuffix(resource.Name, resource.Group)) {
 			errs = append(errs, field.Invalid(path, resource.Schema, want))

@@ -76,7 +76,8 @@ func (r cachedResourceRules) mayRead(ctx context.Context, a admission.Attributes
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
 		if !r.allows(ctx, a, authorizer.AttributesRecord{Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource}) {
-			return forbidden(a, "missing verb='%s' permission on %s: who shows objects to others has to be able to read all of them", verb, resource.GroupResource())
+			return forbidden(a, "missing verb='%s' permission on %s: who shows objects to others has to be able to read all of them", verb,
+				resource.GroupResource())
 		}
 	}
 	return nil
@@ -94,7 +95,8 @@ func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes,
 		return err
 	}
 	for _, other := range all {
-		if other.Name != a.GetName() && (schema.GroupVersionResource{Group: other.Spec.Group, Version: other.Spec.Version, Resource: other.Spec.Resource}) == resource {
+		if other.Name != a.GetName() &&
+			(schema.GroupVersionResource{Group: other.Spec.Group, Version: other.Spec.Version, Resource: other.Spec.Resource}) == resource {
 			return forbidden(a, "there is a ClusterCachedResource of %s already: %s", resource.GroupResource(), other.Name)
 		}
 	}
@@ -116,7 +118,8 @@ func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attr
 	if path == "" {
 		path = r.config.Tree.Path(from)
 	}
-	refused := forbidden(a, "unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
+	refused := forbidden(a,
+		"unable to create ClusterCachedResourceEndpointSlice: no permission to bind to ClusterCachedResource %s:%s", path, reference.Name)
 	cluster, ok := r.config.cluster(ctx, from, reference.Path)
 	if !ok || !r.mayBind(ctx, a, cluster, cachedResource, reference.Name) {
 		return refused

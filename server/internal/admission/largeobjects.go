@@ -226,19 +226,22 @@ func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ ad
 	}
 	weight, all := l.of(cluster, resource)
 	full, scarce := weight >= limit, l.config.MaxLargeObjects > 0 && all >= l.config.MaxLargeObjects/2
-	if (!full && !scarce) || authorization.IsServer(ctx) || authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo())) || !grows(a) {
+	if (!full && !scarce) || authorization.IsServer(ctx) ||
+		authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo())) || !grows(a) {
 		return nil
 	}
 	if full {
 		return forbidden(a, "the logical cluster has large %s that take %d MiB, and may have %d MiB, "+
-			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this", what, weight>>20, limit>>20)
+			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this",
+			what, weight>>20, limit>>20)
 	}
 	tenants := l.ofTenant(cluster, l.config.Payer)
 	if all < l.config.MaxLargeObjects && tenants < max(l.config.MaxLargeObjects-all, l.config.MaxLargeObjects/64) {
 		return nil
 	}
 	return forbidden(a, "the logical clusters of the owner have large definitions, roles, bindings, webhooks and policies that take %d MiB, "+
-		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an administrator of the installation to store this", tenants>>20)
+		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an "+
+		"administrator of the installation to store this", tenants>>20)
 }
 
 // grows returns whether a write makes a large object, or makes one larger.

@@ -27,7 +27,8 @@ var (
 )
 
 // exempt are the groups that may do with LogicalClusters what the server itself does.
-var exempt = []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup, authorization.WorkspaceBootstrapper}
+var exempt = []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup,
+	authorization.WorkspaceBootstrapper}
 
 func isExempt(ctx context.Context, a admission.Attributes) bool {
 	return slices.ContainsFunc(authorization.GroupsIn(ctx, a.GetUserInfo()), func(g string) bool { return slices.Contains(exempt, g) })
@@ -110,7 +111,8 @@ func validateLimit(ctx context.Context, a admission.Attributes) error {
 	}
 	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
 		return invalid(a, field.ErrorList{
-			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1alpha1.MaxTotalObjectsAnnotation), limit, "want a whole number; zero or less is no limit"),
+			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1alpha1.MaxTotalObjectsAnnotation), limit,
+				"want a whole number; zero or less is no limit"),
 		})
 	}
 	return nil
@@ -146,11 +148,13 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 	case slices.ContainsFunc(placed, func(key string) bool { return annotations(old)[key] != annotations(obj)[key] }):
 		return fmt.Sprintf("annotations %s are immutable", strings.Join(placed, ", "))
 	case !slices.Equal(old.Status.Initializers, obj.Status.Initializers), !slices.Equal(old.Status.Terminators, obj.Status.Terminators):
-		return "status.initializers and status.terminators are changed by the controllers that they name, each its own, at the virtual workspaces of their types"
+		return "status.initializers and status.terminators are changed by the controllers that they name, each its own, at the virtual " +
+			"workspaces of their types"
 	case old.Status.Phase != obj.Status.Phase, old.Status.URL != obj.Status.URL:
 		return "status.phase and status.URL are written by the system"
 	case !subset(kept(old), kept(obj)):
-		return fmt.Sprintf("the finalizers %s and %s are removed by the system, when nothing is left", corev1alpha1.DeletionFinalizer, corev1alpha1.TerminatorsFinalizer)
+		return fmt.Sprintf("the finalizers %s and %s are removed by the system, when nothing is left", corev1alpha1.DeletionFinalizer,
+			corev1alpha1.TerminatorsFinalizer)
 	case annotations(old)[corev1alpha1.InactiveAnnotation] != annotations(obj)[corev1alpha1.InactiveAnnotation] &&
 		old.Status.Phase != corev1alpha1.LogicalClusterPhaseReady && old.Status.Phase != corev1alpha1.LogicalClusterPhaseInactive:
 		return fmt.Sprintf("annotation %s can be changed only while the phase is Ready or Inactive", corev1alpha1.InactiveAnnotation)
@@ -201,8 +205,10 @@ func validateStep(a admission.Attributes, own step) error {
 	if err := decodeBoth(a, obj, old); err != nil {
 		return err
 	}
-	initializers := slices.DeleteFunc(slices.Clone(old.Status.Initializers), func(i corev1alpha1.LogicalClusterInitializer) bool { return i == own.initializer })
-	terminators := slices.DeleteFunc(slices.Clone(old.Status.Terminators), func(t corev1alpha1.LogicalClusterTerminator) bool { return t == own.terminator })
+	initializers := slices.DeleteFunc(slices.Clone(old.Status.Initializers),
+		func(i corev1alpha1.LogicalClusterInitializer) bool { return i == own.initializer })
+	terminators := slices.DeleteFunc(slices.Clone(old.Status.Terminators),
+		func(t corev1alpha1.LogicalClusterTerminator) bool { return t == own.terminator })
 	switch {
 	case !slices.Equal(obj.Status.Initializers, old.Status.Initializers) && !slices.Equal(obj.Status.Initializers, initializers):
 		return forbidden(a, "status.initializers: only %q can be removed, and nothing else changed", own.initializer)

@@ -29,8 +29,11 @@ func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
 	decoder := json.NewDecoder(bytes.NewBufferString(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&legacy); err != nil {
-		return nil, fmt.Errorf(`annotation %s is invalid, want {"spec": {"ref": {"apiVersion": …, "kind": …, "name": …}}}, or better spec.mount: %w`,
-			tenancyv1alpha1.MountAnnotation, err)
+		return nil, fmt.Errorf(
+			`annotation %s is invalid, want {"spec": {"ref": {"apiVersion": …, "kind": …, "name": …}}}, or better spec.mount: %w`,
+			tenancyv1alpha1.MountAnnotation,
+			err,
+		)
 	}
 	return &legacy.Spec, nil
 }
@@ -70,7 +73,8 @@ func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, 
 	case allowed:
 		return nil
 	case name == "":
-		return forbidden(a, "the kind %s of %s is not served in this workspace: to mount from it all the same takes verb='get' permission on all resources of its group", ref.Kind, ref.APIVersion)
+		return forbidden(a, "the kind %s of %s is not served in this workspace: to mount from it all the same takes verb='get' permission on "+
+			"all resources of its group", ref.Kind, ref.APIVersion)
 	}
 	return forbidden(a, "unable to mount from %s %s: missing verb='get' permission on %s", ref.Kind, ref.Name, resource.GroupResource())
 }

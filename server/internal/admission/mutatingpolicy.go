@@ -91,10 +91,12 @@ func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 	for _, m := range spec.Mutations {
 		switch {
 		case m.PatchType == admissionregistrationv1.PatchTypeJSONPatch && m.JSONPatch != nil:
-			compiled := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, options, environment.StoredExpressions)
+			compiled := compiler.CompileMutatingEvaluator(&patch.JSONPatchCondition{Expression: m.JSONPatch.Expression}, options,
+				environment.StoredExpressions)
 			evaluator.Mutators = append(evaluator.Mutators, boundedPatcher{patch.NewJSONPatcher(compiled)})
 		case m.PatchType == admissionregistrationv1.PatchTypeApplyConfiguration && m.ApplyConfiguration != nil:
-			compiled := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, options, environment.StoredExpressions)
+			compiled := compiler.CompileMutatingEvaluator(&patch.ApplyConfigurationCondition{Expression: m.ApplyConfiguration.Expression}, options,
+				environment.StoredExpressions)
 			evaluator.Mutators = append(evaluator.Mutators, boundedPatcher{patch.NewApplyConfigurationPatcher(compiled)})
 		}
 	}

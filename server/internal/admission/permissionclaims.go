@@ -83,7 +83,8 @@ func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (m
 }
 
 // ofBinding is wanted for a binding, which its export may always see.
-func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Attributes, m metav1.Object, labels map[string]string) (metav1.Object, map[string]string, error) {
+func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Attributes, m metav1.Object,
+	labels map[string]string) (metav1.Object, map[string]string, error) {
 	b := &apisv1alpha2.APIBinding{}
 	r, err := exportOf(a)
 	if err != nil {

@@ -66,7 +66,8 @@ type clusterPolicies[P object, B object, E any] struct {
 
 // each asks the policies of every source of rules about a request, whose budget they spend.
 func (p *policies[P, B, E]) each(
-	ctx context.Context, a admission.Attributes, ask func(context.Context, generic.Dispatcher[generic.PolicyHook[P, B, E]], []generic.PolicyHook[P, B, E]) error,
+	ctx context.Context, a admission.Attributes,
+	ask func(context.Context, generic.Dispatcher[generic.PolicyHook[P, B, E]], []generic.PolicyHook[P, B, E]) error,
 ) error {
 	from, err := sources(ctx, p.config, a)
 	if err != nil {
@@ -156,7 +157,8 @@ func (p *policies[P, B, E]) make(ctx context.Context, from source, fingerprint [
 	}
 	made := &clusterPolicies[P, B, E]{
 		fingerprint: fingerprint,
-		dispatcher:  p.dispatch(from.object, matching.NewMatcher(scoped.New(p.config.Set, from.object, from.rules).Core().V1().Namespaces().Lister(), client)),
+		dispatcher: p.dispatch(from.object,
+			matching.NewMatcher(scoped.New(p.config.Set, from.object, from.rules).Core().V1().Namespaces().Lister(), client)),
 	}
 	if made.hooks, err = p.hooks(logicalcluster.WithName(ctx, from.rules), from.rules); err != nil {
 		return nil, err
@@ -221,7 +223,8 @@ func (p *policies[P, B, E]) evaluator(policy P, spec any) (E, error) {
 }
 
 // params returns how the parameters of a policy are read.
-func (p *policies[P, B, E]) params(ctx context.Context, cluster logicalcluster.Name, kind *admissionregistrationv1.ParamKind) (paramInformer, meta.RESTScope, error) {
+func (p *policies[P, B, E]) params(ctx context.Context, cluster logicalcluster.Name,
+	kind *admissionregistrationv1.ParamKind) (paramInformer, meta.RESTScope, error) {
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)
 	if err != nil {
 		return paramInformer{}, nil, err

@@ -53,5 +53,6 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err != nil || lc.DeletionTimestamp != nil {
 		return nil
 	}
-	return forbidden(a, "every workspace has bound %s:%s, and keeps it", binding.Spec.Reference.Export.Path, binding.Spec.Reference.Export.Name)
+	return forbidden(a, "every workspace has bound %s:%s, and keeps it", binding.Spec.Reference.Export.Path,
+		binding.Spec.Reference.Export.Name)
 }

@@ -19,7 +19,8 @@ import (
 // keptAnnotations are what the server, or who may write it as its administrator, says of an object.
 var keptAnnotations = slices.Concat(statusAnnotations, placeAnnotations, []string{
 	corev1alpha1.PathAnnotation, corev1alpha1.MaxTotalObjectsAnnotation, corev1alpha1.RequiredGroupsAnnotation,
-	tenancyv1alpha1.OwnerAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation, apisv1alpha2.ResourceBindingsAnnotation,
+	tenancyv1alpha1.OwnerAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation,
+	apisv1alpha2.ResourceBindingsAnnotation,
 })
 
 // keptFields are those that only the server writes, or who may act for it, by the resources that have them.

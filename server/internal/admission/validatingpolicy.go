@@ -46,9 +46,10 @@ func (p *validatingPolicies) Validate(ctx context.Context, a admission.Attribute
 	if isReview(a) || isPolicy(a) {
 		return nil
 	}
-	return p.policies.each(ctx, a, func(ctx context.Context, d generic.Dispatcher[validating.PolicyHook], hooks []validating.PolicyHook) error {
-		return d.Dispatch(ctx, a, o, hooks)
-	})
+	return p.policies.each(ctx, a,
+		func(ctx context.Context, d generic.Dispatcher[validating.PolicyHook], hooks []validating.PolicyHook) error {
+			return d.Dispatch(ctx, a, o, hooks)
+		})
 }
 
 // isPolicy keeps policies from refusing their own correction, as upstream does.
@@ -97,7 +98,8 @@ func compileValidation(policy *validating.Policy) validating.Validator {
 		spec.FailurePolicy, nil)
 }
 
-func compileVariables(compiler *cel.CompositedCompiler, variables []admissionregistrationv1.Variable, options cel.OptionalVariableDeclarations) {
+func compileVariables(compiler *cel.CompositedCompiler, variables []admissionregistrationv1.Variable,
+	options cel.OptionalVariableDeclarations) {
 	named := make([]cel.NamedExpressionAccessor, len(variables))
 	for i, v := range variables {
 		named[i] = &validating.Variable{Name: v.Name, Expression: v.Expression}
@@ -116,5 +118,6 @@ func compileMatcher(
 	for i := range conditions {
 		expressions[i] = (*matchconditions.MatchCondition)(&conditions[i])
 	}
-	return matchconditions.NewMatcher(compiler.CompileCondition(expressions, options, environment.StoredExpressions), failure, "policy", "validate", policy)
+	return matchconditions.NewMatcher(compiler.CompileCondition(expressions, options, environment.StoredExpressions), failure,
+		"policy", "validate", policy)
 }

@@ -36,8 +36,8 @@ const (
 	maxSent = 16 << 20
 )
 
-// webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations has an instance of
-// upstream's plugin, made when they are used first and made again when they change. The others have nothing.
+// webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations
+// has an instance of upstream's plugin, made when they are used first and made again when they change. The others have nothing.
 type webhooks[P any] struct {
 	config       Config
 	fingerprints func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error)
@@ -121,11 +121,13 @@ func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func
 		return ask(found.plugin) // another version of the resource may match
 	}
 	if webhooks > maxWebhooks {
-		return forbidden(a, "the logical cluster %s has %d webhooks for this, and may have %d: delete some of its webhook configurations", cluster, webhooks, maxWebhooks)
+		return forbidden(a, "the logical cluster %s has %d webhooks for this, and may have %d: delete some of its webhook configurations",
+			cluster, webhooks, maxWebhooks)
 	}
 	size := encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())
 	if webhooks > 1 && webhooks*size > maxSent {
-		return forbidden(a, "%d webhooks of the logical cluster %s would be sent %d MiB in all, and one write may send %d MiB: narrow the rules of the "+
+		return forbidden(a, "%d webhooks of the logical cluster %s would be sent %d MiB in all, and one write may send %d MiB: narrow the "+
+			"rules of the "+
 			"webhooks, or use a smaller object", webhooks, cluster, webhooks*size>>20, maxSent>>20)
 	}
 	if err := fairqueue.From(ctx).Take(int64(perWebhook * webhooks * size)); err != nil {
@@ -216,8 +218,9 @@ func newMutatingWebhooks(config Config) *mutatingWebhooks {
 	return &mutatingWebhooks{
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*mutating.Plugin]{
-			config: config, fingerprints: fingerprintOf(config.Set.MutatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
-			rules: hookRules(config.Set.MutatingWebhookConfigurations),
+			config: config, fingerprints: fingerprintOf(config.Set.MutatingWebhookConfigurations), build: build,
+			instances: lru.New(maxWebhookClusters),
+			rules:     hookRules(config.Set.MutatingWebhookConfigurations),
 		},
 	}
 }
@@ -250,8 +253,9 @@ func newValidatingWebhooks(config Config) *validatingWebhooks {
 	return &validatingWebhooks{
 		Handler: handles(admission.Connect, admission.Create, admission.Delete, admission.Update),
 		webhooks: webhooks[*validating.Plugin]{
-			config: config, fingerprints: fingerprintOf(config.Set.ValidatingWebhookConfigurations), build: build, instances: lru.New(maxWebhookClusters),
-			rules: hookRules(config.Set.ValidatingWebhookConfigurations),
+			config: config, fingerprints: fingerprintOf(config.Set.ValidatingWebhookConfigurations), build: build,
+			instances: lru.New(maxWebhookClusters),
+			rules:     hookRules(config.Set.ValidatingWebhookConfigurations),
 		},
 	}
 }

@@ -185,7 +185,8 @@ func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alp
 
 // typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
 func (w workspaceRules) typeOf(
-	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster, ws *tenancyv1alpha1.Workspace,
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster,
+	ws *tenancyv1alpha1.Workspace,
 ) (workspacetypes.Type, error) {
 	cluster, ref := logicalcluster.Of(parent), tenancyv1alpha1.WorkspaceTypeReference{Name: "universal", Path: string(logicalcluster.Root)}
 	switch parentType, ok := types.Of(parent); {
@@ -215,7 +216,8 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	}
 	// A rule of the schema would say the same at ten times the cost.
 	if problems := validation.IsDNS1123Label(ws.Name); len(problems) > 0 {
-		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), ws.Name, "the name of a workspace is a label: "+problems[0])})
+		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), ws.Name,
+			"the name of a workspace is a label: "+problems[0])})
 	}
 	parent, err := w.parent(ctx)
 	if err != nil {
@@ -263,7 +265,8 @@ func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tena
 		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace is mounted when it is created, or never"
 	case !creating && slices.ContainsFunc(placeAnnotations, func(key string) bool { return old.Annotations[key] != ws.Annotations[key] }):
 		return "the annotations " + strings.Join(placeAnnotations, ", ") + " are written by the system"
-	case !creating && slices.Contains(old.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) && !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer):
+	case !creating && slices.Contains(old.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) &&
+		!slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer):
 		return "finalizer " + tenancyv1alpha1.LogicalClusterFinalizer + " is removed by the system, when the logical cluster is gone"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
 		return "the status of a workspace is written by the system"
@@ -272,7 +275,8 @@ func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tena
 }
 
 // checkType refuses a type that may not be here, or that the user may not use.
-func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster, ref tenancyv1alpha1.WorkspaceTypeReference) error {
+func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster,
+	ref tenancyv1alpha1.WorkspaceTypeReference) error {
 	types := w.config.Types.Current(ctx)
 	of, err := types.Find(logicalcluster.Of(parent), ref)
 	if err != nil {

@@ -38,7 +38,8 @@ func isWorkspaceType(a admission.Attributes) bool {
 
 // referenceFields are where a WorkspaceType refers to others, as lists.
 var referenceFields = [][]string{
-	{"spec", "extend", "with"}, {"spec", "limitAllowedChildren", "types"}, {"spec", "limitAllowedParents", "types"}, {"spec", "defaultAPIBindings"},
+	{"spec", "extend", "with"}, {"spec", "limitAllowedChildren", "types"}, {"spec", "limitAllowedParents", "types"},
+	{"spec", "defaultAPIBindings"},
 }
 
 // Admit implements admission.MutationInterface.
@@ -120,7 +121,8 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 // checkExtend refuses to extend a type that the user may not use: workspaces of the type get the default bindings of what it extends,
 // those that exist already among them.
 func (w workspaceTypeRules) checkExtend(
-	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, cluster logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, cluster logicalcluster.Name,
+	ref tenancyv1alpha1.WorkspaceTypeReference,
 ) error {
 	extended, err := w.findType(ctx, a, types, cluster, ref)
 	if err != nil {
@@ -136,7 +138,8 @@ func (w workspaceTypeRules) checkExtend(
 // findType returns a type that the user may use. The refusal is the same for one that does not exist at a path, unless the user could
 // use it.
 func (r rules) findType(
-	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference,
+	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name,
+	ref tenancyv1alpha1.WorkspaceTypeReference,
 ) (workspacetypes.Type, error) {
 	of, err := types.Find(from, ref)
 	if err == nil {
@@ -183,7 +186,8 @@ func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attribute
 }
 
 // pathResources always carry their path: other workspaces refer to them by it.
-var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"), apisv1alpha2.Resource("apibindings"), cachedResource}
+var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"),
+	apisv1alpha2.Resource("apibindings"), cachedResource}
 
 // pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
 type pathAnnotation struct{ rules }
@@ -199,7 +203,8 @@ func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ adm
 	if err != nil {
 		return nil
 	}
-	if _, carried := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !carried && !slices.Contains(pathResources, a.GetResource().GroupResource()) {
+	if _, carried := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !carried &&
+		!slices.Contains(pathResources, a.GetResource().GroupResource()) {
 		return nil
 	}
 	cluster, err := logicalcluster.NameFrom(ctx)

@@ -54,7 +54,8 @@ type Shard struct{ Name, BaseURL, ExternalURL, VirtualWorkspaceURL string }
 
 // Bootstrap makes the logical cluster root and its content. What exists is brought up to date. homeCreators are the groups
 // whose members get a home workspace.
-func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, system System, batteries sets.Set[string], homeCreators []string) error {
+func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, system System, batteries sets.Set[string],
+	homeCreators []string) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.Root)
 	if err := makeCluster(ctx, client); err != nil {
 		return fmt.Errorf("logical cluster %s: %w", logicalcluster.Root, err)
@@ -88,7 +89,8 @@ func makeCluster(ctx context.Context, client dynamic.Interface) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	_, err = client.Resource(logicalClusters).Apply(ctx, corev1alpha1.LogicalClusterName, u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	_, err = client.Resource(logicalClusters).Apply(ctx, corev1alpha1.LogicalClusterName, u,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	return err
 }
 
@@ -138,7 +140,8 @@ func homes(groups []string) []*unstructured.Unstructured {
 	return []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": map[string]any{"name": name},
 		"rules": []any{map[string]any{
-			"apiGroups": []any{tenancyv1alpha1.SchemeGroupVersion.Group}, "resources": []any{"workspaces"}, "resourceNames": []any{"~"}, "verbs": []any{"get", "create"},
+			"apiGroups": []any{tenancyv1alpha1.SchemeGroupVersion.Group}, "resources": []any{"workspaces"}, "resourceNames": []any{"~"},
+			"verbs": []any{"get", "create"},
 		}},
 	}}, {Object: map[string]any{
 		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": map[string]any{"name": name},

@@ -64,7 +64,8 @@ func (s System) content() ([]*unstructured.Unstructured, error) {
 
 // schemaOf returns the schema of a definition, whose name tells its content.
 func schemaOf(crd *apiextensionsv1.CustomResourceDefinition) (*unstructured.Unstructured, error) {
-	spec := apisv1alpha1.APIResourceSchemaSpec{Group: crd.Spec.Group, Names: crd.Spec.Names, Scope: crd.Spec.Scope, NameValidation: "DNS1123Subdomain"}
+	spec := apisv1alpha1.APIResourceSchemaSpec{Group: crd.Spec.Group, Names: crd.Spec.Names, Scope: crd.Spec.Scope,
+		NameValidation: "DNS1123Subdomain"}
 	for _, v := range crd.Spec.Versions {
 		properties, err := json.Marshal(v.Schema.OpenAPIV3Schema)
 		if err != nil {

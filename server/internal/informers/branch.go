@@ -20,7 +20,8 @@ func (i *Informer) Branch() (branch *Informer, end func()) {
 	if i.root != nil {
 		root = i.root
 	}
-	branch = &Informer{resource: root.resource, store: root.store, indexer: root.indexer, example: root.example, synced: root.synced, root: root}
+	branch = &Informer{resource: root.resource, store: root.store, indexer: root.indexer, example: root.example,
+		synced: root.synced, root: root}
 	return branch, func() {
 		root.mu.Lock()
 		defer root.mu.Unlock()

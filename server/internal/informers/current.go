@@ -49,7 +49,8 @@ func (i *Informer) Current(ctx context.Context, cluster logicalcluster.Name) {
 		case <-ctx.Done():
 			return
 		case <-timeout.C:
-			klog.FromContext(ctx).Info("The event of a stored object has not come, what is known is used", "resource", i.resource.GroupResource(), "cluster", cluster)
+			klog.FromContext(ctx).Info("The event of a stored object has not come, what is known is used", "resource",
+				i.resource.GroupResource(), "cluster", cluster)
 			i.acknowledged.Forget(cluster, last)
 			return
 		}

@@ -124,7 +124,8 @@ func newDetector(resource schema.GroupVersionResource) cache.MutationDetector {
 
 // NewPacked returns an informer of very many objects, which are never listed by cluster or namespace. transform changes
 // every object before it is stored, to drop what nobody reads.
-func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher, transform func(runtime.Object)) (*Informer, error) {
+func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
+	transform func(runtime.Object)) (*Informer, error) {
 	packed, err := newPacked(example)
 	if err != nil {
 		return nil, err
@@ -208,7 +209,8 @@ func (i *Informer) Run(ctx context.Context) {
 		i.detector.Run(ctx.Done())
 	}()
 	defer func() { <-detecting }()
-	cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i), cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}).RunWithContext(ctx)
+	cache.NewReflectorWithOptions(i.lw, i.example, (*deliveringStore)(i),
+		cache.ReflectorOptions{Name: "all-clusters/" + i.resource.GroupResource().String()}).RunWithContext(ctx)
 }
 
 // deliveringStore is the reflector's view of an Informer.
@@ -240,7 +242,8 @@ func (s *deliveringStore) set(obj any) error {
 
 // ignore leaves out an object without a key. An error would make the reflector list everything again, forever.
 func (s *deliveringStore) ignore(err error) error {
-	utilruntime.HandleErrorWithContext(context.Background(), err, "Object is left out of the informer", "resource", s.resource.GroupResource().String())
+	utilruntime.HandleErrorWithContext(context.Background(), err, "Object is left out of the informer", "resource",
+		s.resource.GroupResource().String())
 	return nil
 }
 

@@ -60,7 +60,8 @@ type acknowledging struct {
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
-func (a acknowledging) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+func (a acknowledging) OptimisticPut(ctx context.Context, key string, value []byte, revision int64,
+	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	response, err := a.Interface.OptimisticPut(ctx, key, value, revision, options)
 	if err != nil || !response.Succeeded {
 		return response, err
@@ -80,7 +81,8 @@ func (a acknowledging) OptimisticPut(ctx context.Context, key string, value []by
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
-func (a acknowledging) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+func (a acknowledging) OptimisticDelete(ctx context.Context, key string, revision int64,
+	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	response, err := a.Interface.OptimisticDelete(ctx, key, revision, options)
 	if err == nil && response.Succeeded {
 		a.note(key, response.Revision)

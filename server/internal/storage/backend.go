@@ -128,7 +128,8 @@ func resourcePrefix(resource schema.GroupResource) string {
 	return "/" + resource.Group + "/" + resource.Resource
 }
 
-func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string, codec runtime.Codec) generic.RESTOptions {
+func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResource, suffix string,
+	codec runtime.Codec) generic.RESTOptions {
 	config := *options.StorageConfig
 	config.GroupResource = resource
 	config.Codec = readCodec{codec}
@@ -151,7 +152,8 @@ func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageD
 		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
 		newFunc, newListFunc func() runtime.Object, _ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
-		g := &guard{backend: b, resource: config.GroupResource, codec: codec, newFunc: newFunc, namespaced: isNamespaced(keyFunc, newFunc), custom: suffix == custom}
+		g := &guard{backend: b, resource: config.GroupResource, codec: codec, newFunc: newFunc, namespaced: isNamespaced(keyFunc, newFunc),
+			custom: suffix == custom}
 		if suffix == everywhere {
 			g.above = prefix + "/"
 		}
@@ -160,7 +162,8 @@ func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageD
 }
 
 // open returns the storage of what g guards.
-func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, g *guard, newListFunc func() runtime.Object) (*clusterStorage, factory.DestroyFunc, error) {
+func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, g *guard,
+	newListFunc func() runtime.Object) (*clusterStorage, factory.DestroyFunc, error) {
 	versioner := storage.APIObjectVersioner{}
 	transformer := config.Transformer
 	if transformer == nil {
@@ -172,7 +175,8 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	decoder := &cachingDecoder{etcd3.NewDefaultDecoder(config.Codec, versioner), b.decoded}
 	g.Transformer = transformer
 	client := &etcdkubernetes.Client{
-		Client: b.client.Client, Kubernetes: acknowledging{b.client.Kubernetes, b, config.GroupResource, path.Join("/", config.Prefix, prefix) + "/"},
+		Client:     b.client.Client,
+		Kubernetes: acknowledging{b.client.Kubernetes, b, config.GroupResource, path.Join("/", config.Prefix, prefix) + "/"},
 	}
 	plain, err := etcd3.New(client, b.compactor, config.Codec, g.newFunc, newListFunc, config.Prefix, prefix, config.GroupResource,
 		g, config.LeaseManagerConfig, decoder, versioner)

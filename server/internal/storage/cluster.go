@@ -126,7 +126,8 @@ func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOp
 	return s.named(err, key)
 }
 
-func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	absolute, cluster, err := s.objectKey(ctx, key)
 	if err != nil {
 		return err
@@ -147,7 +148,8 @@ func (s *clusterStorage) Delete(ctx context.Context, key string, out runtime.Obj
 	return s.named(err, key)
 }
 
-func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	absolute, cluster, err := s.objectKey(ctx, key)
 	if err != nil {
 		return err
@@ -171,12 +173,13 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 	switch again, ok := s.tolerant(ctx, err); {
 	case ok:
 		unreadable := err
-		err = s.Interface.GuaranteedUpdate(again, absolute, out, ignoreNotFound, preconditions, func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
-			if isLeftOut(in) && !replaces(ctx) {
-				return nil, nil, unreadable
-			}
-			return stamped(in, meta)
-		}, nil)
+		err = s.Interface.GuaranteedUpdate(again, absolute, out, ignoreNotFound, preconditions,
+			func(in runtime.Object, meta storage.ResponseMeta) (runtime.Object, *uint64, error) {
+				if isLeftOut(in) && !replaces(ctx) {
+					return nil, nil, unreadable
+				}
+				return stamped(in, meta)
+			}, nil)
 	case isRefused(err):
 		err = s.Interface.GuaranteedUpdate(withRepair(ctx), absolute, out, ignoreNotFound, preconditions, stamped, nil)
 	}

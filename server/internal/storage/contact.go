@@ -162,7 +162,8 @@ func (callAddress) HandleRPC(ctx context.Context, s stats.RPCStats) {
 }
 
 // call is the interceptor of every single try of a call.
-func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
+	options ...grpc.CallOption) error {
 	waiting := &sent{contact: c, factor: 1, term: c.term.Load()}
 	switch r := request.(type) {
 	case *pb.RangeRequest:
@@ -262,7 +263,8 @@ func (c *contact) check(waiting *sent) {
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
 	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 	c.mu.Unlock()
-	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent", silent, "waiting", waits)
+	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent",
+		silent, "waiting", waits)
 	_ = found.Close()
 }
 
@@ -304,7 +306,8 @@ func (c *contact) note(request, reply any, known int64) {
 		return
 	}
 	header := with.GetHeader()
-	if before := c.cluster.Load(); before != header.ClusterId && !c.cluster.CompareAndSwap(0, header.ClusterId) && c.cluster.Load() != header.ClusterId {
+	if before := c.cluster.Load(); before != header.ClusterId && !c.cluster.CompareAndSwap(0, header.ClusterId) &&
+		c.cluster.Load() != header.ClusterId {
 		c.report(fmt.Errorf("%w: it is the cluster %x, and was %x", ErrReverted, header.ClusterId, before))
 		return
 	}

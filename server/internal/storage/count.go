@@ -32,7 +32,8 @@ func (b *Backend) Held(ctx context.Context, resources []schema.GroupResource, na
 // Count returns how many objects of the resources the cluster of ctx stores. It reads none of them.
 func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (int64, error) {
 	var n int64
-	err := b.ranges(ctx, resources, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) { n += found.Count }, clientv3.WithCountOnly())
+	err := b.ranges(ctx, resources, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) { n += found.Count },
+		clientv3.WithCountOnly())
 	return n, err
 }
 

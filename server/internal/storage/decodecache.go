@@ -119,7 +119,8 @@ type cachingDecoder struct {
 }
 
 // DecodeListItem implements etcd3.Decoder. Lists over all clusters are read once, by informers, and not kept.
-func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64, newItem func() runtime.Object) (runtime.Object, error) {
+func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64,
+	newItem func() runtime.Object) (runtime.Object, error) {
 	if l, ok := ctx.Value(laterKey{}).(*later); ok {
 		l.items = append(l.items, undecoded{c, data, revision, newItem})
 		return &unstructured.Unstructured{}, nil

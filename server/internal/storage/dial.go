@@ -58,10 +58,11 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    silence,
 		DialKeepAliveTimeout: unheard,
-		DialOptions: append(newContact(len(config.ServerList), reverted).dialOptions(), grpc.WithDisableServiceConfig(), redial(), grpc.WithStatsHandler(
-			// The provider is that of the process: the server sets it when it has read what to trace.
-			otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
-		)),
+		DialOptions: append(newContact(len(config.ServerList), reverted).dialOptions(), grpc.WithDisableServiceConfig(),
+			redial(), grpc.WithStatsHandler(
+				// The provider is that of the process: the server sets it when it has read what to trace.
+				otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
+			)),
 	})
 }
 

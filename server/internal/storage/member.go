@@ -110,7 +110,8 @@ func (m *member) tooOld(version uint64) bool {
 func (m *member) fromSnapshot() {
 	m.idle = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(m.ctx)
-	source := &snapshot{storage: m.keys.storage, key: m.keys.key, opts: m.opts, read: m.idle, ctx: ctx, cancel: cancel, results: make(chan watch.Event)}
+	source := &snapshot{storage: m.keys.storage, key: m.keys.key, opts: m.opts, read: m.idle, ctx: ctx, cancel: cancel,
+		results: make(chan watch.Event)}
 	st := newStream(source, cancel, m.streams.budget, 0)
 	at := st.enter(m)
 	go source.run()

@@ -45,7 +45,8 @@ type nextPage struct {
 func newNextPages() *nextPages { return &nextPages{pages: map[pageKey]*nextPage{}} }
 
 // list reads a list of s; what selects its objects is part of opts.
-func (n *nextPages) list(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) error {
+func (n *nextPages) list(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions,
+	list *unstructured.UnstructuredList) error {
 	at := pageKey{s, key, opts.Predicate.Continue, opts.Predicate.Limit}
 	if at.token == "" || at.limit > nextObjects {
 		return readList(ctx, s, key, opts, list)

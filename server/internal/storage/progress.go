@@ -17,8 +17,8 @@ func ofInformers(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
 }
 
-// lanes is how many streams the watches of tenants have. Etcd sends the events of a stream one after the other, and reads the former version of
-// an object for each watch again: large objects with many watches hold up the events of the tenants of their lane only.
+// lanes is how many streams the watches of tenants have. Etcd sends the events of a stream one after the other, and reads the former
+// version of an object for each watch again: large objects with many watches hold up the events of the tenants of their lane only.
 const lanes = 16
 
 var laneSeed = maphash.MakeSeed()

@@ -39,7 +39,8 @@ type rest struct {
 func newAhead() *ahead { return &ahead{rests: map[place]rest{}} }
 
 // list returns a page, and reads pages ahead if it is not the first.
-func (a *ahead) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
+func (a *ahead) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string,
+	opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	r := a.take(place{prefix, opts.Continue, opts.Revision})
 	if int64(len(r.read)) < min(opts.Limit, r.count) || r.count == 0 {
 		more := opts

@@ -94,7 +94,8 @@ var errHeld = errors.New("finalizers hold the object")
 
 // Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. An object
 // with finalizers is marked, and stays until these are removed, if waits returns true for it. Delete returns how many objects stay.
-func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error) {
+func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string,
+	waits func(*unstructured.Unstructured) bool) (left int, err error) {
 	err = r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
 		preconditions := storage.NewUIDPreconditions(string(item.GetUID()))
 		hadFinalizers := len(item.GetFinalizers()) > 0
@@ -139,7 +140,8 @@ var errFound = errors.New("found")
 
 // StoredIn returns a version in which the cluster of ctx stores an object of a resource under an identity, and which is none of those that
 // are known; empty if there is none.
-func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, identity string, known sets.Set[string]) (version string, err error) {
+func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, identity string,
+	known sets.Set[string]) (version string, err error) {
 	err = r.each(ctx, resource, identity, func(_ context.Context, _ storage.Interface, _ string, item *unstructured.Unstructured) error {
 		stored := item.GroupVersionKind().Version
 		if known.Has(stored) || item.GetAnnotations()[UnreadableAnnotation] != "" {
@@ -155,7 +157,8 @@ func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, i
 }
 
 // Relabel replaces the labels of what the cluster of ctx stores of a resource under an identity by those that wanted returns for them.
-func (r *Remains) Relabel(ctx context.Context, resource schema.GroupResource, identity string, wanted func(map[string]string) map[string]string) error {
+func (r *Remains) Relabel(ctx context.Context, resource schema.GroupResource, identity string,
+	wanted func(map[string]string) map[string]string) error {
 	return r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
 		if item.GetAnnotations()[UnreadableAnnotation] != "" {
 			return nil // a stand-in, which must not be stored
@@ -212,7 +215,8 @@ func (r *Remains) each(ctx context.Context, resource schema.GroupResource, ident
 }
 
 // open returns the storage of a resource under an identity, in which objects may have a namespace or not.
-func (r *Remains) open(resource schema.GroupResource, identity string) (s *clusterStorage, prefix string, stop factory.DestroyFunc, err error) {
+func (r *Remains) open(resource schema.GroupResource, identity string) (s *clusterStorage, prefix string,
+	stop factory.DestroyFunc, err error) {
 	newFunc := func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} }
 	suffix := suffixOf(identity)
 	options, err := r.backend.parsed(r.base, suffix).GetRESTOptions(resource, newFunc())
@@ -223,6 +227,7 @@ func (r *Remains) open(resource schema.GroupResource, identity string) (s *clust
 		backend: r.backend, resource: resource, codec: options.StorageConfig.Codec, newFunc: newFunc, above: resourcePrefix(resource) + "/",
 		kind: schema.GroupVersionKind{Group: resource.Group, Version: "v1", Kind: resource.Resource},
 	}
-	s, stop, err = r.backend.open(options.StorageConfig, options.ResourcePrefix, g, func() runtime.Object { return &unstructured.UnstructuredList{} })
+	s, stop, err = r.backend.open(options.StorageConfig, options.ResourcePrefix, g,
+		func() runtime.Object { return &unstructured.UnstructuredList{} })
 	return s, options.ResourcePrefix, stop, err
 }

@@ -69,7 +69,8 @@ func (r *reports) tell(u Unreadable, value []byte) {
 	}
 	r.count.Inc()
 	if r.log.TryAccept() {
-		klog.ErrorS(u.Err, "Stored object is set aside", "cluster", u.Cluster, "resource", u.Resource.String(), "namespace", u.Namespace, "name", u.Name)
+		klog.ErrorS(u.Err, "Stored object is set aside", "cluster", u.Cluster, "resource", u.Resource.String(), "namespace",
+			u.Namespace, "name", u.Name)
 	}
 	if f := r.tells.Load(); f != nil {
 		(*f)(u)

@@ -86,7 +86,8 @@ func (s restricted) Get(ctx context.Context, key string, opts storage.GetOptions
 	return storage.NewKeyNotFoundError(key, 0)
 }
 
-func (s restricted) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
+func (s restricted) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions) error {
 	if selector, ok := restriction(ctx); ok {
 		inner := validate
 		validate = func(ctx context.Context, obj runtime.Object) error {
@@ -99,7 +100,8 @@ func (s restricted) Delete(ctx context.Context, key string, out runtime.Object, 
 	return s.Interface.Delete(ctx, key, out, preconditions, validate, cached, opts)
 }
 
-func (s restricted) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s restricted) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	if selector, ok := restriction(ctx); ok {
 		inner := update
 		update = func(in runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {

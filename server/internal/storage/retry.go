@@ -88,7 +88,8 @@ func unavailable(err error, reads bool) error {
 // denied reports whether etcd refuses what the server does because of who the server is: it checks that before it does anything.
 func denied(err error) bool {
 	switch rpctypes.Error(err) {
-	case rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken, rpctypes.ErrAuthOldRevision:
+	case rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
+		rpctypes.ErrAuthOldRevision:
 		return true
 	}
 	return false
@@ -113,7 +114,8 @@ func unanswered(err error) bool {
 }
 
 // putAgain is OptimisticPut of kv, done again until etcd answers.
-func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64,
+	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	options.GetOnFailure = true
 	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
 		return kv.OptimisticPut(ctx, key, value, revision, options)
@@ -128,7 +130,8 @@ func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, valu
 }
 
 // deleteAgain is OptimisticDelete of kv, done again until etcd answers.
-func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64,
+	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	options.GetOnFailure = true
 	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
 		return kv.OptimisticDelete(ctx, key, revision, options)

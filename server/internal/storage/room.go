@@ -69,7 +69,8 @@ func outOfSpace(err error) error {
 
 // refusePut returns an error for a put that there is no room for. exists is set, instead, if it is one of a new object and there is an
 // object of its name.
-func (t transactions) refusePut(ctx context.Context, key string, value []byte, revision int64) (exists *etcdkubernetes.PutResponse, err error) {
+func (t transactions) refusePut(ctx context.Context, key string, value []byte,
+	revision int64) (exists *etcdkubernetes.PutResponse, err error) {
 	if t.room == nil {
 		return nil, nil
 	}

@@ -72,7 +72,8 @@ func (s *sizes) written(key string, length int) {
 }
 
 // list reads a list of kv, and takes memory for it from the queue that the request of ctx is in.
-func (s *sizes) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
+func (s *sizes) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string,
+	opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	t := fairqueue.From(ctx)
 	if t == nil {
 		return kv.List(ctx, prefix, opts)

@@ -127,7 +127,8 @@ func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.G
 }
 
 // OptimisticPut implements etcdkubernetes.Interface.
-func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64, options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
+func (t transactions) OptimisticPut(ctx context.Context, key string, value []byte, revision int64,
+	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	t.sizes.written(key, len(value))
 	defer fairqueue.From(ctx).Store(len(value))()
 	p, ok := ctx.Value(partKey{}).(part)
@@ -167,7 +168,8 @@ func derefPut(response *etcdkubernetes.PutResponse) etcdkubernetes.PutResponse {
 }
 
 // OptimisticDelete implements etcdkubernetes.Interface.
-func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64, options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
+func (t transactions) OptimisticDelete(ctx context.Context, key string, revision int64,
+	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	defer fairqueue.From(ctx).Store(0)()
 	if err := t.refuseWrite(); err != nil {
 		return etcdkubernetes.DeleteResponse{}, err

@@ -35,7 +35,8 @@ type Typed struct {
 }
 
 // Typed returns the storage of a custom resource whose Go types scheme knows. kind and listKind are those types.
-func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVersionResource, scheme *runtime.Scheme, kind, listKind string) (*Typed, error) {
+func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVersionResource, scheme *runtime.Scheme, kind,
+	listKind string) (*Typed, error) {
 	instance := func(kind string) func() runtime.Object {
 		return func() runtime.Object {
 			obj, _ := scheme.New(resource.GroupVersion().WithKind(kind)) // tried below
@@ -78,7 +79,8 @@ type typedCodec struct {
 var decoding = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.MatchCaseInsensitiveNames(false))
 
 // Decode implements runtime.Decoder.
-func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	if into == nil {
 		into = c.newFunc()
 	}
@@ -125,9 +127,10 @@ func (t *Typed) Get(ctx context.Context, name string, out runtime.Object) error 
 // Update changes an object of the cluster of ctx. change gets it as etcd has it, if need be more than once; without a
 // difference nothing is written. into is an empty object of the type, and gets the result.
 func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, change func(obj runtime.Object) error) error {
-	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil, storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
-		return obj, change(obj)
-	}), nil), name)
+	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil,
+		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
+			return obj, change(obj)
+		}), nil), name)
 }
 
 type replaceKey struct{}

@@ -58,7 +58,8 @@ func IsUnreadable(err error) bool {
 type readCodec struct{ runtime.Codec }
 
 // Decode implements runtime.Decoder.
-func (c readCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c readCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if err == nil {
 		err = hasMetadata(obj)

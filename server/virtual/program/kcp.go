@@ -53,13 +53,15 @@ func (t tokenReviewer) AuthenticateToken(ctx context.Context, homeAndToken strin
 	cluster := cmp.Or(authentication.ClaimedCluster(token), logicalcluster.Name(home), t.home)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	answer, err := t.reviews.Create(logicalcluster.WithName(ctx, cluster), review, metav1.CreateOptions{})
-	if home != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) { // there is no such cluster, where the user may not do anything
+	// there is no such cluster, where the user may not do anything
+	if home != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 		answer, err = t.reviews.Create(logicalcluster.WithName(ctx, t.home), review, metav1.CreateOptions{})
 	}
 	if err != nil || !answer.Status.Authenticated {
 		return nil, false, err
 	}
-	u := &user.DefaultInfo{Name: answer.Status.User.Username, UID: answer.Status.User.UID, Groups: answer.Status.User.Groups, Extra: map[string][]string{}}
+	u := &user.DefaultInfo{Name: answer.Status.User.Username, UID: answer.Status.User.UID, Groups: answer.Status.User.Groups,
+		Extra: map[string][]string{}}
 	for key, values := range answer.Status.User.Extra {
 		u.Extra[key] = values
 	}
@@ -73,7 +75,8 @@ type reviewer struct {
 
 // Authorize implements authorizer.UnconditionalAuthorizer. Nothing is remembered: whoever loses a right, loses it at once.
 func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	spec := authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), UID: a.GetUser().GetUID(), Groups: a.GetUser().GetGroups(), Extra: map[string]authorizationv1.ExtraValue{}}
+	spec := authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), UID: a.GetUser().GetUID(), Groups: a.GetUser().GetGroups(),
+		Extra: map[string]authorizationv1.ExtraValue{}}
 	for key, values := range a.GetUser().GetExtra() {
 		spec.Extra[key] = values
 	}
@@ -121,7 +124,8 @@ func (t actor) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Groups: authorization.Unguarded(u.GetGroups()), Extra: map[string][]string{}}
+	as := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Groups: authorization.Unguarded(u.GetGroups()),
+		Extra: map[string][]string{}}
 	maps.Copy(as.Extra, u.GetExtra())
 	as.Extra[authorization.WarrantKey] = append(slices.Clone(as.Extra[authorization.WarrantKey]), string(warrant))
 	return transport.NewImpersonatingRoundTripper(as, t.next).RoundTrip(r)

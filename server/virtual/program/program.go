@@ -104,7 +104,8 @@ func (p *Program) configure(o *Options, tokens tokenReviewer) error {
 	if err := o.Authentication.ApplyTo(&p.config.Authentication, p.config.SecureServing, nil); err != nil {
 		return err
 	}
-	byToken := group.NewAuthenticatedGroupAdder(bearertoken.New(withHome(cache.New(tokens, false, o.Authentication.CacheTTL, o.Authentication.CacheTTL))))
+	byToken := group.NewAuthenticatedGroupAdder(bearertoken.New(withHome(cache.New(tokens, false, o.Authentication.CacheTTL,
+		o.Authentication.CacheTTL))))
 	p.config.Authentication.Authenticator = union.NewFailOnError(byToken, p.config.Authentication.Authenticator)
 	own := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		switch a.GetPath() {

@@ -49,7 +49,8 @@ func (m Mapped) kept(u *unstructured.Unstructured) (*unstructured.Unstructured, 
 }
 
 // stored returns an object as it is stored, if it is shown at all.
-func (m Mapped) stored(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (m Mapped) stored(ctx context.Context, name string, options metav1.GetOptions,
+	subresources ...string) (*unstructured.Unstructured, error) {
 	u, err := m.Stored.Get(ctx, name, options, subresources...)
 	if apierrors.IsNotFound(err) || (err == nil && !m.Selected.AsSelector().Matches(labels.Set(u.GetLabels()))) {
 		return nil, apierrors.NewNotFound(m.Of, name)
@@ -58,12 +59,14 @@ func (m Mapped) stored(ctx context.Context, name string, options metav1.GetOptio
 }
 
 // Get implements Objects.
-func (m Mapped) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (m Mapped) Get(ctx context.Context, name string, options metav1.GetOptions,
+	subresources ...string) (*unstructured.Unstructured, error) {
 	return m.shown(m.stored(ctx, name, options, subresources...))
 }
 
 // Create implements Objects.
-func (m Mapped) Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (m Mapped) Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions,
+	subresources ...string) (*unstructured.Unstructured, error) {
 	u, err := m.kept(obj)
 	if err != nil {
 		return nil, err
@@ -73,7 +76,8 @@ func (m Mapped) Create(ctx context.Context, obj *unstructured.Unstructured, opti
 
 // Update implements Objects. What is stored and not shown is not changed by it: the resourceVersion is that of a stored
 // object, which had the labels.
-func (m Mapped) Update(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (m Mapped) Update(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions,
+	subresources ...string) (*unstructured.Unstructured, error) {
 	if _, err := m.stored(ctx, obj.GetName(), metav1.GetOptions{}); err != nil {
 		return nil, err
 	}

@@ -30,8 +30,10 @@ type Objects interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
 	List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-	Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions, subresources ...string) (*unstructured.Unstructured, error)
-	Update(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions, subresources ...string) (*unstructured.Unstructured, error)
+	Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions,
+		subresources ...string) (*unstructured.Unstructured, error)
+	Update(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions,
+		subresources ...string) (*unstructured.Unstructured, error)
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error
 }
 
@@ -91,7 +93,8 @@ func static(all []Resource) (*customresources.Handler, error) {
 		if errs := customresources.ValidateDefinition(context.Background(), internal); len(errs) > 0 {
 			return nil, fmt.Errorf("definition %s: %w", r.Definition.Name, errs.ToAggregate())
 		}
-		definitions = append(definitions, customresources.Static{CRD: r.Definition, ReadOnly: r.ReadOnly, StatusOnly: r.StatusOnly, Options: options{r.Objects}})
+		definitions = append(definitions,
+			customresources.Static{CRD: r.Definition, ReadOnly: r.ReadOnly, StatusOnly: r.StatusOnly, Options: options{r.Objects}})
 	}
 	return customresources.NewStatic(virtual.Serving, definitions)
 }

@@ -38,7 +38,8 @@ func (o options) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 	return generic.RESTOptions{
 		StorageConfig: config.ForResource(resource), ResourcePrefix: "/" + resource.String(),
 		DeleteCollectionWorkers: 1, EnableGarbageCollection: true,
-		Decorator: func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error), newFunc, _ func() runtime.Object,
+		Decorator: func(config *storagebackend.ConfigForResource, prefix string, _ func(runtime.Object) (string, error), newFunc,
+			_ func() runtime.Object,
 			_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 			return &store{objects: o.objects, codec: config.Codec, newFunc: newFunc, prefix: prefix}, func() {}, nil
 		},
@@ -212,7 +213,8 @@ func (s *store) current(ctx context.Context, objects Objects, key, name string) 
 }
 
 // Delete implements storage.Interface.
-func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
+func (s *store) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
 	objects, name, err := s.at(ctx, key, false)
 	if err != nil {
 		return err
@@ -241,7 +243,8 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object) error {
+func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, _ runtime.Object) error {
 	objects, name, err := s.at(ctx, key, false)
 	if err != nil {
 		return err
@@ -281,7 +284,8 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 }
 
 // write makes old, of a version, into changed.
-func (s *store) write(ctx context.Context, objects Objects, old, changed runtime.Object, version string) (*unstructured.Unstructured, error) {
+func (s *store) write(ctx context.Context, objects Objects, old, changed runtime.Object,
+	version string) (*unstructured.Unstructured, error) {
 	before, beforeJSON, err := s.encode(old)
 	if err != nil {
 		return nil, err
@@ -308,7 +312,8 @@ func (s *store) write(ctx context.Context, objects Objects, old, changed runtime
 }
 
 // mark deletes an object that somebody still has to do with, which its finalizers tell.
-func (s *store) mark(ctx context.Context, objects Objects, before, after *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
+func (s *store) mark(ctx context.Context, objects Objects, before, after *unstructured.Unstructured,
+	version string) (*unstructured.Unstructured, error) {
 	policy := metav1.DeletePropagationBackground
 	for finalizer, wanted := range map[string]metav1.DeletionPropagation{
 		metav1.FinalizerOrphanDependents: metav1.DeletePropagationOrphan, metav1.FinalizerDeleteDependents: metav1.DeletePropagationForeground,
@@ -317,7 +322,8 @@ func (s *store) mark(ctx context.Context, objects Objects, before, after *unstru
 			policy = wanted
 		}
 	}
-	err := objects.Delete(ctx, after.GetName(), metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+	err := objects.Delete(ctx, after.GetName(),
+		metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
 	if err != nil {
 		return nil, err
 	}

@@ -77,11 +77,12 @@ func (c *comparison) compareVersion(a, b *version) version {
 	if lcd.Served = a.Served && b.Served; a.Served && !b.Served {
 		c.narrowed("", "is no longer served")
 	}
-	lcd.AdditionalPrinterColumns = slices.DeleteFunc(lcd.AdditionalPrinterColumns, func(column apiextensionsv1.CustomResourceColumnDefinition) bool {
-		return !slices.ContainsFunc(b.AdditionalPrinterColumns, func(other apiextensionsv1.CustomResourceColumnDefinition) bool {
-			return column.Name == other.Name && column.JSONPath == other.JSONPath && column.Type == other.Type
+	lcd.AdditionalPrinterColumns = slices.DeleteFunc(lcd.AdditionalPrinterColumns,
+		func(column apiextensionsv1.CustomResourceColumnDefinition) bool {
+			return !slices.ContainsFunc(b.AdditionalPrinterColumns, func(other apiextensionsv1.CustomResourceColumnDefinition) bool {
+				return column.Name == other.Name && column.JSONPath == other.JSONPath && column.Type == other.Type
+			})
 		})
-	})
 	lcd.SelectableFields = slices.DeleteFunc(lcd.SelectableFields, func(f apiextensionsv1.SelectableField) bool {
 		removed := !slices.Contains(b.SelectableFields, f)
 		if removed {

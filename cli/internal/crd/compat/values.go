@@ -123,7 +123,8 @@ func (c *comparison) formats(at place, a, b, lcd *schema) {
 			lcd.Format = b.Format
 			changed()
 		}
-	case c.typed && typeOf(a) != anything && typeOf(b) != anything && (slices.Contains(celTypes, a.Format) || slices.Contains(celTypes, b.Format)):
+	case c.typed && typeOf(a) != anything && typeOf(b) != anything &&
+		(slices.Contains(celTypes, a.Format) || slices.Contains(celTypes, b.Format)):
 		c.conflict(at.field, "format changes from %q to %q, which may change the meaning of rules", a.Format, b.Format)
 	case b.Format == "" || holds(a, schema{Format: b.Format}):
 	case a.Format == "":

@@ -99,7 +99,8 @@ func (d document) structural(kind schema.GroupVersionKind) (*apiextensionsv1.JSO
 	if err != nil {
 		return nil, nil, err
 	}
-	for field, description := range map[string]string{"apiVersion": expanded.Properties["apiVersion"].Description, "kind": expanded.Properties["kind"].Description} {
+	for field, description := range map[string]string{"apiVersion": expanded.Properties["apiVersion"].Description,
+		"kind": expanded.Properties["kind"].Description} {
 		expanded.SetProperty(field, spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"string"}, Description: description}})
 	}
 	expanded.SetProperty("metadata", *plainObject()) // definitions must not say more about it
@@ -272,7 +273,8 @@ func (e expansion) realDefault(value any) any {
 // they have a default. Lists of items without a schema have no keys.
 func listType(list *spec.Schema) {
 	items := list.Items.Schema
-	if strategy, _ := list.Extensions.GetString(patchStrategyExtension); list.Extensions[listTypeExtension] == nil && strings.Contains(strategy, "merge") {
+	if strategy, _ := list.Extensions.GetString(patchStrategyExtension); list.Extensions[listTypeExtension] == nil &&
+		strings.Contains(strategy, "merge") {
 		if key, found := list.Extensions.GetString(patchKeyExtension); found {
 			list.AddExtension(listTypeExtension, "map")
 			list.AddExtension(mapKeysExtension, []any{key})

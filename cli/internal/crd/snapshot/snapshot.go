@@ -47,7 +47,9 @@ func Take(definition *apiextensionsv1.CustomResourceDefinition, prefix string) (
 		result.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approval}
 	}
 	if spec.PreserveUnknownFields {
-		return nil, errors.New("spec.preserveUnknownFields: true is not supported; set x-kubernetes-preserve-unknown-fields in the schema instead")
+		return nil, errors.New(
+			"spec.preserveUnknownFields: true is not supported; set x-kubernetes-preserve-unknown-fields in the schema instead",
+		)
 	}
 	for i := range spec.Versions {
 		v, err := version(&spec.Versions[i])

@@ -31,7 +31,8 @@ func (l *Limits) Register(register func(metrics.StableCollector) error, shard st
 		limits: l, shard: shard,
 		count: metrics.NewDesc("kcp_logicalcluster_object_count", "Number of objects of a logical cluster that has 90 % of its limit or more.",
 			labels, nil, metrics.ALPHA, ""),
-		limit: metrics.NewDesc("kcp_logicalcluster_object_count_limit", "Limit of the number of objects of a logical cluster that has 90 % of it or more.",
+		limit: metrics.NewDesc("kcp_logicalcluster_object_count_limit",
+			"Limit of the number of objects of a logical cluster that has 90 % of it or more.",
 			labels, nil, metrics.ALPHA, ""),
 	}
 	if err := register(c); err != nil {

@@ -141,8 +141,10 @@ func (l *Limits) add(ctx context.Context, resource schema.GroupResource, name st
 			// A limit that stopped all work while etcd is slow would do more harm than some objects too many.
 			klog.FromContext(ctx).Error(err, "counting the objects of a logical cluster failed", "cluster", cluster)
 		} else if held := t.held.Load(); held >= limit {
-			return nil, apierrors.NewForbidden(resource, name, fmt.Errorf("the logical cluster holds %d objects, and its total object count limit is %d: "+
-				"delete what is not needed, or ask an administrator of the installation for a higher %s", held, limit, corev1alpha1.MaxTotalObjectsAnnotation))
+			return nil, apierrors.NewForbidden(resource, name,
+				fmt.Errorf("the logical cluster holds %d objects, and its total object count limit is %d: "+
+					"delete what is not needed, or ask an administrator of the installation for a higher %s", held, limit,
+					corev1alpha1.MaxTotalObjectsAnnotation))
 		}
 	}
 	if !take {
@@ -190,7 +192,8 @@ func (l *Limits) Deleted(cluster logicalcluster.Name, resource schema.GroupResou
 // isExempt tells whether an object is stored even in a full cluster: without it nobody could clear the cluster up.
 func isExempt(ctx context.Context, resource schema.GroupResource, name string) bool {
 	_, ok := request.UserFrom(ctx)
-	return !ok || authorization.IsServer(ctx) || resource == logicalClusters || (resource == bindings && name == authorization.OwnersBindingName)
+	return !ok || authorization.IsServer(ctx) || resource == logicalClusters ||
+		(resource == bindings && name == authorization.OwnersBindingName)
 }
 
 // tally returns that of a cluster, nil if there is none and none is to be made.

@@ -72,7 +72,8 @@ func (r *rule) String() string { return fmt.Sprintf("rule %s → %s", r.field, r
 
 // Compile returns the converter between all versions of an API, whose structural schemas are given by version. There must
 // be a conversion from each version to each other. Errors name fields of the spec.
-func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structuralschema.Structural, options Options) (*Converter, field.ErrorList) {
+func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structuralschema.Structural,
+	options Options) (*Converter, field.ErrorList) {
 	options.Environment = cmp.Or(options.Environment, environment.StoredExpressions)
 	converter := &Converter{timeout: cmp.Or(options.Timeout, DefaultTimeout), shapes: map[string]*shape{}, conversions: map[pair]*conversion{}}
 	for version, schema := range schemas {
@@ -140,7 +141,8 @@ func exceeded(spec *apisv1alpha1.APIConversionSpec, root *field.Path) (errs fiel
 		}
 	}
 	if transformations > MaxTransformations {
-		errs = append(errs, field.Forbidden(root, fmt.Sprintf("there are %d transformations, and %d are allowed", transformations, MaxTransformations)))
+		errs = append(errs, field.Forbidden(root,
+			fmt.Sprintf("there are %d transformations, and %d are allowed", transformations, MaxTransformations)))
 	}
 	return errs
 }

@@ -33,7 +33,8 @@ type shownConfigMaps struct {
 	*configmapstore.REST
 }
 
-func (p coreProvider) NewRESTStorage(config serverstorage.APIResourceConfigSource, getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p coreProvider) NewRESTStorage(config serverstorage.APIResourceConfigSource,
+	getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info, err := p.known.NewRESTStorage(config, getter)
 	if err != nil {
 		return info, err
@@ -44,7 +45,8 @@ func (p coreProvider) NewRESTStorage(config serverstorage.APIResourceConfigSourc
 		return info, fmt.Errorf("upstream stores ConfigMaps in a %T", storage["configmaps"])
 	}
 	storage["configmaps"] = shownConfigMaps{&derived.Storage{
-		Stored: stored, Resource: corev1.Resource("configmaps"), Reason: "the server derives it from its own configuration", Source: source[*corev1.ConfigMap]{list: p.configMaps},
+		Stored: stored, Resource: corev1.Resource("configmaps"), Reason: "the server derives it from its own configuration",
+		Source: source[*corev1.ConfigMap]{list: p.configMaps},
 		Append: func(list, obj runtime.Object) {
 			l := list.(*core.ConfigMapList)
 			l.Items = append(l.Items, *obj.(*core.ConfigMap))
@@ -62,7 +64,8 @@ func (p coreProvider) configMaps(ctx context.Context, namespace string) ([]*core
 	if err != nil {
 		return nil, err
 	}
-	shown := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: authorization.AuthenticationConfig}, Data: data}
+	shown := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem,
+		Name: authorization.AuthenticationConfig}, Data: data}
 	return []*corev1.ConfigMap{shown}, p.roles.Identify(ctx, shown, corev1.Resource("configmaps"))
 }
 
@@ -85,8 +88,9 @@ func trustData(trust clusterauthenticationtrust.ClusterAuthenticationInfo) (map[
 	data["requestheader-client-ca-file"] = string(authorities)
 	for key, values := range map[string]headerrequest.StringSliceProvider{
 		"requestheader-username-headers": trust.RequestHeaderUsernameHeaders, "requestheader-uid-headers": trust.RequestHeaderUIDHeaders,
-		"requestheader-group-headers": trust.RequestHeaderGroupHeaders, "requestheader-extra-headers-prefix": trust.RequestHeaderExtraHeaderPrefixes,
-		"requestheader-allowed-names": trust.RequestHeaderAllowedNames,
+		"requestheader-group-headers":        trust.RequestHeaderGroupHeaders,
+		"requestheader-extra-headers-prefix": trust.RequestHeaderExtraHeaderPrefixes,
+		"requestheader-allowed-names":        trust.RequestHeaderAllowedNames,
 	} {
 		if values == nil || (key == "requestheader-uid-headers" && len(values.Value()) == 0) {
 			continue

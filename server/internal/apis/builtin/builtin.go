@@ -48,7 +48,8 @@ func Resources() *serverstorage.ResourceConfig {
 // checks against privilege escalation; reviews authenticates the tokens of TokenReviews; registries gets those of
 // the core group, of RBAC and of admissionregistration.k8s.io.
 func Providers(
-	config controlplaneapiserver.CompletedConfig, rules Roles, reviews authenticator.Request, client discovery.DiscoveryInterface, registries *Registries,
+	config controlplaneapiserver.CompletedConfig, rules Roles, reviews authenticator.Request, client discovery.DiscoveryInterface,
+	registries *Registries,
 ) []controlplaneapiserver.RESTStorageProvider {
 	generic := config.Generic
 	var az authorizer.Authorizer = generic.Authorization.Authorizer

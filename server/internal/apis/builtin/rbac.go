@@ -44,7 +44,8 @@ type rbacProvider struct {
 
 func (rbacProvider) GroupName() string { return rbacv1.GroupName }
 
-func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource, getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource,
+	getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info := genericapiserver.NewDefaultAPIGroupInfo(rbacv1.GroupName, legacyscheme.Scheme, legacyscheme.ParameterCodec, legacyscheme.Codecs)
 	roles, err := rolestore.NewREST(getter)
 	if err != nil {

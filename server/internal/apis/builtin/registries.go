@@ -38,7 +38,8 @@ func (r *Registries) Create(ctx context.Context, obj runtime.Object) error {
 	}
 	obj = obj.DeepCopyObject()
 	legacyscheme.Scheme.Default(obj)
-	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(obj, schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
+	internal, err := legacyscheme.Scheme.UnsafeConvertToVersion(obj,
+		schema.GroupVersion{Group: kind.Group, Version: runtime.APIVersionInternal})
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,8 @@ type known struct {
 	registries *Registries
 }
 
-func (p known) NewRESTStorage(source serverstorage.APIResourceConfigSource, getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p known) NewRESTStorage(source serverstorage.APIResourceConfigSource,
+	getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info, err := p.RESTStorageProvider.NewRESTStorage(source, getter)
 	if err == nil {
 		p.registries.add(p.GroupName(), info.VersionedResourcesStorageMap["v1"])

@@ -22,7 +22,8 @@ type authenticationProvider struct {
 	authenticationrest.RESTStorageProvider
 }
 
-func (p authenticationProvider) NewRESTStorage(source serverstorage.APIResourceConfigSource, getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+func (p authenticationProvider) NewRESTStorage(source serverstorage.APIResourceConfigSource,
+	getter generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
 	info, err := p.RESTStorageProvider.NewRESTStorage(source, getter)
 	if err != nil {
 		return info, err
@@ -41,7 +42,8 @@ type tokenReviews struct {
 }
 
 // Create implements rest.Creater.
-func (r *tokenReviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (r *tokenReviews) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions) (runtime.Object, error) {
 	inContext := authenticator.RequestFunc(func(request *http.Request) (*authenticator.Response, bool, error) {
 		ctx := ctx
 		if audiences, ok := authenticator.AudiencesFrom(request.Context()); ok {

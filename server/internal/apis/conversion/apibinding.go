@@ -30,7 +30,8 @@ func BindingToV1alpha1(in *apisv1alpha2.APIBinding) *apisv1alpha1.APIBinding {
 
 	originals = taken[apisv1alpha1.PermissionClaim](out.Annotations, apisv1alpha2.V1alpha1StatusAppliedPermissionClaimsAnnotation)
 	out.Status.AppliedPermissionClaims, beyond = claimsToV1alpha1(in.Status.AppliedPermissionClaims, originals)
-	out.Annotations = keep(out.Annotations, apisv1alpha2.StatusAppliedPermissionClaimsAnnotation, at(in.Status.AppliedPermissionClaims, beyond))
+	out.Annotations = keep(out.Annotations, apisv1alpha2.StatusAppliedPermissionClaimsAnnotation,
+		at(in.Status.AppliedPermissionClaims, beyond))
 	return out
 }
 

@@ -23,7 +23,8 @@ func keyOfV1alpha2(c apisv1alpha2.ScopedPermissionClaim) claimKey {
 
 // claimsToV1alpha1 converts claims. Originals are how claims were first written in v1alpha1. Of the claims at the places
 // in beyond, v1alpha1 shows less than there is.
-func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim, originals []apisv1alpha1.PermissionClaim) (out []apisv1alpha1.PermissionClaim, beyond []int) {
+func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim,
+	originals []apisv1alpha1.PermissionClaim) (out []apisv1alpha1.PermissionClaim, beyond []int) {
 	known := byKey(originals, keyOfV1alpha1)
 	for i, claim := range claims {
 		all := selectsAll(claim.Selector)
@@ -41,7 +42,8 @@ func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim, originals []a
 
 // claimsToV1alpha2 converts claims. Kept is what v1alpha1 does not show of them. Originals are those of the claims that
 // v1alpha2 does not show everything of.
-func claimsToV1alpha2(claims []apisv1alpha1.PermissionClaim, kept []apisv1alpha2.ScopedPermissionClaim) (out []apisv1alpha2.ScopedPermissionClaim, originals []apisv1alpha1.PermissionClaim) {
+func claimsToV1alpha2(claims []apisv1alpha1.PermissionClaim,
+	kept []apisv1alpha2.ScopedPermissionClaim) (out []apisv1alpha2.ScopedPermissionClaim, originals []apisv1alpha1.PermissionClaim) {
 	known := byKey(kept, keyOfV1alpha2)
 	for _, claim := range claims {
 		converted, ok := known[keyOfV1alpha1(claim)]

@@ -125,7 +125,8 @@ func usesOf(obj runtime.Object) map[use]binding {
 			shownBy = informers.Key{Cluster: logicalcluster.Name(b.Status.APIExportClusterName), Name: b.Spec.Reference.Export.Name}
 		}
 		uses[use{logicalcluster.Of(b), ResourceName(resource.Resource, resource.Group)}] = binding{
-			name: b.Name, schema: resource.Schema.UID, identity: resource.Schema.IdentityHash, shownBy: shownBy, deleting: b.DeletionTimestamp != nil,
+			name: b.Name, schema: resource.Schema.UID, identity: resource.Schema.IdentityHash, shownBy: shownBy,
+			deleting: b.DeletionTimestamp != nil,
 		}
 	}
 	return uses

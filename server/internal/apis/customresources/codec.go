@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// codecOptions give storage another codec. wrap gets the one of upstream, the one within that does no more than parse, and the kind that the
-// storage returns.
+// codecOptions give storage another codec. wrap gets the one of upstream, the one within that does no more than parse, and the kind that
+// the storage returns.
 type codecOptions struct {
 	generic.RESTOptionsGetter
 	wrap func(whole, parsed runtime.Codec, kind schema.GroupVersionKind) runtime.Codec
@@ -25,7 +25,8 @@ func (o codecOptions) GetRESTOptions(resource schema.GroupResource, example runt
 	}
 	parsed, decorate := options.StorageConfig.Codec, options.Decorator
 	options.Decorator = func(
-		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc,
+		newListFunc func() runtime.Object,
 		attributes storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		wrapped := *config

@@ -103,7 +103,8 @@ func (c coreCodec) Encode(obj runtime.Object, w io.Writer) error {
 }
 
 // Decode implements runtime.Decoder.
-func (c coreCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c coreCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if err != nil {
 		return obj, kind, err

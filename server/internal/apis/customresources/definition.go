@@ -84,13 +84,15 @@ func ResourceName(resource, group string) string {
 }
 
 // newDefinition strips crd of everything that differs between clusters.
-func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition, compile func(*Definition) (http.Handler, error)) *Definition {
+func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition,
+	compile func(*Definition) (http.Handler, error)) *Definition {
 	served := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: ResourceName(crd.Spec.Names.Plural, crd.Spec.Group), UID: types.UID(hash)},
 		Spec:       crd.Spec,
 	}
 	served.Status.AcceptedNames = crd.Status.AcceptedNames
-	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established, apiextensionsv1.NamesAccepted} {
+	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established,
+		apiextensionsv1.NamesAccepted} {
 		served.Status.Conditions = append(served.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
 			// Long ago, because upstream delays what is created within two seconds of being established.
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),

@@ -19,7 +19,8 @@ import (
 )
 
 // reasonOfDefinitions says why derived definitions cannot be written.
-const reasonOfDefinitions = "the server derives the definition of a bound API from its APIBinding; change the APIResourceSchema in the APIExport, or delete the APIBinding"
+const reasonOfDefinitions = "the server derives the definition of a bound API from its APIBinding; change the APIResourceSchema in the " +
+	"APIExport, or delete the APIBinding"
 
 // The methods of derived.Storage come before those of upstream's storage, which are one level deeper.
 type (
@@ -32,7 +33,8 @@ type (
 
 func showDerived(stored *customresourcedefinition.REST, source derived.Source) shownDefinitions {
 	return shownDefinitions{&derived.Storage{
-		Stored: stored, Source: source, Resource: apiextensionsv1.Resource("customresourcedefinitions"), Reason: reasonOfDefinitions, Replaceable: true,
+		Stored: stored, Source: source, Resource: apiextensionsv1.Resource("customresourcedefinitions"),
+		Reason: reasonOfDefinitions, Replaceable: true,
 		Append: func(list, obj runtime.Object) {
 			l := list.(*apiextensions.CustomResourceDefinitionList)
 			l.Items = append(l.Items, *obj.(*apiextensions.CustomResourceDefinition))

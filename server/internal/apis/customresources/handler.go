@@ -115,7 +115,8 @@ func New(config Config) (*Handler, error) {
 	}
 	compileSystem := func(d *Definition) (http.Handler, error) {
 		c := config
-		c.AuthResolver = converter(func(_ context.Context, in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
+		c.AuthResolver = converter(func(_ context.Context, in *unstructured.Unstructured,
+			to schema.GroupVersion) (*unstructured.Unstructured, error) {
 			return conversion.Convert(in, to)
 		}).resolver
 		return h.compile(d, c)
@@ -248,7 +249,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(withTerminating(r.Context()))
 	}
 	if installed.exceeds != nil {
-		fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not served, because its definition exceeds the limits of this server: %v", key, installed.exceeds)))
+		fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not served, because its definition exceeds the limits of this server: %v",
+			key, installed.exceeds)))
 		return
 	}
 	handler, err := installed.compiled()
@@ -260,7 +262,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // find returns what serves a request, empty if nothing does. What a view has claimed was authorized by the view.
-func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo, claimed bool) (Installed, error) {
+func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo,
+	claimed bool) (Installed, error) {
 	if view, ok := viewFrom(r.Context()); ok {
 		installed, _ := h.registry.get(view, key)
 		return installed, nil

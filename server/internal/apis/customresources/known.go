@@ -228,7 +228,8 @@ func (p *protobufWriter) tooLarge() {
 		return
 	}
 	err := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
-	err.ErrStatus.Message = fmt.Sprintf("the answer is too large for protobuf of this resource (limits: %d bytes, %d objects and maps): use the parameter limit, or accept %s",
+	err.ErrStatus.Message = fmt.Sprintf("the answer is too large for protobuf of this resource (limits: %d bytes, %d objects and maps): use "+
+		"the parameter limit, or accept %s",
 		translatedLimit, translatedObjects, runtime.ContentTypeJSON)
 	p.replace(err)
 }
@@ -310,7 +311,8 @@ func eventToProtobuf(text []byte) ([]byte, error) {
 	}
 	object, err := toProtobuf(event.Object.Raw)
 	if err != nil {
-		status := apierrors.NewInternalError(fmt.Errorf("encoding an event as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)).Status()
+		status := apierrors.NewInternalError(fmt.Errorf("encoding an event as protobuf: %w: accept %s instead", err,
+			runtime.ContentTypeJSON)).Status()
 		status.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 		event.Type = "ERROR"
 		if object, err = runtime.Encode(knownProtobuf, &status); err != nil {

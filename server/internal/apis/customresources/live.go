@@ -79,7 +79,8 @@ func (h *Handler) authorizeAgain(ctx context.Context) error {
 		return apierrors.NewInternalError(err)
 	}
 	if decision != authorizer.DecisionAllow {
-		return apierrors.NewForbidden(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}, a.GetName(), fmt.Errorf("%s", reason))
+		return apierrors.NewForbidden(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}, a.GetName(),
+			fmt.Errorf("%s", reason))
 	}
 	return nil
 }

@@ -99,7 +99,8 @@ type metadataCodec struct {
 
 // Decode implements runtime.Decoder. Upstream would refuse a list in which one object is of a version that the definition
 // does not have.
-func (c metadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c metadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	obj, stored, err := c.Codec.Decode(data, defaults, into)
 	u, ok := obj.(*unstructured.Unstructured)
 	if err != nil || !ok {

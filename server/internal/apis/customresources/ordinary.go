@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 )
 
-// This file reads stored objects in a seventh of the time that upstream's codec takes, which is most of what a list costs. Upstream copies every
-// object, and twice writes its metadata as JSON and reads them back, to bring whatever somebody may have stored into order. What this
+// This file reads stored objects in a seventh of the time that upstream's codec takes, which is most of what a list costs. Upstream copies
+// every object, and twice writes its metadata as JSON and reads them back, to bring whatever somebody may have stored into order. What this
 // server stores has ordinary metadata and mostly the version that is asked for: then nothing is left but to prune it and to set
 // defaults, because the schema may have changed. All other objects are left to upstream.
 
@@ -78,7 +78,8 @@ type ordinaryCodec struct {
 }
 
 // Decode implements runtime.Decoder.
-func (c *ordinaryCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *ordinaryCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	if u, ok := into.(*unstructured.Unstructured); ok && bytes.HasPrefix(data, c.prefix) {
 		if content, ok := c.ordinary(data); ok {
 			u.Object = content

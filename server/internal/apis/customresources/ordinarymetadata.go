@@ -13,7 +13,8 @@ var (
 	objectMeta = fields(map[string]is{
 		"name": text, "generateName": text, "namespace": text, "selfLink": text, "uid": text, "resourceVersion": text,
 		"generation": positive, "creationTimestamp": timestamp, "deletionTimestamp": timestamp, "deletionGracePeriodSeconds": number,
-		"labels": texts, "annotations": texts, "finalizers": items(anyText), "ownerReferences": items(ownerReference), "managedFields": items(managedFields),
+		"labels": texts, "annotations": texts, "finalizers": items(anyText), "ownerReferences": items(ownerReference),
+		"managedFields": items(managedFields),
 	})
 	ownerReference = fields(map[string]is{
 		"apiVersion": anyText, "kind": anyText, "name": anyText, "uid": anyText, "controller": boolean, "blockOwnerDeletion": boolean,

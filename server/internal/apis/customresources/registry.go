@@ -158,7 +158,8 @@ func (r *registry) set(crd *apiextensionsv1.CustomResourceDefinition) {
 		utilruntime.HandleError(err)
 		return
 	}
-	now := Installed{Definition: d, Terminating: crd.DeletionTimestamp != nil || apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
+	now := Installed{Definition: d,
+		Terminating: crd.DeletionTimestamp != nil || apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating)}
 	r.replace(logicalcluster.Of(crd), d.Key(), now)
 }
 

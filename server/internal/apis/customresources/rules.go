@@ -21,7 +21,8 @@ import (
 // sees a webhook that is a function of this process.
 
 // definitionOf returns the definition that a schema stands for, with the rules of the APIConversion beside it, if there is one.
-func (r *registry) definitionOf(s *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.CustomResourceDefinition, *apisv1alpha1.APIConversionSpec, error) {
+func (r *registry) definitionOf(s *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.CustomResourceDefinition,
+	*apisv1alpha1.APIConversionSpec, error) {
 	crd, err := DefinitionOf(s)
 	if err != nil || len(crd.Spec.Versions) < 2 || crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
 		return crd, nil, err

@@ -38,12 +38,14 @@ func DefinitionOf(schema *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.Cust
 		if w := c.Webhook; w != nil {
 			crd.Spec.Conversion.Webhook = &apiextensionsv1.WebhookConversion{ConversionReviewVersions: w.ConversionReviewVersions}
 			if w.ClientConfig != nil {
-				crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To(w.ClientConfig.URL), CABundle: w.ClientConfig.CABundle}
+				crd.Spec.Conversion.Webhook.ClientConfig = &apiextensionsv1.WebhookClientConfig{URL: ptr.To(w.ClientConfig.URL),
+					CABundle: w.ClientConfig.CABundle}
 			}
 		}
 	}
 	apiextensionsapiserver.Scheme.Default(crd)
 	crd.Status.AcceptedNames = crd.Spec.Names
-	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue}}
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{{Type: apiextensionsv1.Established,
+		Status: apiextensionsv1.ConditionTrue}}
 	return crd, nil
 }

@@ -37,7 +37,8 @@ type serversMetadataCodec struct {
 }
 
 // Decode implements runtime.Decoder.
-func (c serversMetadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c serversMetadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	if converted, ok := obj.(*unstructured.Unstructured); ok && err == nil {
 		stored := &unstructured.Unstructured{}

@@ -39,8 +39,9 @@ func DefinitionStorage(
 	definitions.UpdateStrategy = updateStrategy{definitions.UpdateStrategy}
 	shown := showDerived(definitions, source)
 	return map[string]rest.Storage{
-		"customresourcedefinitions":        shown,
-		"customresourcedefinitions/status": statusREST{customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme, definitions), shown.Storage},
+		"customresourcedefinitions": shown,
+		"customresourcedefinitions/status": statusREST{customresourcedefinition.NewStatusREST(apiextensionsapiserver.Scheme,
+			definitions), shown.Storage},
 	}, definitions, nil
 }
 
@@ -82,7 +83,8 @@ func (s statusREST) Get(ctx context.Context, name string, options *metav1.GetOpt
 
 // Update implements rest.Updater.
 func (s statusREST) Update(
-	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, force bool, options *metav1.UpdateOptions,
+	ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc,
+	force bool, options *metav1.UpdateOptions,
 ) (runtime.Object, bool, error) {
 	if err := s.shown.CheckWritable(ctx, name); err != nil {
 		return nil, false, err
@@ -94,7 +96,8 @@ func (s statusREST) Update(
 }
 
 // serversConditions are those that the server itself writes.
-var serversConditions = sets.New(apiextensions.Established, apiextensions.NamesAccepted, apiextensions.NonStructuralSchema, apiextensions.Terminating,
+var serversConditions = sets.New(apiextensions.Established, apiextensions.NamesAccepted, apiextensions.NonStructuralSchema,
+	apiextensions.Terminating,
 	apiextensions.KubernetesAPIApprovalPolicyConformant, WithinLimits)
 
 // WithinLimits is the condition of definitions that exceed the limits of the server, which are stored since before there were
@@ -110,7 +113,8 @@ func keepServersStatus(_ context.Context, obj, old runtime.Object) (runtime.Obje
 	isServers := func(c apiextensions.CustomResourceDefinitionCondition) bool { return serversConditions.Has(c.Type) }
 	isClients := func(c apiextensions.CustomResourceDefinitionCondition) bool { return !isServers(c) }
 	after.Status.AcceptedNames = before.Status.AcceptedNames
-	after.Status.Conditions = append(slices.DeleteFunc(slices.Clone(before.Status.Conditions), isClients), slices.DeleteFunc(after.Status.Conditions, isServers)...)
+	after.Status.Conditions = append(slices.DeleteFunc(slices.Clone(before.Status.Conditions), isClients),
+		slices.DeleteFunc(after.Status.Conditions, isServers)...)
 	return after, nil
 }
 

@@ -57,7 +57,8 @@ func InView(ctx context.Context) bool {
 }
 
 // followExports follows what the exports of all clusters offer.
-func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport], schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
+func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport],
+	schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	exports.AddHandler(func(old, obj runtime.Object) {
 		if obj == nil {
 			gone := old.(*apisv1alpha2.APIExport)

@@ -184,7 +184,9 @@ type virtualStorage struct {
 func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context, logicalcluster.Name, error) {
 	consumer, err := logicalcluster.NameFrom(ctx)
 	if err == logicalcluster.ErrWildcard {
-		return nil, nil, "", apierrors.NewBadRequest(fmt.Sprintf("%s: name one logical cluster: all of them are shown the same objects", s.resource))
+		return nil, nil, "", apierrors.NewBadRequest(
+			fmt.Sprintf("%s: name one logical cluster: all of them are shown the same objects", s.resource),
+		)
 	}
 	if err != nil {
 		return nil, nil, "", apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
@@ -217,7 +219,8 @@ func (s *virtualStorage) read(o origin) (*reading, error) {
 	}
 	if o.elsewhere != nil {
 		var err error
-		if getter, err = s.handler.config.Endpoints.Options(o.elsewhere.url, o.version.WithResource(o.definition.CRD.Spec.Names.Plural)); err != nil {
+		if getter, err = s.handler.config.Endpoints.Options(o.elsewhere.url,
+			o.version.WithResource(o.definition.CRD.Spec.Names.Plural)); err != nil {
 			return nil, err
 		}
 	}

@@ -160,11 +160,13 @@ func (s *virtualStorage) Create(context.Context, string, runtime.Object, runtime
 	return readOnly(s.resource, "create")
 }
 
-func (s *virtualStorage) Delete(context.Context, string, runtime.Object, *storage.Preconditions, storage.ValidateObjectFunc, runtime.Object, storage.DeleteOptions) error {
+func (s *virtualStorage) Delete(context.Context, string, runtime.Object, *storage.Preconditions, storage.ValidateObjectFunc, runtime.Object,
+	storage.DeleteOptions) error {
 	return readOnly(s.resource, "delete")
 }
 
-func (s *virtualStorage) GuaranteedUpdate(context.Context, string, runtime.Object, bool, *storage.Preconditions, storage.UpdateFunc, runtime.Object) error {
+func (s *virtualStorage) GuaranteedUpdate(context.Context, string, runtime.Object, bool, *storage.Preconditions, storage.UpdateFunc,
+	runtime.Object) error {
 	return readOnly(s.resource, "update")
 }
 
@@ -176,7 +178,8 @@ type originCodec struct {
 }
 
 // Decode implements runtime.Decoder.
-func (c *originCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (c *originCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	obj, kind, err := c.Codec.Decode(data, defaults, into)
 	u, ok := obj.(*unstructured.Unstructured)
 	r := c.current.Load()

@@ -154,7 +154,8 @@ func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOp
 }
 
 // Create implements rest.Creater.
-func (s *Storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (s *Storage) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc,
+	options *metav1.CreateOptions) (runtime.Object, error) {
 	if m, err := meta.Accessor(obj); err == nil && !s.Replaceable && m.GetName() != "" {
 		derived, err := s.Source.Get(ctx, m.GetName())
 		if err != nil {
@@ -168,7 +169,8 @@ func (s *Storage) Create(ctx context.Context, obj runtime.Object, validate rest.
 }
 
 // Update implements rest.Updater.
-func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc,
+func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
+	update rest.ValidateObjectUpdateFunc,
 	forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	if err := s.CheckWritable(ctx, name); err != nil {
 		return nil, false, err
@@ -177,7 +179,8 @@ func (s *Storage) Update(ctx context.Context, name string, info rest.UpdatedObje
 }
 
 // Delete implements rest.GracefulDeleter.
-func (s *Storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, options *metav1.DeleteOptions) (runtime.Object, bool, error) {
+func (s *Storage) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc,
+	options *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	if err := s.CheckWritable(ctx, name); err != nil {
 		return nil, false, err
 	}
@@ -219,7 +222,8 @@ func (s *Storage) selected(ctx context.Context, options *metainternalversion.Lis
 		if err != nil {
 			return nil, err
 		}
-		if byLabel.Matches(labels.Set(m.GetLabels())) && byField.Matches(fields.Set{metav1.ObjectNameField: m.GetName(), "metadata.namespace": m.GetNamespace()}) {
+		if byLabel.Matches(labels.Set(m.GetLabels())) &&
+			byField.Matches(fields.Set{metav1.ObjectNameField: m.GetName(), "metadata.namespace": m.GetNamespace()}) {
 			selected = append(selected, obj)
 		}
 	}

@@ -55,7 +55,8 @@ func New(core, named http.Handler, custom *customresources.Handler) (*Discovery,
 
 // ForViews returns discovery of the views of exports, which have those built-in resources that claimed says, and custom
 // resources as shown says.
-func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool, shown func(view logicalcluster.Name) []customresources.Installed) *Discovery {
+func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool,
+	shown func(view logicalcluster.Name) []customresources.Installed) *Discovery {
 	return &Discovery{claimable: d.builtin, claimed: claimed, custom: shown, all: d.all, sets: lru.New(maxSets)}
 }
 

@@ -49,7 +49,8 @@ type builtinResource struct {
 }
 
 // build merges the definitions, and single resources, into the built-in groups. prefix is that of resourcesOf.
-func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource, installed []customresources.Installed, prefix string) *documents {
+func build(builtin []apidiscoveryv2.APIGroupDiscovery, claimed []builtinResource, installed []customresources.Installed,
+	prefix string) *documents {
 	d := &documents{changedGroups: map[string]bool{}, custom: map[schema.GroupVersion][]metav1.APIResource{}}
 	for _, group := range builtin {
 		copied := group
@@ -95,7 +96,8 @@ func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResou
 	v := slices.IndexFunc(*versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return v.Version == gv.Version })
 	if v < 0 {
 		v = len(*versions)
-		*versions = append(*versions, apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
+		*versions = append(*versions,
+			apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
 	}
 	(*versions)[v].Resources = append(slices.Clip((*versions)[v].Resources), resource)
 }
@@ -114,7 +116,8 @@ func (d *documents) serve() {
 	}
 	d.named = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Upstream's handler leaves the version out of answers in protobuf.
-		responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
+		responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions,
+			schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
 			&metav1.APIGroupList{Groups: groups}, false)
 	})
 	d.aggregatedCore = sync.OnceValue(func() aggregatedDocument { return newAggregated(core) })

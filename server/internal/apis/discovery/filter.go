@@ -46,7 +46,10 @@ func (d *Discovery) WithDiscovery(next http.Handler) http.Handler {
 	}
 	f.core = aggregated.WrapAggregatedDiscoveryToHandler(part(f.serveCoreVersions),
 		part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.aggregatedCore().ServeHTTP(w, r) }), nil)
-	f.root = aggregated.WrapAggregatedDiscoveryToHandler(part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.named.ServeHTTP(w, r) }),
+	f.root = aggregated.WrapAggregatedDiscoveryToHandler(part(func(d *documents, w http.ResponseWriter,
+		r *http.Request) {
+		d.named.ServeHTTP(w, r)
+	}),
 		part(func(d *documents, w http.ResponseWriter, r *http.Request) { d.aggregatedNamed().ServeHTTP(w, r) }), nil)
 	return f
 }
@@ -97,7 +100,8 @@ func (f *filter) serveCoreVersions(d *documents, w http.ResponseWriter, r *http.
 		f.next.ServeHTTP(w, r)
 		return
 	}
-	responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions, schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
+	responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions,
+		schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
 		&metav1.APIVersions{Versions: versions}, false)
 }
 
@@ -112,7 +116,8 @@ func (f *filter) version(d *documents, gv schema.GroupVersion, r *http.Request) 
 		return nil, err
 	}
 	list = append(list[:len(list):len(list)], custom...)
-	return discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, gv, discovery.APIResourceListerFunc(func() []metav1.APIResource { return list })), nil
+	return discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, gv,
+		discovery.APIResourceListerFunc(func() []metav1.APIResource { return list })), nil
 }
 
 // builtinResources returns what next serves in a version that definitions add to.

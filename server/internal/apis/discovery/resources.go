@@ -44,11 +44,13 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 		return resource
 	}
 	if subresources.Status != nil {
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs("status")})
+		resource.Subresources = append(resource.Subresources,
+			apidiscoveryv2.APISubresourceDiscovery{Subresource: "status", ResponseKind: kind, Verbs: verbs("status")})
 	}
 	if subresources.Scale != nil {
 		scale := &metav1.GroupVersionKind{Group: autoscalingv1.GroupName, Version: "v1", Kind: "Scale"}
-		resource.Subresources = append(resource.Subresources, apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale", ResponseKind: scale, Verbs: verbs("scale")})
+		resource.Subresources = append(resource.Subresources,
+			apidiscoveryv2.APISubresourceDiscovery{Subresource: "scale", ResponseKind: scale, Verbs: verbs("scale")})
 	}
 	return resource
 }
@@ -114,7 +116,8 @@ func preferred(groups []apidiscoveryv2.APIGroupDiscovery) []Resource {
 					continue
 				}
 				seen.Insert(gv.WithResource(r.Name).GroupResource())
-				list = append(list, Resource{GroupVersionResource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced, Verbs: sets.New(r.Verbs...)})
+				list = append(list, Resource{GroupVersionResource: gv.WithResource(r.Name), Kind: r.Kind, Namespaced: r.Namespaced,
+					Verbs: sets.New(r.Verbs...)})
 			}
 		}
 	}

@@ -41,7 +41,8 @@ var policyEnvironment = sync.OnceValues(func() (*environment.EnvSet, error) {
 type metered struct{ admissioncel.Compiler }
 
 // CompileCELExpression implements admissioncel.Compiler.
-func (c metered) CompileCELExpression(e admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations, mode environment.Type) admissioncel.CompilationResult {
+func (c metered) CompileCELExpression(e admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations,
+	mode environment.Type) admissioncel.CompilationResult {
 	result := c.Compiler.CompileCELExpression(e, o, mode)
 	if result.Program != nil {
 		result.Program = program{result.Program, hasLoops(e.GetExpression())}
@@ -50,7 +51,8 @@ func (c metered) CompileCELExpression(e admissioncel.ExpressionAccessor, o admis
 }
 
 // CompileCondition implements admissioncel.ConditionCompiler.
-func (c metered) CompileCondition(all []admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations, mode environment.Type) admissioncel.ConditionEvaluator {
+func (c metered) CompileCondition(all []admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations,
+	mode environment.Type) admissioncel.ConditionEvaluator {
 	results := make([]admissioncel.CompilationResult, len(all))
 	for i, e := range all {
 		if e != nil {
@@ -61,7 +63,8 @@ func (c metered) CompileCondition(all []admissioncel.ExpressionAccessor, o admis
 }
 
 // CompileMutatingEvaluator implements admissioncel.MutatingCompiler.
-func (c metered) CompileMutatingEvaluator(e admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations, mode environment.Type) admissioncel.MutatingEvaluator {
+func (c metered) CompileMutatingEvaluator(e admissioncel.ExpressionAccessor, o admissioncel.OptionalVariableDeclarations,
+	mode environment.Type) admissioncel.MutatingEvaluator {
 	return bounded{admissioncel.NewMutatingEvaluator(c.CompileCELExpression(e, o, mode))}
 }
 

@@ -21,13 +21,14 @@ import (
 // MaxMutation is how many bytes a mutation may write, and the object that it makes may have: as many as a request.
 const MaxMutation = celconfig.MaxRequestSizeBytes
 
-// bounded refuses mutations that write very much. A value takes little as long as it refers to others, each of which may be the same large one,
-// and is written out once it is applied.
+// bounded refuses mutations that write very much. A value takes little as long as it refers to others, each of which may be the same large
+// one, and is written out once it is applied.
 type bounded struct{ admissioncel.MutatingEvaluator }
 
 // ForInput implements admissioncel.MutatingEvaluator.
 func (b bounded) ForInput(
-	ctx context.Context, a *admission.VersionedAttributes, r *admissionv1.AdmissionRequest, inputs admissioncel.OptionalVariableBindings, namespace *corev1.Namespace, budget int64,
+	ctx context.Context, a *admission.VersionedAttributes, r *admissionv1.AdmissionRequest, inputs admissioncel.OptionalVariableBindings,
+	namespace *corev1.Namespace, budget int64,
 ) (admissioncel.EvaluationResult, int64, error) {
 	result, left, err := b.MutatingEvaluator.ForInput(ctx, a, r, inputs, namespace, budget)
 	if err == nil && result.Error == nil && result.EvalResult != nil && written(result.EvalResult, MaxMutation) >= MaxMutation {

@@ -31,14 +31,16 @@ func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
 }
 
 // Delete deletes every object of a resource in the cluster of ctx, and returns how many wait for their finalizers.
-func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, options metav1.DeleteOptions) (left int, err error) {
+func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
+	options metav1.DeleteOptions) (left int, err error) {
 	return deleteAll(ctx, client, resource, func(*metav1.PartialObjectMetadata) metav1.DeleteOptions { return options }, nil)
 }
 
 // DeleteOwn is Delete for what defines the resource: a definition or a binding. served tells whether the objects that clients get are
 // those of it. It is asked again when they are known, and only those objects are deleted that were found before that: others may come
 // under the same names.
-func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, served func() bool) (left int, err error) {
+func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
+	served func() bool) (left int, err error) {
 	if !served() {
 		return 0, nil
 	}
@@ -49,7 +51,8 @@ func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.G
 }
 
 func deleteAll(
-	ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, options func(*metav1.PartialObjectMetadata) metav1.DeleteOptions, served func() bool,
+	ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
+	options func(*metav1.PartialObjectMetadata) metav1.DeleteOptions, served func() bool,
 ) (left int, err error) {
 	objects := client.Resource(resource)
 	list, err := objects.List(ctx, metav1.ListOptions{})

@@ -61,7 +61,8 @@ func Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
 
 // ForViews returns OpenAPI over custom resources, and those versions of built-in types that builtin says. Version 2, which
 // is one document for all, has the custom resources only.
-func ForViews(custom func(logicalcluster.Name) []customresources.Installed, builtin func(logicalcluster.Name) sets.Set[schema.GroupVersion]) *OpenAPI {
+func ForViews(custom func(logicalcluster.Name) []customresources.Installed,
+	builtin func(logicalcluster.Name) sets.Set[schema.GroupVersion]) *OpenAPI {
 	o := newOpenAPI(custom, empty)
 	o.builtin = builtin
 	return o
@@ -69,13 +70,15 @@ func ForViews(custom func(logicalcluster.Name) []customresources.Installed, buil
 
 func empty() *spec.Swagger {
 	info := &spec.Info{InfoProps: spec.InfoProps{Title: "kcp", Version: "v1"}}
-	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{Swagger: "2.0", Info: info, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}}, Definitions: spec.Definitions{}}}
+	return &spec.Swagger{SwaggerProps: spec.SwaggerProps{Swagger: "2.0", Info: info, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}},
+		Definitions: spec.Definitions{}}}
 }
 
 func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, static func() *spec.Swagger) *OpenAPI {
 	return &OpenAPI{
 		custom: custom, static: static, flight: &singleflight.Group{},
-		versions: lru.New(maxVersions), converters: lru.New(maxConverters), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3), v2: lru.New(maxSetsV2),
+		versions: lru.New(maxVersions), converters: lru.New(maxConverters), groups: lru.New(maxGroups), v3: lru.New(maxSetsV3),
+		v2: lru.New(maxSetsV2),
 	}
 }
 

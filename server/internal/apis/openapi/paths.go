@@ -54,7 +54,8 @@ func (o *OpenAPI) pathsBeside(versions sets.Set[string]) (map[string]*groupV3, e
 
 // describe returns the document of a service.
 func describe(path string, service *restful.WebService) (*groupV3, error) {
-	config := genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, openapinamer.NewDefinitionNamer(apiextensionsapiserver.Scheme))
+	config := genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions,
+		openapinamer.NewDefinitionNamer(apiextensionsapiserver.Scheme))
 	config.Info.Title, config.Info.Version = "Kubernetes", "v1"
 	document, err := builder3.BuildOpenAPISpecFromRoutes(restfuladapter.AdaptWebServices([]*restful.WebService{service}), config)
 	if err != nil {

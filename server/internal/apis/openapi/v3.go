@@ -41,7 +41,8 @@ type groupV3 struct {
 
 func (o *OpenAPI) documentV3(cluster logicalcluster.Name, path string, next http.Handler) (http.Handler, error) {
 	installed, builtin := o.custom(cluster), o.described(cluster)
-	set, err := cached(o, o.v3, setKey(installed)+strings.Join(builtin, " "), func() (*setV3, error) { return o.buildV3(installed, builtin, next) })
+	set, err := cached(o, o.v3, setKey(installed)+strings.Join(builtin, " "),
+		func() (*setV3, error) { return o.buildV3(installed, builtin, next) })
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +168,8 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 			}
 			next, err := builder.MergeSpecsV3(merged, document)
 			if err != nil { // two kinds of one name: the first one is described
-				klog.V(2).InfoS("OpenAPI of a definition conflicts with others and is left out", "definition", m.definition.CRD.Name, "path", path, "err", err)
+				klog.V(2).InfoS("OpenAPI of a definition conflicts with others and is left out", "definition", m.definition.CRD.Name,
+					"path", path, "err", err)
 				continue
 			}
 			merged = next

@@ -102,7 +102,8 @@ func withExtra(response *authenticator.Response, clusters []string) *authenticat
 		extra[logicalcluster.UserExtraKey] = clusters
 	}
 	result := *response
-	result.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: extra}
+	result.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(),
+		Groups: response.User.GetGroups(), Extra: extra}
 	return &result
 }
 

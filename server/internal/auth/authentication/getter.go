@@ -67,12 +67,14 @@ func (Getter) GetNode(_ context.Context, name string) (*corev1.Node, error) {
 }
 
 // GetValidatingWebhookConfiguration implements serviceaccount.ServiceAccountTokenGetter.
-func (g Getter) GetValidatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+func (g Getter) GetValidatingWebhookConfiguration(ctx context.Context,
+	name string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	return get(ctx, g, "", name, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 }
 
 // GetMutatingWebhookConfiguration implements serviceaccount.ServiceAccountTokenGetter.
-func (g Getter) GetMutatingWebhookConfiguration(ctx context.Context, name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (g Getter) GetMutatingWebhookConfiguration(ctx context.Context,
+	name string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	return get(ctx, g, "", name, &admissionregistrationv1.MutatingWebhookConfiguration{})
 }
 

@@ -53,7 +53,8 @@ func RememberOriginalUser(inner authenticator.Request) authenticator.Request {
 			extra = map[string][]string{}
 		}
 		extra[RequestedClusterKey] = []string{requested}
-		original.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(), Groups: response.User.GetGroups(), Extra: extra}
+		original.User = &user.DefaultInfo{Name: response.User.GetName(), UID: response.User.GetUID(),
+			Groups: response.User.GetGroups(), Extra: extra}
 		result := *response
 		result.User = original.User
 		return &result, true, nil

@@ -83,7 +83,8 @@ func New(config Config) (authorizer.Authorizer, error) {
 				steps = append(steps, step{"webhook", final(config.Webhook)})
 			}
 		default:
-			return nil, fmt.Errorf("--authorization-order: unknown authorizer %q; want %s, %s, %s or %s", name, AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook)
+			return nil, fmt.Errorf("--authorization-order: unknown authorizer %q; want %s, %s, %s or %s", name, AlwaysAllowGroups,
+				AlwaysAllowPaths, RBAC, Webhook)
 		}
 	}
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -229,7 +230,8 @@ func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (aut
 	if _, issued := IssuedIn(a.GetUser()); issued && (certified(a.GetUser()) || !isOfRoot(lc.Annotations[tenancyv1alpha1.TypeAnnotation])) {
 		groups = nil // a tenant has approved the certificate, or has chosen the issuer, that gives them
 	}
-	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) || groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
+	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) ||
+		groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
 		holdsRequired(groups, required) {
 		return noOpinion, "", true, nil
 	}
@@ -300,12 +302,14 @@ func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorize
 
 // IsStatusOfServer reports whether a request is about a status that only the server writes.
 func IsStatusOfServer(a authorizer.Attributes) bool {
-	ofServer := a.GetAPIGroup() == "cache.kcp.io" || (a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
+	ofServer := a.GetAPIGroup() == "cache.kcp.io" ||
+		(a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
 	return ofServer && a.GetSubresource() == "status"
 }
 
 // policy allows what the rules of a policy allow. Unless it is the last one, the next one is asked about the rest.
-func (c chain) policy(p rbacvalidation.AuthorizationRuleResolver, last bool) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {
+func (c chain) policy(p rbacvalidation.AuthorizationRuleResolver, last bool) func(context.Context,
+	authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 		decision, reason, err := c.rules.authorize(ctx, a, p)
 		return decision, reason, !last && decision == noOpinion, err

@@ -17,7 +17,8 @@ import (
 const (
 	// heavyWeight is the weight from which on evaluations take turns: one of each cluster at a time.
 	heavyWeight = 5_000
-	// maxBindings is the weight of the ClusterRoleBindings, and of the RoleBindings of a namespace, that are looked at. That of the owner is the first.
+	// maxBindings is the weight of the ClusterRoleBindings, and of the RoleBindings of a namespace, that are looked at. That of the owner is
+	// the first.
 	maxBindings = maxWeight / 4
 	// maxWeight is the weight at which an evaluation ends: what is left grants nothing.
 	maxWeight = 200_000
@@ -25,7 +26,8 @@ const (
 	namesPerWeight = 16
 )
 
-var errTooMuchRBAC = fmt.Errorf("the logical cluster has more roles, rules and bindings than are evaluated for one request: delete some of those that apply to the user")
+var errTooMuchRBAC = fmt.Errorf("the logical cluster has more roles, rules and bindings than are evaluated for one request: delete some " +
+	"of those that apply to the user")
 
 // evaluation is the context in which rules are resolved once: for one decision about one user.
 type evaluation struct {

@@ -18,7 +18,8 @@ const (
 	ScopesKey = "authentication.kcp.io/scopes"
 	// WarrantKey adds further identities: each value is the JSON of one, which may have scopes and warrants of its own.
 	WarrantKey = "authorization.kcp.io/warrant"
-	// FormerClusterNameKey is what logicalcluster.UserExtraKey was called before. A user that has it is refused, and a warrant that has it is ignored.
+	// FormerClusterNameKey is what logicalcluster.UserExtraKey was called before. A user that has it is refused, and a warrant that has it is
+	// ignored.
 	FormerClusterNameKey = "authentication.kubernetes.io/cluster-name"
 )
 

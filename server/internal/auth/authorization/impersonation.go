@@ -124,7 +124,8 @@ func (a attributesOf) GetUser() user.Info { return a.user }
 func As(u user.Info, a authorizer.Attributes) authorizer.Attributes { return attributesOf{a, u} }
 
 // guarded are the groups that nobody may take on who is not a member.
-var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper, AdminGroup, user.AllAuthenticated)
+var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper,
+	AdminGroup, user.AllAuthenticated)
 
 // isMaster tells whether u acts as a member of system:masters in the cluster of ctx.
 func isMaster(ctx context.Context, u user.Info) bool {
@@ -184,7 +185,8 @@ func (c chain) impersonation(ctx context.Context, a authorizer.Attributes) (auth
 	if !isImpersonation(a) {
 		return noOpinion, "", true, nil
 	}
-	if a.GetResource() == "userextras" && (a.GetSubresource() == FormerClusterNameKey || (a.GetSubresource() == WarrantKey && hasFormerKey(a.GetName(), 0))) {
+	if a.GetResource() == "userextras" &&
+		(a.GetSubresource() == FormerClusterNameKey || (a.GetSubresource() == WarrantKey && hasFormerKey(a.GetName(), 0))) {
 		return deny, formerKey, false, nil
 	}
 	held := GroupsIn(ctx, a.GetUser())

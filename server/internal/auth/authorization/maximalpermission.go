@@ -41,7 +41,8 @@ func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (
 // WithinPolicy tells whether the policy of an export allows a request, in the cluster of a consumer: whether a rule of the
 // export's own cluster does, for the user under a name that stands for them there. It has to allow an impersonator, too: who may
 // impersonate is decided by the consumer, and whom the policy trusts by the provider.
-func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport, consumer logicalcluster.Name, a authorizer.Attributes) (allowed bool, reason string, err error) {
+func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport, consumer logicalcluster.Name,
+	a authorizer.Attributes) (allowed bool, reason string, err error) {
 	if export.Spec.MaximalPermissionPolicy == nil || export.Spec.MaximalPermissionPolicy.Local == nil {
 		return true, "", nil
 	}
@@ -59,7 +60,8 @@ func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport
 }
 
 // inPolicyOf tells whether rules of a provider's cluster allow u, a user of a consumer, what a asks for.
-func (r *Rules) inPolicyOf(ctx context.Context, provider, consumer logicalcluster.Name, u user.Info, a authorizer.Attributes) (bool, error) {
+func (r *Rules) inPolicyOf(ctx context.Context, provider, consumer logicalcluster.Name, u user.Info,
+	a authorizer.Attributes) (bool, error) {
 	there := logicalcluster.WithName(ctx, provider)
 	for _, identity := range EffectiveIdentities(u, consumer) {
 		decision, _, err := r.Authorize(there, attributesOf{a, inPolicy(identity, provider)})

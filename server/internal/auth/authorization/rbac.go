@@ -73,7 +73,8 @@ func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 }
 
 // VisitRulesFor calls visit for every rule that applies to u, and every error, until it returns false.
-func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string, visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
+func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string,
+	visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
 	r.visitRules(ctx, u, namespace, visit, r.bootstrap, r.local)
 }
 
@@ -116,7 +117,8 @@ func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 	return r.authorize(ctx, a, r.bootstrap, r.local)
 }
 
-func (r *Rules) authorize(ctx context.Context, a authorizer.Attributes, policies ...rbacvalidation.AuthorizationRuleResolver) (authorizer.Decision, string, error) {
+func (r *Rules) authorize(ctx context.Context, a authorizer.Attributes,
+	policies ...rbacvalidation.AuthorizationRuleResolver) (authorizer.Decision, string, error) {
 	var reason string
 	var errs []error
 	r.visitRules(ctx, a.GetUser(), a.GetNamespace(), func(source fmt.Stringer, rule *rbacv1.PolicyRule, err error) bool {
@@ -142,7 +144,8 @@ func (r *Rules) authorize(ctx context.Context, a authorizer.Attributes, policies
 type Resolver struct{ *Rules }
 
 // RulesFor implements authorizer.RuleResolver.
-func (r Resolver) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (r Resolver) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo,
+	[]authorizer.NonResourceRuleInfo, bool, error) {
 	rules, err := r.Rules.RulesFor(ctx, u, namespace)
 	var resources []authorizer.ResourceRuleInfo
 	var nonResources []authorizer.NonResourceRuleInfo

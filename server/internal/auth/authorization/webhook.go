@@ -29,7 +29,8 @@ func NewWebhook(kubeconfig, version string, authorizedTTL, unauthorizedTTL time.
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-webhook-config-file: %w", err)
 	}
-	inner, err := webhook.New(config, version, authorizedTTL, unauthorizedTTL, *genericoptions.DefaultAuthWebhookRetryBackoff(), authorizer.DecisionNoOpinion,
+	inner, err := webhook.New(config, version, authorizedTTL, unauthorizedTTL, *genericoptions.DefaultAuthWebhookRetryBackoff(),
+		authorizer.DecisionNoOpinion,
 		nil, "kcp", metrics.NoopAuthorizerMetrics{}, authorizationcel.NewDefaultCompiler())
 	if err != nil {
 		return nil, fmt.Errorf("--authorization-webhook-config-file: %w", err)

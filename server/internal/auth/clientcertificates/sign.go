@@ -40,7 +40,8 @@ type Invalid struct{ Reason string }
 func (i Invalid) Error() string { return i.Reason }
 
 // Sign returns a certificate in PEM for a request in the logical cluster that lc is of, or an Invalid error.
-func (a *Authority) Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster, request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
+func (a *Authority) Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster,
+	request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	asked, err := check(request)
 	if err != nil {
 		return nil, Invalid{err.Error()}
@@ -113,7 +114,8 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 			client = true
 		case certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment:
 		default:
-			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; the usages are \"client auth\", \"digital signature\" and \"key encipherment\"", u)
+			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; the usages are \"client auth\", \"digital signature\" and "+
+				"\"key encipherment\"", u)
 		}
 	}
 	if !client {
@@ -145,17 +147,24 @@ func checkIdentity(name string, groups []string) error {
 		return fmt.Errorf("spec.request: the common name, which is the name of the user, must have 1 to %d bytes, it has %d", maxName, len(name))
 	}
 	if len(groups) > maxGroups {
-		return fmt.Errorf("spec.request: the subject has %d organizations, which are the groups of the user, the limit is %d", len(groups), maxGroups)
+		return fmt.Errorf("spec.request: the subject has %d organizations, which are the groups of the user, the limit is %d",
+			len(groups), maxGroups)
 	}
 	if authorization.IsReserved(name) {
-		return fmt.Errorf("spec.request: the common name %q is reserved: no certificate is signed for users whose names begin with \"system:\" or %q", name, authorization.BindingPrefix)
+		return fmt.Errorf("spec.request: the common name %q is reserved: no certificate is signed for users whose names begin with \"system:\" "+
+			"or %q", name, authorization.BindingPrefix)
 	}
 	for _, group := range groups {
 		if group == "" || len(group) > maxName {
-			return fmt.Errorf("spec.request: an organization, which is a group of the user, must have 1 to %d bytes, one has %d", maxName, len(group))
+			return fmt.Errorf(
+				"spec.request: an organization, which is a group of the user, must have 1 to %d bytes, one has %d",
+				maxName,
+				len(group),
+			)
 		}
 		if authorization.IsReserved(group) {
-			return fmt.Errorf("spec.request: the organization %q is reserved: no certificate is signed for groups whose names begin with \"system:\" or %q", group, authorization.BindingPrefix)
+			return fmt.Errorf("spec.request: the organization %q is reserved: no certificate is signed for groups whose names begin with "+
+				"\"system:\" or %q", group, authorization.BindingPrefix)
 		}
 	}
 	return nil

@@ -77,7 +77,8 @@ type ready struct {
 
 // New returns the issuers of all types. Whose tokens they accept is good for audiences, those of the server. Nobody may
 // name one of disallowed, which are the issuers of the server itself. They are called by calls.
-func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string, calls *outbound.Calls) *Issuers {
+func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string,
+	calls *outbound.Calls) *Issuers {
 	i := &Issuers{
 		clusters: set.LogicalClusters, configs: set.WorkspaceAuthenticationConfigurations, types: types,
 		audiences: audiences, disallowed: disallowed, calls: calls,
@@ -96,7 +97,8 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 func newCompiler() authenticationcel.Compiler {
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),
-		ProgramOptions:    []cel.ProgramOption{cel.CostLimit(maxCost), cel.CostTracking(&library.CostEstimator{}), cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
+		ProgramOptions: []cel.ProgramOption{cel.CostLimit(maxCost), cel.CostTracking(&library.CostEstimator{}),
+			cel.InterruptCheckFrequency(celconfig.CheckFrequency)},
 	})
 	if err != nil {
 		panic(err) // the options are constant
@@ -158,9 +160,11 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
 	u := response.User
 	if authorization.IsReserved(u.GetName()) {
-		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name them", authorization.BindingPrefix)
+		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name "+
+			"them", authorization.BindingPrefix)
 	}
-	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{logicalcluster.UserExtraKey: {string(cluster)}}}
+	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(),
+		Extra: map[string][]string{logicalcluster.UserExtraKey: {string(cluster)}}}
 	for _, group := range u.GetGroups() {
 		if !authorization.IsReserved(group) {
 			confined.Groups = append(confined.Groups, group)
@@ -173,7 +177,11 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 		}
 	}
 	if size := sizeOf(confined); size > maxUser {
-		return nil, false, fmt.Errorf("the name, groups and extra information of the user have %d bytes, the limit of issuers of workspaces is %d", size, maxUser)
+		return nil, false, fmt.Errorf(
+			"the name, groups and extra information of the user have %d bytes, the limit of issuers of workspaces is %d",
+			size,
+			maxUser,
+		)
 	}
 	return &authenticator.Response{User: authorization.InClusterOnly(confined, cluster), Audiences: response.Audiences}, true, nil
 }
@@ -240,7 +248,8 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 		for _, jwt := range config.Spec.JWT {
 			tokens, err := i.newAuthenticator(ctx, jwt)
 			if err != nil {
-				klog.InfoS("Issuer of a workspace type is not used", "cluster", logicalcluster.Of(config), "configuration", config.Name, "err", shortened(err))
+				klog.InfoS("Issuer of a workspace type is not used", "cluster", logicalcluster.Of(config), "configuration",
+					config.Name, "err", shortened(err))
 				continue
 			}
 			all = append(all, tokens)
@@ -251,7 +260,8 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 
 func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTAuthenticator) (authenticator.Token, error) {
 	if n := len(jwt.ClaimValidationRules) + len(jwt.UserValidationRules) + len(jwt.ClaimMappings.Extra); n > maxExpressions {
-		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra, the limit is %d together", jwt.Issuer.URL, n, maxExpressions)
+		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra, the limit is %d together",
+			jwt.Issuer.URL, n, maxExpressions)
 	}
 	// The fields are those of upstream's versioned type.
 	content, err := json.Marshal(jwt)
@@ -282,8 +292,9 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 		internal.Issuer.DiscoveryURL = "" // upstream wants one of it and keys
 	}
 	checked, err := oidc.New(ctx, oidc.Options{
-		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: i.disallowed,
-		KeySet: published, Client: &http.Client{Transport: undistributed{}},
+		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
+		DisallowedIssuers: i.disallowed,
+		KeySet:            published, Client: &http.Client{Transport: undistributed{}},
 	})
 	if err != nil {
 		return nil, err

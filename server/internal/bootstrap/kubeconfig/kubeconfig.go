@@ -107,7 +107,8 @@ func (t *Tokens) loadShardAdmin(kubeconfigFile, hashFile string) error {
 		t.shardAdmin = u.Token
 	}
 	if sha256.Sum256([]byte(t.shardAdmin)) != [sha256.Size]byte(hash) {
-		return fmt.Errorf("the token of %s in %s is not the one that this server knows; remove %s to get new credentials", ShardAdmin, kubeconfigFile, hashFile)
+		return fmt.Errorf("the token of %s in %s is not the one that this server knows; remove %s to get new credentials", ShardAdmin,
+			kubeconfigFile, hashFile)
 	}
 	t.know(ShardAdmin, user.SystemPrivilegedGroup, [sha256.Size]byte(hash))
 	return nil

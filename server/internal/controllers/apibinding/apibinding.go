@@ -182,7 +182,8 @@ func completed(status *apisv1alpha2.APIBindingStatus, problem error, reason stri
 }
 
 // bind brings a status up to date. Errors are those that are to be retried.
-func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) error {
+func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
+	status *apisv1alpha2.APIBindingStatus) error {
 	reference := binding.Spec.Reference.Export
 	invalid := func(problem error, reason string) {
 		condition(status, apisv1alpha2.APIBindingExportValid, problem, reason)
@@ -195,7 +196,8 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		}
 	}
 	if reference == nil {
-		condition(status, apisv1alpha2.APIBindingExportValid, fmt.Errorf("spec.reference.export is missing"), apisv1alpha2.ReasonAPIExportInvalidReference)
+		condition(status, apisv1alpha2.APIBindingExportValid, fmt.Errorf("spec.reference.export is missing"),
+			apisv1alpha2.ReasonAPIExportInvalidReference)
 		return nil
 	}
 	export, err := r.Exports.Find(key.Cluster, *reference)
@@ -209,14 +211,16 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 	from := logicalcluster.Of(export)
 	if replaced(status, from) {
 		condition(status, apisv1alpha2.APIBindingExportValid,
-			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again", cmp.Or(reference.Path, string(from))),
+			fmt.Errorf("the workspace %s is another than the one whose APIExport was bound: delete the binding, and bind again",
+				cmp.Or(reference.Path, string(from))),
 			apisv1alpha2.ReasonAPIExportInvalidReference)
 		return nil
 	}
 	status.APIExportClusterName = string(from)
 	status.ExportPermissionClaims = export.Spec.PermissionClaims
 	if export.Status.IdentityHash == "" {
-		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", cmp.Or(reference.Path, string(from)), export.Name), apisv1alpha2.ReasonMissingIdentityHash)
+		invalid(fmt.Errorf("APIExport %s|%s has no identity yet", cmp.Or(reference.Path, string(from)), export.Name),
+			apisv1alpha2.ReasonMissingIdentityHash)
 		return nil
 	}
 	wanted, err := r.wanted(from, export)
@@ -280,7 +284,8 @@ func (r *reconciler) wanted(from logicalcluster.Name, export *apisv1alpha2.APIEx
 
 // resolve keeps the schemas of those offers that the binding has taken, and lists them in the status.
 func (r *reconciler) resolve(
-	ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, export *apisv1alpha2.APIExport, status *apisv1alpha2.APIBindingStatus, offers []offer, taken map[string]bool,
+	ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, export *apisv1alpha2.APIExport,
+	status *apisv1alpha2.APIBindingStatus, offers []offer, taken map[string]bool,
 ) error {
 	served := r.Serves(key.Cluster)
 	var skipped []string
@@ -294,7 +299,8 @@ func (r *reconciler) resolve(
 			return nil
 		}
 		if o.virtual && stored(status, o.resource) {
-			completed(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the binding, and bind again", o.key()),
+			completed(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the "+
+				"binding, and bind again", o.key()),
 				apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}

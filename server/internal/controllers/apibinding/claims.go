@@ -27,7 +27,8 @@ const (
 )
 
 // claim brings those claims into effect that the binding accepts and the export has: labels on the objects they select.
-func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) {
+func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
+	status *apisv1alpha2.APIBindingStatus) {
 	comparison := claims.Compare(status.ExportPermissionClaims, binding)
 	failed := sets.New[claims.Key]()
 	var problem error
@@ -38,7 +39,8 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 	}
 	for claim := range r.answers.take(key) {
 		if err := r.relabel(ctx, key, claim); err != nil {
-			klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding", key.Name, "claim", claim)
+			klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding",
+				key.Name, "claim", claim)
 			r.answers.add(key, claim)
 			failed.Insert(claim)
 			problem = fmt.Errorf("the objects of %s could not be labelled", claim)
@@ -84,7 +86,8 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 			return err
 		}
 		// Rules and conversions of another provider have no say in this.
-		klog.FromContext(ctx).Info("Labelling the objects of a permission claim without the API, which fails", "cluster", key.Cluster, "claim", claim, "err", err)
+		klog.FromContext(ctx).Info("Labelling the objects of a permission claim without the API, which fails", "cluster", key.Cluster,
+			"claim", claim, "err", err)
 		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {
 			return claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, labels)
 		})

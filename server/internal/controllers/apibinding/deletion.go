@@ -66,13 +66,15 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			return err
 		}
 	}
-	return r.Bindings.Release(ctx, binding.Name, binding.UID, apisv1alpha2.APIBindingFinalizer, func() runtime.Object { return &apisv1alpha2.APIBinding{} })
+	return r.Bindings.Release(ctx, binding.Name, binding.UID, apisv1alpha2.APIBindingFinalizer,
+		func() runtime.Object { return &apisv1alpha2.APIBinding{} })
 }
 
 // describe returns what is left of a resource.
 func (r *reconciler) describe(key informers.Key, resource schema.GroupResource, left int) string {
 	if until := r.held.until(key, resource); !until.IsZero() {
-		return fmt.Sprintf("%d %s (the API refuses to remove them; they do not count from %s on)", left, resource, until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("%d %s (the API refuses to remove them; they do not count from %s on)", left, resource,
+			until.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("%d %s", left, resource)
 }
@@ -89,7 +91,8 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 		}
 		offers, err := r.wanted(logicalcluster.Of(export), export)
 		if err == nil && slices.ContainsFunc(offers, func(o offer) bool {
-			return !o.virtual && o.resource.Group == resource.Group && o.resource.Resource == resource.Resource && string(o.schema.UID) == resource.Schema.UID
+			return !o.virtual && o.resource.Group == resource.Group && o.resource.Resource == resource.Resource &&
+				string(o.schema.UID) == resource.Schema.UID
 		}) {
 			return true
 		}
@@ -100,8 +103,8 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 // errNotServed is why the finalizers of an object cannot be removed.
 var errNotServed = errors.New("the resource is not served")
 
-// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first, as long as asking allows: rules of
-// the provider hear of it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can
+// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first, as long as asking allows: rules
+// of the provider hear of it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can
 // remove them: those of objects that are stored as the workspace is served them, unless their removal is refused for long.
 func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
 	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
@@ -116,7 +119,8 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 	if version != "" {
 		_, err := instances.DeleteOwn(asking, r.Metadata, of.WithVersion(version), func() bool { _, ok := r.serves(key, resource); return ok })
 		if err != nil {
-			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name, "resource", of, "err", err)
+			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name,
+				"resource", of, "err", err)
 		}
 	}
 	trying, cancel := context.WithTimeout(ctx, instances.Asking)

@@ -34,7 +34,8 @@ func newHeld(c clock.PassiveClock) *held {
 
 // waits returns what decides in one pass over the objects of a resource whether an object waits for its finalizers. remove tries whether
 // they can be removed. One object that waits is enough for the others to wait, so that few are tried.
-func (h *held) waits(binding informers.Key, resource schema.GroupResource, remove func(*unstructured.Unstructured) error) func(*unstructured.Unstructured) bool {
+func (h *held) waits(binding informers.Key, resource schema.GroupResource,
+	remove func(*unstructured.Unstructured) error) func(*unstructured.Unstructured) bool {
 	waiting := false
 	return func(u *unstructured.Unstructured) bool {
 		waiting = waiting || u.GetDeletionTimestamp() == nil || !h.overdue(binding, resource, remove(u))
@@ -66,7 +67,8 @@ func (h *held) overdue(binding informers.Key, resource schema.GroupResource, pro
 
 // ended returns whether an error says nothing of an object: the server had no time for it.
 func ended(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err)
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTooManyRequests(err)
 }
 
 // until returns when the finalizers of a resource will not count any more; zero if they can be removed.
@@ -87,7 +89,8 @@ func (h *held) forget(binding informers.Key) {
 
 // removeFinalizers tries to remove the finalizers of an object, and changes nothing.
 func (r *reconciler) removeFinalizers(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	_, err := r.Metadata.Resource(resource).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+	_, err := r.Metadata.Resource(resource).Namespace(u.GetNamespace()).Patch(ctx, u.GetName(), types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`),
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }

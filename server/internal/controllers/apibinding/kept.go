@@ -33,7 +33,8 @@ func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema
 		ObjectMeta: metav1.ObjectMeta{
 			Name: string(s.UID), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
 			Annotations: map[string]string{
-				apisv1alpha2.BoundCRDAnnotation: "", apisv1alpha2.SchemaClusterAnnotation: string(logicalcluster.Of(s)), apisv1alpha2.SchemaNameAnnotation: s.Name,
+				apisv1alpha2.BoundCRDAnnotation: "", apisv1alpha2.SchemaClusterAnnotation: string(logicalcluster.Of(s)),
+				apisv1alpha2.SchemaNameAnnotation: s.Name,
 			},
 		},
 		Spec: *s.Spec.DeepCopy(),

@@ -30,7 +30,8 @@ type holder struct {
 }
 
 // take makes the binding the holder of those offered resources that nobody holds, and returns all that it holds.
-func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, offers []offer) (map[string]bool, error) {
+func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
+	offers []offer) (map[string]bool, error) {
 	definitions, err := r.Set.CustomResourceDefinitions.List(key.Cluster)
 	if err != nil {
 		return nil, err
@@ -47,7 +48,8 @@ func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv
 	// Most of the time nothing changes, and nothing is read or written.
 	held := decode(lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation])
 	now := maps.Clone(held)
-	if taken = claim(now, binding.Name, others, definitions, offers); maps.Equal(held, now) && lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation] != "" {
+	if taken = claim(now, binding.Name, others, definitions, offers); maps.Equal(held, now) &&
+		lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation] != "" {
 		return taken, nil
 	}
 	err = r.Clusters.Update(ctx, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
@@ -81,10 +83,12 @@ func Holder(lc *corev1alpha1.LogicalCluster, key string) string {
 
 // claim brings holders up to date with the definitions and bindings that there are, gives to the binding what is free of
 // its offers, and returns what it holds.
-func claim(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition, offers []offer) map[string]bool {
+func claim(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition,
+	offers []offer) map[string]bool {
 	own := sets.New[string]()
 	for _, crd := range definitions {
-		if key := customresources.ResourceName(crd.Spec.Names.Plural, crd.Spec.Group); apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+		if key := customresources.ResourceName(crd.Spec.Names.Plural, crd.Spec.Group); apiextensionshelpers.IsCRDConditionTrue(crd,
+			apiextensionsv1.Established) {
 			own.Insert(key)
 		}
 	}
@@ -113,7 +117,8 @@ func claim(holders map[string]holder, binding string, bindings sets.Set[string],
 
 // conflict returns why a schema cannot be served besides what a cluster serves already, but for what the binding itself
 // has brought.
-func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Installed, builtIn []apiextensionsv1.CustomResourceDefinitionNames, binding string) error {
+func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Installed,
+	builtIn []apiextensionsv1.CustomResourceDefinitionNames, binding string) error {
 	wanted := s.Spec.Names
 	resources := sets.New(wanted.ShortNames...).Insert(wanted.Plural, wanted.Singular).Delete("")
 	kinds := sets.New(wanted.Kind, wanted.ListKind).Delete("")
@@ -122,7 +127,8 @@ func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Instal
 			Union(kinds.Intersection(sets.New(names.Kind, names.ListKind))))
 	}
 	inUse := func(with string, names []string) error {
-		return fmt.Errorf("naming conflict with %s: the names %v of %s are in use", with, names, customresources.ResourceName(wanted.Plural, s.Spec.Group))
+		return fmt.Errorf("naming conflict with %s: the names %v of %s are in use", with, names,
+			customresources.ResourceName(wanted.Plural, s.Spec.Group))
 	}
 	for _, names := range builtIn {
 		if both := shared(names); len(both) > 0 {

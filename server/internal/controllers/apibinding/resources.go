@@ -30,7 +30,8 @@ const unknownInterval = 10 * time.Minute
 
 // moved returns why the workspace cannot follow an offer: the objects that it has stored would be out of reach, as they have other keys
 // under another identity or with another scope.
-func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv1alpha2.APIBindingStatus, o offer, identity string) (problem, err error) {
+func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv1alpha2.APIBindingStatus, o offer,
+	identity string) (problem, err error) {
 	i := slices.IndexFunc(status.BoundResources, func(b apisv1alpha2.BoundAPIResource) bool {
 		return b.Group == o.resource.Group && b.Resource == o.resource.Resource && len(b.StorageVersions) > 0
 	})
@@ -39,8 +40,13 @@ func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv
 	}
 	bound := status.BoundResources[i].Schema
 	if bound.IdentityHash != identity {
-		return fmt.Errorf("the objects of %s in this workspace are stored under the identity %s of the APIExport, which has the identity %s now: "+
-			"its provider can restore the former key, or save the objects, delete the binding, and bind again", o.key(), bound.IdentityHash, identity), nil
+		return fmt.Errorf(
+			"the objects of %s in this workspace are stored under the identity %s of the APIExport, which has the identity %s now: "+
+				"its provider can restore the former key, or save the objects, delete the binding, and bind again",
+			o.key(),
+			bound.IdentityHash,
+			identity,
+		), nil
 	}
 	if bound.UID == string(o.schema.UID) {
 		return nil, nil
@@ -57,8 +63,8 @@ func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv
 	return r.unknown(ctx, key, status.BoundResources[i], o)
 }
 
-// unknown returns why the workspace cannot follow an offer: objects are stored in a version that its schema does not have, and in which they
-// could not be read.
+// unknown returns why the workspace cannot follow an offer: objects are stored in a version that its schema does not have, and in which
+// they could not be read.
 func (r *reconciler) unknown(ctx context.Context, key informers.Key, bound apisv1alpha2.BoundAPIResource, o offer) (problem, err error) {
 	versions := sets.New[string]()
 	for _, v := range o.schema.Spec.Versions {
@@ -73,7 +79,8 @@ func (r *reconciler) unknown(ctx context.Context, key informers.Key, bound apisv
 	}
 	r.controller.EnqueueAfter(key, unknownInterval)
 	return fmt.Errorf("objects of %s in this workspace are stored in version %s, which APIResourceSchema %s does not have: "+
-		"its provider can export a schema that has both versions, write the objects again, and leave the version out then", o.key(), version, o.schema.Name), nil
+		"its provider can export a schema that has both versions, write the objects again, and leave the version out then", o.key(),
+		version, o.schema.Name), nil
 }
 
 // bound returns what the status of a binding says of an offer. What is virtual was never stored in any version.
@@ -86,7 +93,8 @@ func (o offer) bound(identity string) apisv1alpha2.BoundAPIResource {
 }
 
 // resolveSystem lists what an export of root stands for: the server has it already, and nobody else can. That is all or nothing.
-func (r *reconciler) resolveSystem(key informers.Key, export *apisv1alpha2.APIExport, status *apisv1alpha2.APIBindingStatus, offers []offer) {
+func (r *reconciler) resolveSystem(key informers.Key, export *apisv1alpha2.APIExport,
+	status *apisv1alpha2.APIBindingStatus, offers []offer) {
 	served := r.Serves(key.Cluster)
 	for _, o := range offers {
 		if !slices.ContainsFunc(served, func(i customresources.Installed) bool { return i.Key() == o.key() }) {

@@ -108,7 +108,8 @@ func (r *reconciler) ensureSlice(ctx context.Context, export *apisv1alpha2.APIEx
 	slice := &apisv1alpha1.APIExportEndpointSlice{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIExportEndpointSlice"},
 		ObjectMeta: metav1.ObjectMeta{Name: export.Name},
-		Spec:       apisv1alpha1.APIExportEndpointSliceSpec{Export: apisv1alpha2.ExportBindingReference{Name: export.Name, Path: export.Annotations[corev1alpha1.PathAnnotation]}},
+		Spec: apisv1alpha1.APIExportEndpointSliceSpec{Export: apisv1alpha2.ExportBindingReference{Name: export.Name,
+			Path: export.Annotations[corev1alpha1.PathAnnotation]}},
 	}
 	slice.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(export, apisv1alpha2.SchemeGroupVersion.WithKind("APIExport"))}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(slice)

@@ -58,7 +58,8 @@ func NewSigner(set *informers.Set, kube kubernetes.Interface, authority Authorit
 
 // isSigned returns whether the server signs a request: it is approved, and was neither signed nor refused.
 func isSigned(request *certificatesv1.CertificateSigningRequest) bool {
-	if request.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName || len(request.Status.Certificate) > 0 || request.DeletionTimestamp != nil {
+	if request.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName || len(request.Status.Certificate) > 0 ||
+		request.DeletionTimestamp != nil {
 		return false
 	}
 	approved := false

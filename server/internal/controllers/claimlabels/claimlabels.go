@@ -78,9 +78,11 @@ func (c *Controller) label(ctx context.Context, o object) {
 	in := logicalcluster.WithName(ctx, o.key.Cluster)
 	resource, err := c.served(in, o.resource)
 	if err == nil {
-		_, err = c.metadata.Resource(resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+		_, err = c.metadata.Resource(resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType,
+			[]byte("{}"), metav1.PatchOptions{})
 	}
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsForbidden(err) {
 		c.queue.Forget(o)
 		return
 	}

@@ -163,7 +163,8 @@ func (c *Controller) problem(cluster logicalcluster.Name, resource *cachev1alpha
 	case i < 0:
 		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("the workspace neither defines nor binds a resource %s", key)}
 	case served[i].IsSystem():
-		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("%s is the server's own: only what the workspace defines or binds can be shown to others", key)}
+		return "", &problem{cachev1alpha1.ReasonInvalidReference,
+			fmt.Sprintf("%s is the server's own: only what the workspace defines or binds can be shown to others", key)}
 	case served[i].IsVirtual():
 		return "", &problem{cachev1alpha1.ReasonInvalidReference, fmt.Sprintf("the objects of %s are another provider's", key)}
 	case served[i].CRD.Spec.Scope != apiextensionsv1.ClusterScoped:
@@ -180,22 +181,26 @@ func (c *Controller) problem(cluster logicalcluster.Name, resource *cachev1alpha
 func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, identified bool, count int) {
 	valid := corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionTrue}
 	if p != nil {
-		valid = corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: p.reason, Message: p.message}
+		valid = corev1alpha1.Condition{Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Error",
+			Reason: p.reason, Message: p.message}
 	}
 	conditions.Set(&status.Conditions, valid)
 	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count} // what is read elsewhere is not copied
 	status.Phase = cachev1alpha1.PhaseInitializing
-	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonNoResources}
+	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info",
+		Reason: cachev1alpha1.ReasonNoResources}
 	if p == nil && identified {
 		status.Phase = cachev1alpha1.PhaseReady
-		started = corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionTrue, Reason: cachev1alpha1.ReasonStarted}
+		started = corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionTrue,
+			Reason: cachev1alpha1.ReasonStarted}
 	}
 	conditions.Set(&status.Conditions, started)
 }
 
 // count returns how many objects are selected.
 func (c *Controller) count(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource, version string) (int, error) {
-	objects := c.in.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version, Resource: resource.Spec.Resource})
+	objects := c.in.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version,
+		Resource: resource.Spec.Resource})
 	options := metav1.ListOptions{Limit: 1} // of all of them the server tells how many more there are
 	if resource.Spec.LabelSelector != nil {
 		options = metav1.ListOptions{Limit: 500, LabelSelector: metav1.FormatLabelSelector(resource.Spec.LabelSelector)}
@@ -224,7 +229,8 @@ func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.Cluste
 		}
 		live.Status.Phase = cachev1alpha1.PhaseDeleting
 		conditions.Set(&live.Status.Conditions, corev1alpha1.Condition{
-			Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonDeleting, Message: "it is being deleted",
+			Type: cachev1alpha1.ResourceValid, Status: metav1.ConditionFalse, Severity: "Info", Reason: cachev1alpha1.ReasonDeleting,
+			Message: "it is being deleted",
 		})
 		return nil
 	})

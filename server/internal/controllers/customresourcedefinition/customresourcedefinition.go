@@ -166,7 +166,8 @@ func (r *reconciler) latest(key informers.Key, crd *apiextensionsv1.CustomResour
 
 // write stores the status and the finalizers of a definition that nobody changed meanwhile. It sends nothing else: the informer drops
 // annotations, and an update of the status replaces them.
-func (r *reconciler) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (r *reconciler) write(ctx context.Context,
+	crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	patch, err := statusPatch(crd)
 	if err != nil {
 		return nil, err
@@ -182,7 +183,8 @@ func statusPatch(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) 
 		Value any    `json:"value"`
 	}
 	return json.Marshal([]set{
-		{"add", "/metadata/resourceVersion", crd.ResourceVersion}, {"add", "/metadata/finalizers", crd.Finalizers}, {"add", "/status", crd.Status},
+		{"add", "/metadata/resourceVersion", crd.ResourceVersion}, {"add", "/metadata/finalizers", crd.Finalizers},
+		{"add", "/status", crd.Status},
 	})
 }
 
@@ -264,7 +266,8 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key) error {
 	}
 	if !apiextensionshelpers.IsCRDConditionTrue(crd, apiextensionsv1.Terminating) {
 		crd = crd.DeepCopy()
-		apiextensionshelpers.SetCRDCondition(crd, condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
+		apiextensionshelpers.SetCRDCondition(crd,
+			condition(apiextensionsv1.Terminating, true, "InstanceDeletionInProgress", "CustomResource deletion is in progress"))
 		if crd, err = r.write(ctx, crd); err != nil {
 			return runner.IgnoreNotFound(err)
 		}

@@ -24,7 +24,8 @@ type inUse struct {
 // acceptedNames returns the names that crd gets besides those in use, and the conditions that say so. A name goes to whom it was
 // accepted for first.
 func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) (
-	apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition, apiextensionsv1.CustomResourceDefinitionCondition,
+	apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition,
+	apiextensionsv1.CustomResourceDefinitionCondition,
 ) {
 	resources, kinds := map[string]string{}, map[string]string{} // by whom they are used
 	for _, other := range others {
@@ -65,7 +66,8 @@ func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []inUse
 	return accepted, named, established
 }
 
-func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, ok bool, reason, message string) apiextensionsv1.CustomResourceDefinitionCondition {
+func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, ok bool, reason,
+	message string) apiextensionsv1.CustomResourceDefinitionCondition {
 	status := apiextensionsv1.ConditionFalse
 	if ok {
 		status = apiextensionsv1.ConditionTrue
@@ -80,7 +82,8 @@ func next(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) *apiext
 	out.Status.AcceptedNames = names
 	apiextensionshelpers.SetCRDCondition(out, named)
 	if apiextensionshelpers.IsCRDConditionTrue(out, apiextensionsv1.Established) {
-		established.Reason, established.Message = apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Reason, apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Message
+		established.Reason, established.Message = apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Reason,
+			apiextensionshelpers.FindCRDCondition(out, apiextensionsv1.Established).Message
 	}
 	apiextensionshelpers.SetCRDCondition(out, established)
 	if problem := structuralProblem(crd); problem != "" {

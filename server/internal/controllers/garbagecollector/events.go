@@ -24,7 +24,8 @@ const (
 )
 
 // warnOfNamespaces creates an Event for every dangling owner that exists in another namespace, which cannot own the object.
-func (c *Collector) warnOfNamespaces(ctx context.Context, o object, live *metav1.PartialObjectMetadata, dangling []metav1.OwnerReference) error {
+func (c *Collector) warnOfNamespaces(ctx context.Context, o object, live *metav1.PartialObjectMetadata,
+	dangling []metav1.OwnerReference) error {
 	for _, ref := range dangling {
 		if _, deleted := c.deleted.Get(owner{o.cluster, ref.UID}); deleted || !c.lookups.TryAccept() {
 			continue
@@ -53,7 +54,8 @@ func (c *Collector) warnOfNamespaces(ctx context.Context, o object, live *metav1
 
 // existsElsewhere tells whether one of the namespaces of the cluster of ctx has an owner.
 func (c *Collector) existsElsewhere(ctx context.Context, resource schema.GroupVersionResource, ref metav1.OwnerReference) (bool, error) {
-	namespaces, err := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{Limit: lookupNamespaces})
+	namespaces, err := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx,
+		metav1.ListOptions{Limit: lookupNamespaces})
 	if err != nil {
 		return false, err
 	}
@@ -83,9 +85,10 @@ func (c *Collector) warn(ctx context.Context, mapper meta.RESTMapper, o object, 
 	_, _ = fmt.Fprintf(hash, "%s/%s/%s", o.resource.GroupResource(), uid, ref.UID)
 	now := metav1.Now()
 	event := &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("owner.%x", hash.Sum64())},
-		InvolvedObject: corev1.ObjectReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: o.namespace, Name: o.name, UID: uid},
-		Reason:         "OwnerRefInvalidNamespace", Type: corev1.EventTypeWarning,
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("owner.%x", hash.Sum64())},
+		InvolvedObject: corev1.ObjectReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: o.namespace,
+			Name: o.name, UID: uid},
+		Reason: "OwnerRefInvalidNamespace", Type: corev1.EventTypeWarning,
 		Message: fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 			ref.APIVersion, ref.Kind, o.namespace, ref.Name, ref.UID, o.namespace),
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,

@@ -70,10 +70,12 @@ type Observer interface {
 
 // New returns a collector. Its clients reach the cluster, or all clusters, in each call's context. mirrored returns the
 // informer that the process has of a resource anyway: only the others are watched.
-func New(client metadata.Interface, kube kubernetes.Interface, resources Resources, mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
+func New(client metadata.Interface, kube kubernetes.Interface, resources Resources,
+	mirrored func(schema.GroupVersionResource) (*informers.Informer, bool), observers ...Observer) *Collector {
 	return &Collector{
 		metadata: client, kube: kube, resources: resources, graph: newGraph(), observers: observers, mirrored: mirrored,
-		queue:    runner.NewQueue("garbagecollector", workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute), clusterOf),
+		queue: runner.NewQueue("garbagecollector",
+			workqueue.NewTypedItemExponentialFailureRateLimiter[object](5*time.Millisecond, time.Minute), clusterOf),
 		changed:  make(chan struct{}, 1),
 		lookups:  flowcontrol.NewTokenBucketPassiveRateLimiter(lookupRate, lookupBurst),
 		deleted:  lru.New(rememberedOwners),
@@ -155,7 +157,8 @@ func (c *Collector) monitor(ctx context.Context, r schema.GroupVersionResource) 
 			return client.Watch(logicalcluster.WithWildcard(ctx), options)
 		},
 	}
-	cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store, cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
+	cache.NewReflectorWithOptions(informers.PagedList{ListerWatcher: lw}, &metav1.PartialObjectMetadata{}, store,
+		cache.ReflectorOptions{Name: "garbagecollector/" + r.GroupResource().String()}).
 		RunWithContext(ctx)
 }
 
@@ -268,7 +271,8 @@ func clusterOf(o object) logicalcluster.Name { return o.cluster }
 
 func (c *Collector) try(ctx context.Context, o object) {
 	if err := c.process(logicalcluster.WithName(ctx, o.cluster), o); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).V(2).Info("garbage collection failed, will retry", "cluster", o.cluster, "resource", o.resource.GroupResource(), "namespace", o.namespace, "name", o.name, "err", err)
+		klog.FromContext(ctx).V(2).Info("garbage collection failed, will retry", "cluster", o.cluster, "resource", o.resource.GroupResource(),
+			"namespace", o.namespace, "name", o.name, "err", err)
 		c.queue.AddRateLimited(o)
 		return
 	}

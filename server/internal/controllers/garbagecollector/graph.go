@@ -86,7 +86,8 @@ func newGraph() *graph {
 // isWaiting tells whether an object is held by a finalizer that the garbage collector serves.
 func isWaiting(m metav1.Object) bool {
 	return m.GetDeletionTimestamp() != nil &&
-		(slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents) || slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents))
+		(slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents) ||
+			slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents))
 }
 
 // set brings the graph up to date with an object, and returns whether there is something to do for it.

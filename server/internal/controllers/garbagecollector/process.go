@@ -65,8 +65,10 @@ func (c *Collector) collect(ctx context.Context, o object, live *metav1.PartialO
 	if err != nil {
 		return err
 	}
-	if err := c.warnOfNamespaces(ctx, o, live, slices.Concat(refs.dangling, refs.misplaced)); err != nil { // collection does not wait for Events
-		klog.FromContext(ctx).V(2).Info("no Event for an owner in another namespace", "cluster", o.cluster, "namespace", o.namespace, "name", o.name, "err", err)
+	// collection does not wait for Events
+	if err := c.warnOfNamespaces(ctx, o, live, slices.Concat(refs.dangling, refs.misplaced)); err != nil {
+		klog.FromContext(ctx).V(2).Info("no Event for an owner in another namespace", "cluster", o.cluster, "namespace", o.namespace,
+			"name", o.name, "err", err)
 	}
 	switch {
 	case len(refs.solid) > 0 && len(refs.dangling)+len(refs.waiting) > 0:
@@ -127,7 +129,8 @@ func mappingOf(mapper meta.RESTMapper, ref metav1.OwnerReference) (*meta.RESTMap
 }
 
 // owner reads an owner: nil if there is none of that name, and known false if its kind is not served or cannot own o.
-func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object, ref metav1.OwnerReference) (live *metav1.PartialObjectMetadata, known bool, err error) {
+func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object,
+	ref metav1.OwnerReference) (live *metav1.PartialObjectMetadata, known bool, err error) {
 	mapping, err := mappingOf(mapper, ref)
 	if meta.IsNoMatchError(err) || errors.Is(err, errVersion) {
 		return nil, false, nil

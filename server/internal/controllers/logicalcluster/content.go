@@ -115,9 +115,11 @@ func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Res
 		return 0, nil
 	}
 	if err != nil {
-		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource", d.GroupResource(), "err", err)
+		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource",
+			d.GroupResource(), "err", err)
 	}
-	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity, func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
+	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity,
+		func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
 }
 
 // defined returns the definition of a resource whose objects the cluster of ctx stores for itself, not for the server.
@@ -143,7 +145,8 @@ func ignoreGone(err error) error {
 
 // inProgress tells that it is too early to say what is left.
 var inProgress = corev1alpha1.Condition{
-	Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain", Message: "what it holds is being deleted",
+	Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
+	Message: "what it holds is being deleted",
 }
 
 // contentCondition tells what is left.

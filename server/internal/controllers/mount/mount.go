@@ -165,7 +165,8 @@ func (c *Controller) look(ctx context.Context, ref tenancyv1alpha1.ObjectReferen
 	case err != nil:
 		return observation{}, err
 	case (mapping.Scope.Name() == meta.RESTScopeNameNamespace) != (ref.Namespace != ""):
-		return missing("spec.mount.ref.namespace has to be given for kinds with namespaces, and for no others; %s has the scope %q", ref.Kind, mapping.Scope.Name()), nil
+		return missing("spec.mount.ref.namespace has to be given for kinds with namespaces, and for no others; %s has the scope %q", ref.Kind,
+			mapping.Scope.Name()), nil
 	}
 	obj, err := c.Dynamic.Resource(mapping.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -41,7 +41,8 @@ func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface,
 			}
 			return namespaced(ctx, resources, held, key.Name)
 		}
-		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover, corev1.FinalizerKubernetes)
+		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover,
+			corev1.FinalizerKubernetes)
 		err = deleter.Delete(ctx, key.Name)
 		var remaining *deletion.ResourcesRemainingError
 		if errors.As(err, &remaining) {

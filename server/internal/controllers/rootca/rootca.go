@@ -21,7 +21,8 @@ const (
 	key = "ca.crt"
 	// descriptionAnnotation and its text are those that people know from Kubernetes.
 	descriptionAnnotation = "kubernetes.io/description"
-	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service " +
+	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the " +
+		"internal service " +
 		"IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 

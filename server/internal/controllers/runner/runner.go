@@ -1,5 +1,6 @@
 // Package runner is the one loop that every controller of the server runs: keys of all logical clusters in one
-// queue, in which the clusters take turns, workers that slow items do not hold, and exponential retry. A controller adds its inputs and a reconcile function.
+// queue, in which the clusters take turns, workers that slow items do not hold, and exponential retry. A controller adds its inputs and a
+// reconcile function.
 package runner
 
 import (

@@ -8,12 +8,14 @@ import (
 
 // NewQueue returns a queue in which logical clusters take turns: an item waits for one item of each other cluster at a time, and for
 // those before it of its own. Only clusters with items in the queue are in memory.
-func NewQueue[T comparable](name string, limiter workqueue.TypedRateLimiter[T], clusterOf func(T) logicalcluster.Name) workqueue.TypedRateLimitingInterface[T] {
+func NewQueue[T comparable](name string, limiter workqueue.TypedRateLimiter[T],
+	clusterOf func(T) logicalcluster.Name) workqueue.TypedRateLimitingInterface[T] {
 	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{
 		Name: name, Queue: &turns[T]{clusterOf: clusterOf, items: map[logicalcluster.Name][]T{}},
 	})
 	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[T]{Name: name, Queue: ready})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, DelayingQueue: delayed})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, DelayingQueue: delayed})
 }
 
 // turns implements workqueue.Queue.

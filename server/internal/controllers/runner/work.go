@@ -41,7 +41,8 @@ func payerFrom(ctx context.Context) Payer {
 // Work takes the items of a queue until ctx ends, and returns when the last one is done. Items that take long hold up no items of others,
 // except in a queue with one worker, whose items are done one after the other.
 func Work[T comparable](
-	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], workers int, clusterOf func(T) logicalcluster.Name, do func(context.Context, T),
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], workers int, clusterOf func(T) logicalcluster.Name,
+	do func(context.Context, T),
 ) {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()

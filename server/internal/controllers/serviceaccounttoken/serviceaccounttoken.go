@@ -67,7 +67,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err != nil || secret.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(err)
 	}
-	account, err := r.kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx, secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
+	account, err := r.kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx,
+		secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -87,8 +88,10 @@ func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, s
 	if filled.Data == nil {
 		filled.Data = map[string][]byte{}
 	}
-	complete := filled.Annotations[corev1.ServiceAccountUIDKey] == string(account.UID) && len(filled.Data[corev1.ServiceAccountTokenKey]) > 0 &&
-		string(filled.Data[corev1.ServiceAccountRootCAKey]) == string(r.ca) && string(filled.Data[corev1.ServiceAccountNamespaceKey]) == filled.Namespace
+	complete := filled.Annotations[corev1.ServiceAccountUIDKey] == string(account.UID) &&
+		len(filled.Data[corev1.ServiceAccountTokenKey]) > 0 &&
+		string(filled.Data[corev1.ServiceAccountRootCAKey]) == string(r.ca) &&
+		string(filled.Data[corev1.ServiceAccountNamespaceKey]) == filled.Namespace
 	if complete {
 		return nil
 	}

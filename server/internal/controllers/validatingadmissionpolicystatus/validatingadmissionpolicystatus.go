@@ -58,7 +58,8 @@ func (in Inputs) reconcile(ctx context.Context, key informers.Key) error {
 
 // status returns what the controller says about the current generation of a policy. It refers to that one object: a policy
 // made anew under the same name is not what was checked.
-func status(policy *admissionregistrationv1.ValidatingAdmissionPolicy, found []admissionregistrationv1.ExpressionWarning) *applyconfigurations.ValidatingAdmissionPolicyApplyConfiguration {
+func status(policy *admissionregistrationv1.ValidatingAdmissionPolicy,
+	found []admissionregistrationv1.ExpressionWarning) *applyconfigurations.ValidatingAdmissionPolicyApplyConfiguration {
 	warnings := make([]*applyconfigurations.ExpressionWarningApplyConfiguration, len(found))
 	for i, w := range found {
 		warnings[i] = applyconfigurations.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning)

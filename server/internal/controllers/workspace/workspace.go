@@ -193,7 +193,8 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	}
 	if impossible.Reason != "" {
 		r.waiting.Add(key)
-		conditions.Set(&ws.Status.Conditions, conditions.Judge(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
+		conditions.Set(&ws.Status.Conditions,
+			conditions.Judge(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
 		return nil
 	}
 	if err := r.create(logicalcluster.WithName(ctx, name), ws, lc); err != nil {
@@ -241,7 +242,8 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 	switch {
 	case lc != nil && !held && lc.DeletionTimestamp == nil:
 		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted)
-	case lc != nil && !held && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseTerminating && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
+	case lc != nil && !held && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseTerminating &&
+		lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
 		return nil // most go before there is anything to show
 	case lc == nil && !held:
 		return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {

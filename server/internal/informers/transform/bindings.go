@@ -28,7 +28,8 @@ func (t *Trimmer) APIBinding(obj runtime.Object) {
 	}
 	b.Annotations = exact
 	status := &b.Status
-	status.APIExportClusterName, status.Phase = t.string(status.APIExportClusterName), apisv1alpha2.APIBindingPhase(t.string(string(status.Phase)))
+	status.APIExportClusterName, status.Phase = t.string(status.APIExportClusterName),
+		apisv1alpha2.APIBindingPhase(t.string(string(status.Phase)))
 	slot := &t.bindings[maphash.String(t.seed, status.APIExportClusterName+"|"+of)%remembered]
 	if *slot == nil {
 		*slot = &apisv1alpha2.APIBindingStatus{}

@@ -47,7 +47,8 @@ func (t *Ticket) Take(bytes int64) error {
 	case <-t.ctx.Done():
 		err = apierrors.NewTimeoutError("the request ended while it waited for memory", retrySoon)
 	case <-timer.C:
-		err = apierrors.NewTooManyRequests(fmt.Sprintf("the request needs about %d MiB of memory, and other requests of the same tenant use what there is: "+
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the request needs about %d MiB of memory, and other requests of the same tenant use "+
+			"what there is: "+
 			"read their responses, send fewer large objects at a time, and list in pages (limit and continue)", bytes>>20), retryLater)
 	}
 	q.mu.Lock()
@@ -123,7 +124,8 @@ func (q *Queue) give(t *Ticket) {
 	for q.hungry.first != nil {
 		var best *Ticket
 		for h := q.hungry.first; h != nil; h = h.next {
-			if (best == nil || h.leaf.chain[0].bytes < best.leaf.chain[0].bytes || (h.leaf.chain[0] == best.leaf.chain[0] && h.leaf.bytes < best.leaf.bytes)) && q.fits(h) {
+			if (best == nil || h.leaf.chain[0].bytes < best.leaf.chain[0].bytes ||
+				(h.leaf.chain[0] == best.leaf.chain[0] && h.leaf.bytes < best.leaf.bytes)) && q.fits(h) {
 				best = h
 			}
 		}

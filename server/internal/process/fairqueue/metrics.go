@@ -23,7 +23,8 @@ type state struct {
 func newQueueMetrics(q *Queue) *queueMetrics {
 	m := &queueMetrics{q: q, refusals: metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "kcp_logicalcluster_refused_requests_total", StabilityLevel: metrics.ALPHA,
-		Help: "Requests that were refused by 429, by kind (read, write, watch) and reason: cluster (it has too many open), waiting (too many of it wait for hosts that it has named), " +
+		Help: "Requests that were refused by 429, by kind (read, write, watch) and reason: cluster (it has too many open), waiting (too many " +
+			"of it wait for hosts that it has named), " +
 			"share (the tenant has its share of what the server may have in flight), timeout (no seat in time), memory (none in time).",
 	}, []string{"kind", "reason"})}
 	state := func(name, help string, value func() int64) {
@@ -34,7 +35,8 @@ func newQueueMetrics(q *Queue) *queueMetrics {
 	state("waiting_for_hosts", "Requests that wait for hosts that tenants have named.", func() int64 {
 		return int64(q.root.held[Read] + q.root.held[Write] + q.root.held[Watch])
 	})
-	state("memory_bytes", "Memory that requests of tenants have for what they carry and what they are answered, as estimated.", func() int64 { return q.root.bytes })
+	state("memory_bytes", "Memory that requests of tenants have for what they carry and what they are answered, as estimated.",
+		func() int64 { return q.root.bytes })
 	return m
 }
 

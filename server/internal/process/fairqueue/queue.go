@@ -80,7 +80,8 @@ type Ticket struct {
 	q    *Queue
 	ctx  context.Context
 	kind Kind
-	// lent is the tick behind the one in which the request began to wait for its client, zero while it does not, and taken once it has lost its seat.
+	// lent is the tick behind the one in which the request began to wait for its client, zero while it does not, and taken once it has lost
+	// its seat.
 	lent atomic.Uint64
 
 	// All else is guarded by the lock of the queue.
@@ -164,7 +165,8 @@ func (t *Ticket) sit(now time.Time) error {
 	case <-t.ctx.Done():
 		err = apierrors.NewTimeoutError("the request ended while it waited for its turn", retrySoon)
 	case <-timer.C:
-		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited %s for its turn behind others of the same tenant; send fewer at a time", q.config.Patience), retryLater)
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited %s for its turn behind others of the same "+
+			"tenant; send fewer at a time", q.config.Patience), retryLater)
 	}
 	if q.giveUp(t) {
 		q.metrics.refused("timeout", t.kind)
@@ -214,20 +216,24 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 	}
 	if kind != Watch && limit > 0 && leaf.held[kind] >= max(1, limit/2) {
 		q.metrics.refused("waiting", kind)
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts it has named, such as those of webhooks, and may have no more at a time: see why these hosts do not answer", whose, leaf.held[kind], kind), retryLater)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts it has named, such as those of webhooks, and may "+
+			"have no more at a time: see why these hosts do not answer", whose, leaf.held[kind], kind), retryLater)
 	}
 	if i := q.crammed(leaf, kind); i >= 0 {
 		q.metrics.refused("share", kind)
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of what the server has left: wait for some to end",
-			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i], leaf.chain[i].count[kind], are), retrySoon)
+			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i],
+			leaf.chain[i].count[kind], are), retrySoon)
 	}
 	return nil
 }
 
 const (
-	// few and fewer are the parts of a total of which an account, and any other member of the tree, has few requests as long as it has no more.
+	// few and fewer are the parts of a total of which an account, and any other member of the tree, has few requests as long as it has no
+	// more.
 	few, fewer = 100, 400
-	// reserved is the part of a total that accounts with few requests have to themselves, spare the one that clusters with few have of an account.
+	// reserved is the part of a total that accounts with few requests have to themselves, spare the one that clusters with few have of an
+	// account.
 	reserved, spare = 4, 16
 )
 
@@ -325,7 +331,8 @@ func (q *Queue) full(n *node, seats int, now time.Time) (full bool, each int) {
 	return n.seats >= seats && (n != q.root || n.seats-q.excess(each) >= seats), each
 }
 
-// excess returns how many seats accounts have beyond so many each, from the time when nobody else wanted them. They take nothing from others.
+// excess returns how many seats accounts have beyond so many each, from the time when nobody else wanted them. They take nothing from
+// others.
 func (q *Queue) excess(each int) int {
 	q.counted++
 	excess := 0
@@ -357,8 +364,8 @@ func (q *Queue) call(t *Ticket, now time.Time) {
 	t.ready = nil
 }
 
-// seatOverdue gives seats to clusters that have waited for long and have none, in place of those of requests that have had theirs for as long:
-// whatever these do, others do not wait for them forever.
+// seatOverdue gives seats to clusters that have waited for long and have none, in place of those of requests that have had theirs for as
+// long: whatever these do, others do not wait for them forever.
 func (q *Queue) seatOverdue(now time.Time) {
 	seats := q.config.Seats - q.root.seats
 	for t := q.running.first; t != nil; t = t.next {
@@ -536,8 +543,8 @@ func (t *Ticket) again(now time.Time) {
 	q.giveUp(t)
 }
 
-// Store gives the seat of a request back while etcd stores so many bytes that it writes, unless nobody else is active or the account has a lot
-// waiting for etcd already, and returns what takes it again.
+// Store gives the seat of a request back while etcd stores so many bytes that it writes, unless nobody else is active or the account has a
+// lot waiting for etcd already, and returns what takes it again.
 func (t *Ticket) Store(bytes int) (stored func()) {
 	if t == nil {
 		return func() {}

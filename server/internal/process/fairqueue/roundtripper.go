@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// RoundTripper returns a RoundTripper that calls hosts of tenants by next. The request that the context of a call belongs to has no seat until
-// the answer is read.
+// RoundTripper returns a RoundTripper that calls hosts of tenants by next. The request that the context of a call belongs to has no seat
+// until the answer is read.
 func RoundTripper(next http.RoundTripper) http.RoundTripper { return waiting{next} }
 
 type waiting struct{ next http.RoundTripper }

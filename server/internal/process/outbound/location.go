@@ -43,7 +43,8 @@ func Location(text string) (*url.URL, error) {
 		return nil, errors.New("it does not begin with https:// and a host")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
 		return nil, errors.New("it has more than a host and a path")
-	case strings.Contains(u.EscapedPath(), "%") || strings.Contains(u.Path, "//") || strings.Contains(u.Path+"/", "/../") || strings.Contains(u.Path+"/", "/./"):
+	case strings.Contains(u.EscapedPath(), "%") || strings.Contains(u.Path, "//") || strings.Contains(u.Path+"/", "/../") ||
+		strings.Contains(u.Path+"/", "/./"):
 		return nil, errors.New("its path contains an escape, an empty or a relative segment")
 	}
 	return u, nil

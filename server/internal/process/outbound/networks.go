@@ -48,7 +48,8 @@ func NewNetworks(names []string) (*Networks, error) {
 		}
 		prefix, err := netip.ParsePrefix(name)
 		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("--%s: %q is none of %s, %s and %s, and no network such as 10.0.0.0/8", networksFlag, name, Public, Private, Machine)
+			return nil, fmt.Errorf("--%s: %q is none of %s, %s and %s, and no network such as 10.0.0.0/8", networksFlag, name,
+				Public, Private, Machine)
 		}
 		if prefix.Addr().IsLoopback() {
 			return nil, fmt.Errorf("--%s: %s is on the machine that the server runs on: say %s", networksFlag, name, Machine)
@@ -60,9 +61,10 @@ func NewNetworks(names []string) (*Networks, error) {
 
 // AddNetworksFlag adds the flag that names the networks.
 func AddNetworksFlag(fs *pflag.FlagSet, names *[]string) {
-	fs.StringSliceVar(names, networksFlag, *names, "Networks where the server calls the webhooks and issuers that tenants name: "+Public+", "+Private+
-		", "+Machine+" (which it runs on), or networks such as 10.0.0.0/8. By default "+Public+
-		", and the other two if the server has no URL but one of localhost. If a proxy is configured by the environment, it is what is called.")
+	fs.StringSliceVar(names, networksFlag, *names,
+		"Networks where the server calls the webhooks and issuers that tenants name: "+Public+", "+Private+
+			", "+Machine+" (which it runs on), or networks such as 10.0.0.0/8. By default "+Public+
+			", and the other two if the server has no URL but one of localhost. If a proxy is configured by the environment, it is what is called.")
 }
 
 // StandardNetworks are those of a server that is told of none: who reaches it by localhost reaches by themselves what it could
@@ -88,7 +90,8 @@ type elsewhereError struct{ address string }
 
 // Error implements error.
 func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the installation can allow that by --%s", e.address, networksFlag)
+	return fmt.Sprintf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the "+
+		"installation can allow that by --%s", e.address, networksFlag)
 }
 
 // DialContext connects to an address if that is in one of the networks.
@@ -109,7 +112,8 @@ func (n *Networks) DialContext(ctx context.Context, network, address string) (ne
 }
 
 // notPublic are unicast addresses of machines that are not in the internet. Of IPv6, the internet is 2000::/3.
-var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "240.0.0.0/4",
+var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
+	"198.18.0.0/15", "240.0.0.0/4",
 	"::/3", "2001::/23", "2001:db8::/32", "2002::/16", "4000::/2", "8000::/1")
 
 // providers of machines answer at these, with secrets of the machine.

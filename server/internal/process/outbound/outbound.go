@@ -1,5 +1,5 @@
-// Package outbound has what the server needs to call hosts of others: whom it believes, as whom it calls, where tenants may lead it, and how
-// much it reads there.
+// Package outbound has what the server needs to call hosts of others: whom it believes, as whom it calls, where tenants may lead it, and
+// how much it reads there.
 package outbound
 
 import (

@@ -91,7 +91,8 @@ func (m *measure) structure(b byte) error {
 			m.path += top.key + 1
 		}
 		if len(m.stack) == maxDepth {
-			return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is nested more than %d deep", maxDepth)) // as upstream answers, at ten times as deep
+			// as upstream answers, at ten times as deep
+			return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is nested more than %d deep", maxDepth))
 		}
 		m.stack = append(m.stack, container{object: b == '{', isKey: b == '{'})
 	case '}', ']':

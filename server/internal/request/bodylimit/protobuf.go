@@ -102,7 +102,8 @@ func measureProtobuf(content []byte) error {
 	return nil
 }
 
-// field returns the first field of a message, its content if it has a length, and how many bytes it takes; less than zero if it cannot be read.
+// field returns the first field of a message, its content if it has a length, and how many bytes it takes; less than zero if it cannot be
+// read.
 func field(content []byte) (number protowire.Number, kind protowire.Type, within []byte, n int) {
 	number, kind, tag := protowire.ConsumeTag(content)
 	if tag < 0 {

@@ -47,8 +47,8 @@ func shapeOfKind(kind schema.GroupVersionKind) *shape {
 
 var shapes sync.Map // by reflect.Type
 
-// shapeOf returns the shape of a type of the API: a struct whose tags have the numbers of fields, or a map, whose entries are messages of a key
-// and a value.
+// shapeOf returns the shape of a type of the API: a struct whose tags have the numbers of fields, or a map, whose entries are messages of a
+// key and a value.
 func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)

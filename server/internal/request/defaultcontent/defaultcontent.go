@@ -70,7 +70,8 @@ func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) h
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
 		info, known := request.RequestInfoFrom(r.Context())
-		if !ok || cluster.Wildcard || !known || !info.IsResourceRequest || aside[info.APIGroup] || e.entered(cluster.Name) || authorization.IsServer(r.Context()) {
+		if !ok || cluster.Wildcard || !known || !info.IsResourceRequest || aside[info.APIGroup] || e.entered(cluster.Name) ||
+			authorization.IsServer(r.Context()) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -62,7 +62,8 @@ func isHome(ctx context.Context, verb, group, resourceName, subresource, name st
 // Authorizer lets every user ask for their home, and leaves all else to next.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.IsResourceRequest() && isHome(ctx, a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetName()) && isUser(a.GetUser()) {
+		if a.IsResourceRequest() &&
+			isHome(ctx, a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetName()) && isUser(a.GetUser()) {
 			return authorizer.DecisionAllow, "everybody may ask for their home", nil
 		}
 		return next.Authorize(ctx, a)
@@ -91,7 +92,8 @@ func (h *Homes) WithHome(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
 		who, known := request.UserFrom(r.Context())
-		if !ok || !known || !info.IsResourceRequest || !isHome(r.Context(), info.Verb, info.APIGroup, info.Resource, info.Subresource, info.Name) {
+		if !ok || !known || !info.IsResourceRequest ||
+			!isHome(r.Context(), info.Verb, info.APIGroup, info.Resource, info.Subresource, info.Name) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -127,7 +129,8 @@ func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Works
 	case lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInactive:
 		return h.show(name, lc), nil
 	case time.Since(lc.CreationTimestamp.Time) > patience:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the home workspace is not ready after %s: it waits for the initializers %v", patience, lc.Status.Initializers))
+		return nil, apierrors.NewInternalError(fmt.Errorf("the home workspace is not ready after %s: it waits for the initializers %v", patience,
+			lc.Status.Initializers))
 	}
 	return nil, apierrors.NewTooManyRequests("Creating the home workspace", 1)
 }
@@ -135,7 +138,8 @@ func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Works
 // mayCreate is the right to create the Workspace "~" in root.
 func (h *Homes) mayCreate(ctx context.Context, who user.Info) error {
 	decision, _, err := h.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: who, Verb: "create", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Name: Name, ResourceRequest: true,
+		User: who, Verb: "create", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
+		Name: Name, ResourceRequest: true,
 	})
 	if err != nil {
 		return apierrors.NewInternalError(err)
@@ -148,10 +152,18 @@ func (h *Homes) mayCreate(ctx context.Context, who user.Info) error {
 
 func forbidden(who user.Info) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusForbidden,
+		Reason:  metav1.StatusReasonForbidden,
 		Details: &metav1.StatusDetails{Group: resource.Group, Kind: resource.Resource, Name: Name},
-		Message: fmt.Sprintf(`%s %q is forbidden: User %q cannot create resource %q in API group %q at the cluster scope: workspace access not permitted`,
-			resource.GroupResource(), Name, who.GetName(), resource.Resource, resource.Group),
+		Message: fmt.Sprintf(
+			`%s %q is forbidden: User %q cannot create resource %q in API group %q at the cluster scope: workspace access not permitted`,
+			resource.GroupResource(),
+			Name,
+			who.GetName(),
+			resource.Resource,
+			resource.Group,
+		),
 	}}
 }
 
@@ -191,7 +203,8 @@ func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) 
 		TypeMeta: metav1.TypeMeta{APIVersion: resource.GroupVersion().String(), Kind: "Workspace"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: corev1alpha1.LogicalClusterName, CreationTimestamp: lc.CreationTimestamp,
-			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root), corev1alpha1.PathAnnotation: lc.Annotations[corev1alpha1.PathAnnotation]},
+			Annotations: map[string]string{logicalcluster.AnnotationKey: string(logicalcluster.Root),
+				corev1alpha1.PathAnnotation: lc.Annotations[corev1alpha1.PathAnnotation]},
 		},
 		Spec: tenancyv1alpha1.WorkspaceSpec{Type: homeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
 	}

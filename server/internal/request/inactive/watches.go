@@ -70,7 +70,8 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 
 func ends(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
-	if !ok || !info.IsResourceRequest || info.Verb != "watch" || (info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters") {
+	if !ok || !info.IsResourceRequest || info.Verb != "watch" ||
+		(info.APIGroup == corev1alpha1.SchemeGroupVersion.Group && info.Resource == "logicalclusters") {
 		return false
 	}
 	return !authorization.IsServer(ctx)

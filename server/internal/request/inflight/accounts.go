@@ -57,9 +57,9 @@ func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
 	return cluster
 }
 
-// account returns who pays for a cluster: the user who has created it. What administrators and the service accounts of root have created is a
-// tenant's that they have created it for, and pays for itself. What the service account of another cluster has created is paid for by that one's,
-// and so is what a user has created whom the issuer of another cluster vouches for.
+// account returns who pays for a cluster: the user who has created it. What administrators and the service accounts of root have created is
+// a tenant's that they have created it for, and pays for itself. What the service account of another cluster has created is paid for by
+// that one's, and so is what a user has created whom the issuer of another cluster vouches for.
 func (a accounts) account(cluster logicalcluster.Name, depth int) string {
 	itself := ofCluster + string(cluster)
 	lc := a.get(cluster)

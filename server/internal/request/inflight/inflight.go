@@ -1,6 +1,6 @@
-// Package inflight lets requests in: as many as their logical cluster may have open, and in the order that is fair to all tenants. It decides
-// on whose account a request is; server/internal/process/fairqueue decides what follows from that. Requests of administrators, and of the server itself, are
-// not counted and never wait.
+// Package inflight lets requests in: as many as their logical cluster may have open, and in the order that is fair to all tenants. It
+// decides on whose account a request is; server/internal/process/fairqueue decides what follows from that. Requests of administrators, and
+// of the server itself, are not counted and never wait.
 package inflight
 
 import (
@@ -77,8 +77,8 @@ func (l *Limits) Register(register func(metrics.Registerable) error, custom func
 	return l.queue.Register(register, custom)
 }
 
-// WithLimits lets requests in when it is their turn, and refuses those of tenants that have too many open. It stands behind authorization: who
-// is not let into a cluster takes nothing from it.
+// WithLimits lets requests in when it is their turn, and refuses those of tenants that have too many open. It stands behind authorization:
+// who is not let into a cluster takes nothing from it.
 func (l *Limits) WithLimits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, counted := holderOf(r.Context())
@@ -233,7 +233,8 @@ func (x *exchange) started() {
 	}
 }
 
-// body is that of a request: what was read before it had a seat, if anything, and then the rest, which its client may take its time to send.
+// body is that of a request: what was read before it had a seat, if anything, and then the rest, which its client may take its time to
+// send.
 type body struct {
 	io.ReadCloser
 	sent *bytes.Buffer

@@ -69,7 +69,10 @@ func (h *Hosts) Check(text string) (target *url.URL, own bool, err error) {
 		// The next larger domain: a.b.c, .b.c, .c
 		dot := strings.IndexByte(known[1:], '.')
 		if dot < 0 || net.ParseIP(u.Hostname()) != nil {
-			return nil, false, fmt.Errorf("mounts may not lead to %s; an administrator of the installation can allow it by --mount-proxy-hosts", where)
+			return nil, false, fmt.Errorf(
+				"mounts may not lead to %s; an administrator of the installation can allow it by --mount-proxy-hosts",
+				where,
+			)
 		}
 		known = known[1+dot:]
 	}

@@ -106,13 +106,21 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 		}
 		location, own, err := p.config.Hosts.Check(t.url)
 		if err != nil {
-			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not used: %v", t.path, t.url, err)))
+			p.refuse(
+				w,
+				r,
+				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not used: %v", t.path, t.url, err)),
+			)
 			return
 		}
 		followed, done, ok := p.connections.follow(r, t)
 		defer done()
 		if !ok {
-			p.refuse(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from somewhere else just now; try again", t.path)))
+			p.refuse(
+				w,
+				r,
+				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from somewhere else just now; try again", t.path)),
+			)
 			return
 		}
 		fairqueue.From(r.Context()).Wait() // until it ends
@@ -148,7 +156,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 	transport := choice.plain
 	if httpstream.IsUpgradeRequest(r) {
 		if protocol := r.Header.Get("Upgrade"); !slices.Contains(upgrades, strings.ToLower(protocol)) {
-			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, and not to %q", strings.Join(upgrades, " and "), protocol)))
+			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, and not to %q",
+				strings.Join(upgrades, " and "), protocol)))
 			return
 		}
 		transport = choice.upgrade

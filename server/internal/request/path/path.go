@@ -73,7 +73,8 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
 				return
 			case place.Code != 0:
-				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "", "workspace "+path+" is unavailable", 1, false))
+				refuse(apierrors.NewGenericServerResponse(place.Code, r.Method, schema.GroupResource{}, "",
+					"workspace "+path+" is unavailable", 1, false))
 				return
 			case place.URL != "":
 				if ctx, err = mount.Enter(r, path, place.Mounted, place.URL); err != nil {

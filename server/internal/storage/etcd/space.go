@@ -76,7 +76,8 @@ func (s *space) Grow() error {
 // Write returns why nothing can be written at all, nil if it can.
 func (s *space) Write() error {
 	if disk := s.disk.Load(); disk < diskSegments*s.segment/2 {
-		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed to write anything", s.directory, mebibytes(disk), mebibytes(diskSegments*s.segment/2))
+		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed to write anything", s.directory, mebibytes(disk),
+			mebibytes(diskSegments*s.segment/2))
 	}
 	return nil
 }
@@ -136,7 +137,8 @@ func (s *space) tidy(ctx context.Context) {
 		s.compact(ctx)
 	}
 	file, used := s.server.Backend().Size(), s.server.Backend().SizeInUse()
-	if full := alarmed || file >= s.quota; full && file-used > file/10 && s.disk.Load() > used+diskSegments*s.segment && time.Since(s.defragedAt) > defragmentInterval {
+	if full := alarmed || file >= s.quota; full && file-used > file/10 && s.disk.Load() > used+diskSegments*s.segment &&
+		time.Since(s.defragedAt) > defragmentInterval {
 		s.defragment(file)
 	}
 	if alarmed && s.server.Backend().Size() < s.quota+reserve(s.quota) {

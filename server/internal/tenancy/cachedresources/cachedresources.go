@@ -105,14 +105,16 @@ func sliceOf(resource apisv1alpha2.ResourceSchema) (string, error) {
 	case virtual == nil:
 		return "", fmt.Errorf("its provider does not show objects of his own any more")
 	case !isSlice(virtual.Reference):
-		return "", fmt.Errorf("its virtual storage is a %s, and has to be a ClusterCachedResourceEndpointSlice of %s", virtual.Reference.Kind, cachev1alpha1.SchemeGroupVersion.Group)
+		return "", fmt.Errorf("its virtual storage is a %s, and has to be a ClusterCachedResourceEndpointSlice of %s", virtual.Reference.Kind,
+			cachev1alpha1.SchemeGroupVersion.Group)
 	}
 	return virtual.Reference.Name, nil
 }
 
 // Elsewhere returns what tells where the objects of a virtual resource are, if that is not a ClusterCachedResource: an endpoint
 // slice of another kind in the workspace of the export.
-func (r *Resources) Elsewhere(cluster logicalcluster.Name, name string, resource schema.GroupResource) (reference corev1.TypedLocalObjectReference, ok bool) {
+func (r *Resources) Elsewhere(cluster logicalcluster.Name, name string,
+	resource schema.GroupResource) (reference corev1.TypedLocalObjectReference, ok bool) {
 	exported, err := r.exported(cluster, name, resource)
 	if err != nil || exported.Storage.Virtual == nil {
 		return reference, false

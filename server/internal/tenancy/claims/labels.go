@@ -78,9 +78,10 @@ func Normalize(resource schema.GroupResource) schema.GroupResource {
 type ExportOf func(*apisv1alpha2.APIBinding) (Export, bool)
 
 // Labels returns the labels that an object of a resource, which its cluster has under an identity unless that is empty, with
-// certain labels, has to have by the claims that the bindings of its cluster accept; one that is being deleted accepts nothing. Claims with an invalid selector select nothing, and are told of in the error; the labels are good
-// nevertheless.
-func Labels(resource schema.GroupResource, identity string, object map[string]string, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
+// certain labels, has to have by the claims that the bindings of its cluster accept; one that is being deleted accepts nothing. Claims with
+// an invalid selector select nothing, and are told of in the error; the labels are good nevertheless.
+func Labels(resource schema.GroupResource, identity string, object map[string]string, bindings []*apisv1alpha2.APIBinding,
+	exportOf ExportOf) (map[string]string, error) {
 	resource = Normalize(resource)
 	result := map[string]string{}
 	var errs []error

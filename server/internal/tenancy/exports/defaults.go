@@ -113,7 +113,8 @@ func defaultName(cluster logicalcluster.Name, path, export string) string {
 func AcceptAll(export *apisv1alpha2.APIExport) []apisv1alpha2.AcceptablePermissionClaim {
 	var all []apisv1alpha2.AcceptablePermissionClaim
 	for _, claim := range export.Spec.PermissionClaims {
-		scoped := apisv1alpha2.ScopedPermissionClaim{PermissionClaim: *claim.DeepCopy(), Selector: apisv1alpha2.PermissionClaimSelector{MatchAll: true}}
+		scoped := apisv1alpha2.ScopedPermissionClaim{PermissionClaim: *claim.DeepCopy(),
+			Selector: apisv1alpha2.PermissionClaimSelector{MatchAll: true}}
 		if claim.DefaultSelector != nil {
 			scoped.Selector = *claim.DefaultSelector.DeepCopy()
 		}

@@ -222,7 +222,8 @@ func (e *Exports) Binds(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name,
 }
 
 // Bound returns the binding through which a cluster has a resource, and what it says of the resource.
-func (e *Exports) Bound(cluster logicalcluster.Name, resource schema.GroupResource) (*apisv1alpha2.APIBinding, *apisv1alpha2.BoundAPIResource) {
+func (e *Exports) Bound(cluster logicalcluster.Name, resource schema.GroupResource) (*apisv1alpha2.APIBinding,
+	*apisv1alpha2.BoundAPIResource) {
 	for _, b := range e.BindingsIn(cluster) {
 		for i := range b.Status.BoundResources {
 			if r := &b.Status.BoundResources[i]; r.Group == resource.Group && r.Resource == resource.Resource {

@@ -54,14 +54,16 @@ func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretRef
 
 // Verify returns the hash of an identity, which is set once, and the condition that tells whether the secret agrees.
 func Verify(hash string, ref corev1.SecretReference, secret *corev1.Secret) (string, corev1alpha1.Condition) {
-	condition := corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionFalse, Severity: "Error", Reason: apisv1alpha2.ReasonIdentityVerificationFailed}
+	condition := corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionFalse, Severity: "Error",
+		Reason: apisv1alpha2.ReasonIdentityVerificationFailed}
 	switch found := hashOf(secret); {
 	case secret == nil:
 		condition.Message = fmt.Sprintf("there is no secret %s/%s with the key of the identity", ref.Namespace, ref.Name)
 	case found == "":
 		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, apisv1alpha2.IdentitySecretKey)
 	case hash != "" && hash != found:
-		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s", ref.Namespace, ref.Name, found)
+		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s",
+			ref.Namespace, ref.Name, found)
 	default:
 		return found, corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionTrue}
 	}

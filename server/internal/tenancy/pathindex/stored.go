@@ -64,7 +64,8 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	case !isPath:
 		return Place{}, false, nil // authorization decides who may use what may not exist
 	default:
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and you have asked for too many unknown workspaces: try again in a second", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and you have asked for too many unknown workspaces: try "+
+			"again in a second", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}

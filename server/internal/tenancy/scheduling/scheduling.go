@@ -133,7 +133,8 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 }
 
 // Unowned returns the LogicalCluster of a workspace that no Workspace stands for, in the state in which it is stored first.
-func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name, path string) (*corev1alpha1.LogicalCluster, error) {
+func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name,
+	path string) (*corev1alpha1.LogicalCluster, error) {
 	lc := s.fresh(name, path)
 	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
 		return nil, err
@@ -155,7 +156,8 @@ func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.L
 }
 
 // settleType writes into a LogicalCluster what its type, as seen from a cluster, asks for.
-func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalcluster.Name, reference tenancyv1alpha1.WorkspaceTypeReference) error {
+func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalcluster.Name,
+	reference tenancyv1alpha1.WorkspaceTypeReference) error {
 	of, err := s.Types.Find(from, reference)
 	if err != nil {
 		return err

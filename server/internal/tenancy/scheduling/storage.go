@@ -36,7 +36,8 @@ func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsG
 			return options, err
 		}
 		inner := options.Decorator
-		options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+		options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc,
+			newListFunc func() runtime.Object,
 			attrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 			plain, destroy, err := inner(config, prefix, keyFunc, newFunc, newListFunc, attrs, triggers, indexers)
 			if err != nil {
@@ -78,7 +79,8 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	defer func() { wait(ctx, err == nil) }()
 	seen, forget := w.scheduler.workspaceArrivals.expect(informers.Key{Cluster: parent, Name: u.GetName()})
 	defer forget()
-	if err = w.scheduler.Clusters.Create(kcpstorage.WithoutRestriction(both.Hold(logicalcluster.WithName(ctx, name))), corev1alpha1.LogicalClusterName, lc); err != nil {
+	if err = w.scheduler.Clusters.Create(kcpstorage.WithoutRestriction(both.Hold(logicalcluster.WithName(ctx, name))),
+		corev1alpha1.LogicalClusterName, lc); err != nil {
 		return fmt.Errorf("logical cluster of workspace %s: %w", u.GetName(), err)
 	}
 	if err = w.Interface.Create(both.Commit(ctx), key, obj, kcpstorage.Stored(obj, out), ttl); err == nil {
@@ -120,7 +122,8 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 // schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another
 // shard takes the workspace, or something is missing. It converts the parts of the workspace that it needs only, since
 // the managed fields alone cost more than those.
-func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name, *corev1alpha1.LogicalCluster, error) {
+func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name,
+	*corev1alpha1.LogicalCluster, error) {
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{
 		Name: u.GetName(), UID: u.GetUID(), Labels: u.GetLabels(), Annotations: u.GetAnnotations(), Finalizers: u.GetFinalizers(),
 	}}

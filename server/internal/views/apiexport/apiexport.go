@@ -88,10 +88,12 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 }
 
 // AllowsContent tells whether a user may do to the content of an export what they want to do.
-func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer, cluster logicalcluster.Name, export string, a authorizer.Attributes) (bool, error) {
+func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer, cluster logicalcluster.Name, export string,
+	a authorizer.Attributes) (bool, error) {
 	decision, _, err := asked.Authorize(logicalcluster.WithName(ctx, cluster), authorizer.AttributesRecord{
-		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group, APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
-		Resource: "apiexports", Subresource: "content", Name: export, ResourceRequest: true,
+		User: a.GetUser(), Verb: a.GetVerb(), APIGroup: apisv1alpha2.SchemeGroupVersion.Group,
+		APIVersion: apisv1alpha2.SchemeGroupVersion.Version,
+		Resource:   "apiexports", Subresource: "content", Name: export, ResourceRequest: true,
 	})
 	return decision == authorizer.DecisionAllow, err
 }
@@ -113,7 +115,8 @@ func (v *view) binding() *apisv1alpha2.APIBinding {
 
 // authorizeInTarget lets a provider do everything to the objects of its export, read bindings to it, and do to others what
 // is claimed.
-func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
+func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes,
+	export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
 	if v.target.Wildcard {
 		return v.authorizeBy(ctx, a, export, nil)
 	}
@@ -134,7 +137,8 @@ func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes, e
 }
 
 // authorizeBy decides what one binding lets the provider do; nil stands for all of them.
-func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
+func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport,
+	binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
 	if v.offers(resource) {
 		if binding == nil || isBound(binding, resource, export.Status.IdentityHash) {

@@ -49,7 +49,8 @@ func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schem
 
 // Shown returns what tells which custom resources a view has: those that its export offers, and those of other exports that it
 // claims by their identity. list returns what an export offers.
-func Shown(all *exports.Exports, list func(view logicalcluster.Name) []customresources.Installed) func(view logicalcluster.Name) []customresources.Installed {
+func Shown(all *exports.Exports,
+	list func(view logicalcluster.Name) []customresources.Installed) func(view logicalcluster.Name) []customresources.Installed {
 	return func(view logicalcluster.Name) []customresources.Installed {
 		shown := list(view)
 		cluster, name, ok := customresources.ExportOf(view)
@@ -95,7 +96,8 @@ func accepted(binding *apisv1alpha2.APIBinding, claim *apisv1alpha2.PermissionCl
 
 // authorizeClaimed lets a provider do to what it claims whatever the claim and its acceptance both allow, and the providers of what
 // is claimed, too. In all logical clusters at once, objects show by their labels that their claim is accepted.
-func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, claim *apisv1alpha2.PermissionClaim, binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
+func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, claim *apisv1alpha2.PermissionClaim,
+	binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	if subresource := a.GetSubresource(); subresource != "" && subresource != "status" {
 		// A token of a service account is not the account, nor is an approval the request.
 		return authorizer.DecisionDeny, fmt.Sprintf("a claim reaches objects and their status, and not %s/%s", a.GetResource(), subresource), nil

@@ -48,7 +48,8 @@ func (f *follower) run(ctx context.Context, initial, marked bool, version string
 			}
 		}
 	}
-	if marked && !f.deliver(ctx, watch.Event{Type: watch.Bookmark, Object: bookmark(version, map[string]any{metav1.InitialEventsAnnotationKey: "true"})}) {
+	if marked && !f.deliver(ctx,
+		watch.Event{Type: watch.Bookmark, Object: bookmark(version, map[string]any{metav1.InitialEventsAnnotationKey: "true"})}) {
 		return
 	}
 	for {

@@ -41,7 +41,8 @@ func usesOf(b *apisv1alpha2.APIBinding) uses {
 
 // read returns what is bound, as of a resource version if one is given exactly, and which that is.
 func (o objects) read(ctx context.Context, options metav1.ListOptions) (byBinding map[string]uses, version string, err error) {
-	list, err := o.Stored.ListIn(ctx, o.cluster, metav1.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch})
+	list, err := o.Stored.ListIn(ctx, o.cluster,
+		metav1.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch})
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,7 +143,8 @@ func (o objects) Get(ctx context.Context, name string, _ metav1.GetOptions, _ ..
 		return nil, err
 	}
 	if len(list.Items) == 0 {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Group: apisv1alpha1.SchemeGroupVersion.Group, Resource: "apiresourceschemas"}, name)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Group: apisv1alpha1.SchemeGroupVersion.Group,
+			Resource: "apiresourceschemas"}, name)
 	}
 	return &list.Items[0], nil
 }
@@ -162,7 +164,8 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	if err != nil {
 		return nil, err
 	}
-	changes, err := o.Stored.WatchIn(ctx, o.cluster, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: options.AllowWatchBookmarks})
+	changes, err := o.Stored.WatchIn(ctx, o.cluster,
+		metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: options.AllowWatchBookmarks})
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,8 @@ func New(config Config) (*Endpoints, error) {
 }
 
 // slice returns what reads an endpoint slice of a cluster.
-func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (context.Context, dynamic.ResourceInterface, error) {
+func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (context.Context,
+	dynamic.ResourceInterface, error) {
 	ctx = logicalcluster.WithName(ctx, cluster)
 	mapper, err := e.config.RESTMapper(ctx)
 	if err != nil {
@@ -73,7 +74,10 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 	}
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ptr.Deref(reference.APIGroup, ""), Kind: reference.Kind})
 	if err != nil || mapping.Scope.Name() != meta.RESTScopeNameRoot || e.config.IsVirtual(cluster, mapping.Resource.GroupResource()) {
-		return nil, nil, fmt.Errorf("its virtual storage is a %s, and there is no cluster scoped resource of that kind that is stored", reference.Kind)
+		return nil, nil, fmt.Errorf(
+			"its virtual storage is a %s, and there is no cluster scoped resource of that kind that is stored",
+			reference.Kind,
+		)
 	}
 	return ctx, e.config.Dynamic.Resource(mapping.Resource), nil
 }
@@ -113,7 +117,8 @@ func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
 }
 
 // Changed returns a channel that is closed when the endpoint slice changes, or cannot be followed any more.
-func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (<-chan struct{}, error) {
+func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name,
+	reference corev1.TypedLocalObjectReference) (<-chan struct{}, error) {
 	ctx, stored, err := e.slice(ctx, cluster, reference)
 	if err != nil {
 		return nil, err
@@ -172,7 +177,8 @@ func (e *Endpoints) client(at *url.URL) (dynamic.Interface, error) {
 type objects struct{ dynamic.ResourceInterface }
 
 // Get implements resources.Objects.
-func (o objects) Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error) {
+func (o objects) Get(ctx context.Context, name string, options metav1.GetOptions,
+	subresources ...string) (*unstructured.Unstructured, error) {
 	got, err := o.ResourceInterface.Get(ctx, name, options, subresources...)
 	return got, told(err)
 }
@@ -203,7 +209,8 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 // told turns what a virtual workspace answers to this server into what consumers are told.
 func told(err error) error {
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err), apierrors.IsTooManyRequests(err):
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err),
+		apierrors.IsTooManyRequests(err):
 		return err
 	}
 	return apierrors.NewServiceUnavailable("the virtual workspace of its provider does not answer as it should")

@@ -46,7 +46,8 @@ func (l leading) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := r.Clone(r.Context())
 	out.URL.Path, out.URL.RawPath = l.path+"/clusters/"+string(cluster)+r.URL.Path, ""
-	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"}, customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
+	out.Header = http.Header{"Accept": r.Header["Accept"], "User-Agent": {"kcp"},
+		customresources.HopsHeader: {strconv.Itoa(customresources.Hops(r.Context()) + 1)}}
 	if r.URL.Query().Get("watch") != "" {
 		return watchLimits.RoundTripper(l.next).RoundTrip(out)
 	}

@@ -93,7 +93,8 @@ var initializing = &stage{
 		return scheduling.InitializerLabel(corev1alpha1.LogicalClusterInitializer(id))
 	},
 	waits: func(lc *corev1alpha1.LogicalCluster, id string) bool {
-		return lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInitializing && slices.Contains(lc.Status.Initializers, corev1alpha1.LogicalClusterInitializer(id))
+		return lc.Status.Phase == corev1alpha1.LogicalClusterPhaseInitializing &&
+			slices.Contains(lc.Status.Initializers, corev1alpha1.LogicalClusterInitializer(id))
 	},
 	permissions: func(wt *tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule { return wt.Spec.InitializerPermissions },
 	own: func(ctx context.Context, id string) context.Context {
@@ -142,8 +143,9 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 		typeCluster = logicalcluster.Root
 	}
 	decision, _, err := v.Authorizer.Authorize(logicalcluster.WithName(ctx, typeCluster), authorizer.AttributesRecord{
-		User: a.GetUser(), Verb: v.stage.verb, APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
-		Resource: "workspacetypes", Name: v.typeName, ResourceRequest: true,
+		User: a.GetUser(), Verb: v.stage.verb, APIGroup: tenancyv1alpha1.SchemeGroupVersion.Group,
+		APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
+		Resource:   "workspacetypes", Name: v.typeName, ResourceRequest: true,
 	})
 	if err != nil || decision != authorizer.DecisionAllow {
 		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on workspacetype %s", v.stage.verb, v.id), err
@@ -233,7 +235,8 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 		return
 	}
 	refused := func(why string) {
-		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(), Resource: attributes.GetResource()}, attributes.GetName(),
+		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: attributes.GetAPIGroup(),
+			Resource: attributes.GetResource()}, attributes.GetName(),
 			fmt.Errorf("%s %q denied by %sPermissions: %s", v.stage.noun, v.id, v.stage.noun, why)))
 	}
 	wt, err := v.Set.WorkspaceTypes.Get(v.typeCluster, "", v.typeName)
@@ -247,7 +250,8 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 			return
 		}
 		group := v.stage.group + v.id
-		acting := &user.DefaultInfo{Name: caller.GetName(), UID: caller.GetUID(), Extra: caller.GetExtra(), Groups: append(slices.Clone(caller.GetGroups()), group)}
+		acting := &user.DefaultInfo{Name: caller.GetName(), UID: caller.GetUID(), Extra: caller.GetExtra(),
+			Groups: append(slices.Clone(caller.GetGroups()), group)}
 		next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, acting)))
 		return
 	}
@@ -279,4 +283,5 @@ func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 }
 
 // system is the server, as it acts for the controllers of types.
-var system = &user.DefaultInfo{Name: "system:kcp:virtual-workspace", Groups: []string{authorization.ExternalAdminGroup, user.AllAuthenticated}}
+var system = &user.DefaultInfo{Name: "system:kcp:virtual-workspace",
+	Groups: []string{authorization.ExternalAdminGroup, user.AllAuthenticated}}

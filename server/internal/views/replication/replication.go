@@ -95,7 +95,11 @@ func (v *view) Target() logicalcluster.Cluster { return logicalcluster.Cluster{N
 
 // Authorize lets those in who may do to the content of the slice's export what they want to do, where it is bound.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	refused := fmt.Sprintf("missing verb='%s' permission on apiexports/content of the export of ClusterCachedResourceEndpointSlice %s", a.GetVerb(), v.slice)
+	refused := fmt.Sprintf(
+		"missing verb='%s' permission on apiexports/content of the export of ClusterCachedResourceEndpointSlice %s",
+		a.GetVerb(),
+		v.slice,
+	)
 	found, err := v.Cached.Slice(v.cluster, v.slice)
 	if err != nil {
 		return authorizer.DecisionDeny, refused, nil
@@ -114,7 +118,8 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 }
 
 // isBound tells whether the target has bound a resource that the slice shows.
-func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport, resource schema.GroupResource) bool {
+func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport,
+	resource schema.GroupResource) bool {
 	if !slices.Contains(cachedresources.Shown(export, slice.Name), resource) {
 		return false
 	}

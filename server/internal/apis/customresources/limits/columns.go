@@ -9,7 +9,8 @@ import (
 )
 
 // checkColumns returns the columns that are within the limits, and what is wrong with the others.
-func checkColumns(columns []apiextensionsv1.CustomResourceColumnDefinition, at *field.Path) (good []apiextensionsv1.CustomResourceColumnDefinition, errs field.ErrorList) {
+func checkColumns(columns []apiextensionsv1.CustomResourceColumnDefinition,
+	at *field.Path) (good []apiextensionsv1.CustomResourceColumnDefinition, errs field.ErrorList) {
 	total := 0
 	for i := range columns {
 		if i == MaxColumns {

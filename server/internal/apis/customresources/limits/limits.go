@@ -129,11 +129,13 @@ func (w *walk) version(s *apiextensionsv1.JSONSchemaProps, at *field.Path) {
 // schema checks one schema and those within. It stops at the first that is too many or too deep.
 func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth int) bool {
 	if w.schemas++; w.schemas > MaxSchemas {
-		w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields here", MaxSchemas)))
+		w.errs = append(w.errs,
+			field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields here", MaxSchemas)))
 		return false
 	}
 	if depth > MaxDepth {
-		w.errs = append(w.errs, field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("schemas are nested more than %d deep; preserve unknown fields at that depth", MaxDepth)))
+		w.errs = append(w.errs, field.Forbidden(field.NewPath("spec", "versions"), fmt.Sprintf("schemas are nested more than %d deep; preserve "+
+			"unknown fields at that depth", MaxDepth)))
 		return false
 	}
 	if s.Pattern != "" && !w.pattern(s.Pattern, at.Child("pattern")) {
@@ -163,18 +165,26 @@ func (w *walk) pattern(text string, at *field.Path) bool {
 		return true // upstream refuses it with a better message
 	}
 	if n > MaxPattern {
-		w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the pattern compiles to more than %d instructions; use maxLength instead of counted repetitions", MaxPattern)))
+		w.errs = append(
+			w.errs,
+			field.Forbidden(
+				at,
+				fmt.Sprintf("the pattern compiles to more than %d instructions; use maxLength instead of counted repetitions", MaxPattern),
+			),
+		)
 		return false
 	}
 	if w.patterns += n; w.patterns > MaxPatterns {
-		w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the patterns of the definition compile to more than %d instructions", MaxPatterns)))
+		w.errs = append(w.errs,
+			field.Forbidden(at, fmt.Sprintf("the patterns of the definition compile to more than %d instructions", MaxPatterns)))
 		return false
 	}
 	return true
 }
 
 // eachWithin calls f for the schemas directly within another, with the names of properties, until it returns false.
-func eachWithin(s *apiextensionsv1.JSONSchemaProps, at *field.Path, f func(*apiextensionsv1.JSONSchemaProps, *field.Path, string) bool) bool {
+func eachWithin(s *apiextensionsv1.JSONSchemaProps, at *field.Path,
+	f func(*apiextensionsv1.JSONSchemaProps, *field.Path, string) bool) bool {
 	for name, property := range s.Properties {
 		path := at.Child("properties")
 		if len(name) <= MaxName {
@@ -197,5 +207,6 @@ func eachWithin(s *apiextensionsv1.JSONSchemaProps, at *field.Path, f func(*apie
 	if s.Items != nil && s.Items.Schema != nil && !f(s.Items.Schema, at.Child("items"), "") {
 		return false
 	}
-	return s.AdditionalProperties == nil || s.AdditionalProperties.Schema == nil || f(s.AdditionalProperties.Schema, at.Child("additionalProperties"), "")
+	return s.AdditionalProperties == nil || s.AdditionalProperties.Schema == nil ||
+		f(s.AdditionalProperties.Schema, at.Child("additionalProperties"), "")
 }
