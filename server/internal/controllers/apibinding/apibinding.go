@@ -15,8 +15,10 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/clock"
 
@@ -49,10 +51,21 @@ type Inputs struct {
 	// Resources returns every resource of the cluster of ctx.
 	Resources func(ctx context.Context) ([]discovery.Resource, error)
 	Metadata  metadata.Interface
-	// Remains are the objects that are stored, also those that clients do not reach.
-	Remains *storage.Remains
+	Remains   Remains
 	// Bindings, Schemas, Conversions and Clusters store APIBindings, APIResourceSchemas, APIConversions and LogicalClusters.
 	Bindings, Schemas, Conversions, Clusters storage.Objects
+}
+
+// Remains are the objects that the cluster of ctx stores of custom resources, also those that clients do not reach. See storage.Remains.
+type Remains interface {
+	// Delete deletes the objects of a resource under an identity. It returns how many are left: those with finalizers that wait.
+	Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error)
+	// Identities returns the identities under which objects of a resource are stored.
+	Identities(ctx context.Context, resource schema.GroupResource) ([]string, error)
+	// StoredIn returns a version in which an object is stored and which is not known, empty if there is none.
+	StoredIn(ctx context.Context, resource schema.GroupResource, identity string, known sets.Set[string]) (version string, err error)
+	// Relabel replaces the labels of all objects of a resource under an identity.
+	Relabel(ctx context.Context, resource schema.GroupResource, identity string, wanted func(map[string]string) map[string]string) error
 }
 
 type reconciler struct {

@@ -28,7 +28,6 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/apibinding"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
-	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -40,11 +39,16 @@ type Inputs struct {
 	// Definitions and Metadata reach the cluster in each call's context.
 	Definitions apiextensionsclient.CustomResourceDefinitionInterface
 	Metadata    metadata.Interface
-	// Remains are the objects that are stored, also those that clients do not reach.
-	Remains *storage.Remains
+	Remains     Remains
 	// Serves returns what a cluster serves that is not built in, and BuiltIn the names of what is built into a group.
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
+}
+
+// Remains deletes the objects that the cluster of ctx stores of a custom resource, also those that clients do not reach. See
+// storage.Remains.
+type Remains interface {
+	Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error)
 }
 
 type reconciler struct {
