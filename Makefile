@@ -271,7 +271,7 @@ GENERATED = api bundle charts config docs/reference operator server/internal/api
 
 .PHONY: generate
 generate: tools ## Generate deep copies, definitions and the reference from the types in api/.
-	$(BIN)/controller-gen object paths=./api/... paths=./operator/internal/certmanager/...
+	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd $(foreach group,$(SERVED),paths=./api/$(group)/...) output:crd:dir=server/internal/apis/customresources/system
 	$(BIN)/controller-gen crd paths=./api/operator/... output:crd:dir=config/crd/bases
 	$(BIN)/controller-gen rbac:roleName=kcp-operator paths=./operator/... output:rbac:dir=config/rbac

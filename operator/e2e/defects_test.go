@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -23,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/etcdcluster"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
@@ -230,9 +230,9 @@ func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 			return err
 		}
 		for _, c := range list.Items {
-			want := "Always"
+			want := certmanager.RotationPolicyAlways
 			if c.Spec.IsCA || strings.HasSuffix(c.Name, "-service-account") {
-				want = "Never"
+				want = certmanager.RotationPolicyNever
 			}
 			if got := c.Spec.PrivateKey.RotationPolicy; got != want {
 				t.Errorf("Certificate %s has the rotation policy %s", c.Name, got)

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"testing"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
@@ -35,7 +35,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	}
 	bothSay("IssuerNotFound")
 	issuer := &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "renewed-company"}}
-	issuer.Spec.SelfSigned = &certmanager.SelfSigned{}
+	issuer.Spec.SelfSigned = &certmanager.SelfSignedIssuer{}
 	admin.MustCreate(t, issuer)
 	bothSay("CertificateNotReady")
 	if err := admin.Delete(t.Context(), etcd); err != nil { // whose certificates are issued below, which nobody waits for
@@ -58,7 +58,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 			}
 			var types []string
 			for _, condition := range operatortest.Read(t, admin, name, &certmanager.Certificate{}).Status.Conditions {
-				types = append(types, condition.Type)
+				types = append(types, string(condition.Type))
 			}
 			if got := fmt.Sprint(types); got != want {
 				return fmt.Errorf("conditions %s", got)

@@ -4,11 +4,11 @@ import (
 	"encoding/pem"
 	"fmt"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
@@ -45,7 +45,7 @@ func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 			pki.CAIssuer(namespace, ca, ca, labels(cluster)))
 	}
 	client, peer := pki.IssuerNamed(ClientIssuerName(name)), pki.IssuerNamed(peerCAName(name))
-	both := append([]string{"client auth"}, pki.ServerUsages...)
+	both := append([]certmanager.KeyUsage{"client auth"}, pki.ServerUsages...)
 	members := fmt.Sprintf("*.%s.%s.svc.%s", peerServiceName(name), namespace, domain(cluster))
 	serverNames := []string{"localhost", members}
 	for _, suffix := range []string{"", "." + namespace, "." + namespace + ".svc", "." + namespace + ".svc." + domain(cluster)} {

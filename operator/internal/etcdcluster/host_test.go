@@ -23,6 +23,8 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/etcdmember"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
@@ -342,9 +344,9 @@ func (h *host) issue() {
 	h.must(h.List(h.t.Context(), list))
 	for i := range list.Items {
 		c := &list.Items[i]
-		if _, known := h.issuers[c.Spec.IssuerRef.Name]; c.Unready() != "" && (c.Spec.IsCA || known) {
+		if _, known := h.issuers[c.Spec.IssuerRef.Name]; conditions.Unready(c) != "" && (c.Spec.IsCA || known) {
 			h.sign(c)
-			c.Status.Conditions = []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: c.Generation}}
+			c.Status.Conditions = []certmanager.CertificateCondition{{Type: "Ready", Status: cmmeta.ConditionTrue, ObservedGeneration: c.Generation}}
 			h.must(h.Status().Update(h.t.Context(), c))
 		}
 	}

@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"slices"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"

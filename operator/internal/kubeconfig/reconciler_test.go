@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/kcpaccess"
 	"github.com/kcplane/kcp/operator/internal/kubeconfig"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
@@ -413,7 +414,7 @@ func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
 		t.Errorf("renewed: %q", k.Status.Renewed)
 	}
 	conditions := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", certificate).Status.Conditions
-	if len(conditions) != 2 || conditions[1].Type != "Issuing" || conditions[1].Status != metav1.ConditionTrue {
+	if len(conditions) != 2 || conditions[1].Type != "Issuing" || conditions[1].Status != cmmeta.ConditionTrue {
 		t.Errorf("conditions %+v", conditions)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
+	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
@@ -170,7 +172,7 @@ func (c *Cluster) Issue(t testing.TB) {
 	}
 	for i := range list.Items {
 		certificate := &list.Items[i]
-		if certificate.Unready() == "" {
+		if conditions.Unready(certificate) == "" {
 			continue
 		}
 		secret := &corev1.Secret{
@@ -184,7 +186,7 @@ func (c *Cluster) Issue(t testing.TB) {
 			t.Fatal(err)
 		}
 		certificate.Status = certmanager.CertificateStatus{
-			Conditions: []certmanager.Condition{{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}},
+			Conditions: []certmanager.CertificateCondition{{Type: "Ready", Status: cmmeta.ConditionTrue, ObservedGeneration: certificate.Generation}},
 			NotAfter:   new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
 		}
 		c.MustUpdateStatus(t, certificate)

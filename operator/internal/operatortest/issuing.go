@@ -11,12 +11,11 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 )
 
 // Certify does what cert-manager does, with certificates that can be verified: those that have no Secret, or are to be renewed, are issued
@@ -42,13 +41,13 @@ func (c *Cluster) certify(t testing.TB, certificate *certmanager.Certificate) (i
 	if client.IgnoreNotFound(err) != nil {
 		t.Fatal(err)
 	}
-	renew := slices.ContainsFunc(certificate.Status.Conditions, func(condition certmanager.Condition) bool {
-		return condition.Type == "Issuing" && condition.Status == metav1.ConditionTrue
+	renew := slices.ContainsFunc(certificate.Status.Conditions, func(condition certmanager.CertificateCondition) bool {
+		return condition.Type == "Issuing" && condition.Status == cmmeta.ConditionTrue
 	})
-	ready := certmanager.Condition{Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: certificate.Generation}
+	ready := certmanager.CertificateCondition{Type: "Ready", Status: cmmeta.ConditionTrue, ObservedGeneration: certificate.Generation}
 	if missing := apierrors.IsNotFound(err); missing || renew {
 		if data := c.sign(t, certificate, secret); data == nil {
-			ready.Status, ready.Message = metav1.ConditionFalse, "its issuer is not ready"
+			ready.Status, ready.Message = cmmeta.ConditionFalse, "its issuer is not ready"
 		} else {
 			secret.Namespace, secret.Name, secret.Data = certificate.Namespace, certificate.Spec.SecretName, data
 			if template := certificate.Spec.SecretTemplate; template != nil {
@@ -67,7 +66,7 @@ func (c *Cluster) certify(t testing.TB, certificate *certmanager.Certificate) (i
 	if len(certificate.Status.Conditions) == 1 && certificate.Status.Conditions[0] == ready {
 		return issued
 	}
-	certificate.Status.Conditions = []certmanager.Condition{ready}
+	certificate.Status.Conditions = []certmanager.CertificateCondition{ready}
 	c.MustUpdateStatus(t, certificate)
 	return issued
 }

@@ -8,10 +8,11 @@ import (
 	"slices"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
@@ -27,13 +28,13 @@ type Request struct {
 	// Name of the Certificate, and of its Secret.
 	Name   string
 	Labels map[string]string
-	Issuer certmanager.ObjectReference
+	Issuer cmmeta.IssuerReference
 	// CommonName and Organizations are the user and the groups of a client.
 	CommonName    string
 	Organizations []string
 	DNSNames      []string
 	IPAddresses   []string
-	Usages        []string
+	Usages        []certmanager.KeyUsage
 	// Authority asks for a certificate that signs others.
 	Authority bool
 	// KeepKey makes renewal keep the key, for what others trust by its key.
@@ -46,8 +47,8 @@ type Request struct {
 
 // Usages of certificates.
 var (
-	ServerUsages = []string{"server auth", "key encipherment", "digital signature"}
-	ClientUsages = []string{"client auth"}
+	ServerUsages = []certmanager.KeyUsage{"server auth", "key encipherment", "digital signature"}
+	ClientUsages = []certmanager.KeyUsage{"client auth"}
 )
 
 // Certificate builds a Certificate. Keys of authorities, and those that KeepKey is set for, outlive renewal, since a new key
@@ -64,9 +65,9 @@ func Certificate(r Request) *certmanager.Certificate {
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: r.Name, Labels: r.Labels},
 		Spec: certmanager.CertificateSpec{
 			CommonName: r.CommonName, DNSNames: union(r.DNSNames), IPAddresses: union(r.IPAddresses), SecretName: r.Name,
-			SecretTemplate: &certmanager.SecretTemplate{Labels: r.Labels}, IssuerRef: r.Issuer, IsCA: r.Authority, Usages: r.Usages,
+			SecretTemplate: &certmanager.CertificateSecretTemplate{Labels: r.Labels}, IssuerRef: r.Issuer, IsCA: r.Authority, Usages: r.Usages,
 			Duration:   &metav1.Duration{Duration: duration},
-			PrivateKey: &certmanager.PrivateKey{Algorithm: "RSA", Size: 4096, Encoding: "PKCS1", RotationPolicy: "Always"},
+			PrivateKey: &certmanager.CertificatePrivateKey{Algorithm: "RSA", Size: 4096, Encoding: "PKCS1", RotationPolicy: "Always"},
 		},
 	}
 	if slices.Contains(r.Usages, "server auth") && !r.Authority && !r.KeepKey {
@@ -80,7 +81,7 @@ func Certificate(r Request) *certmanager.Certificate {
 		c.Spec.PrivateKey.RotationPolicy = "Never"
 	}
 	if len(r.Organizations) > 0 {
-		c.Spec.Subject = &certmanager.Subject{Organizations: union(r.Organizations)}
+		c.Spec.Subject = &certmanager.X509Subject{Organizations: union(r.Organizations)}
 	}
 	if r.Template != nil {
 		change(c, r.Template)
@@ -90,7 +91,7 @@ func Certificate(r Request) *certmanager.Certificate {
 
 // Issued returns what to wait for of a Certificate as it was read, which is empty if there is none, or nil if it can be used.
 func Issued(name string, live *certmanager.Certificate) error {
-	if why := live.Unready(); why != "" {
+	if why := conditions.Unready(live); why != "" {
 		return conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", name, why)
 	}
 	return nil
@@ -135,7 +136,7 @@ func changeSubject(c *certmanager.Certificate, t *v1alpha1.X509Subject) {
 		return
 	}
 	if c.Spec.Subject == nil {
-		c.Spec.Subject = &certmanager.Subject{}
+		c.Spec.Subject = &certmanager.X509Subject{}
 	}
 	s := c.Spec.Subject
 	for _, list := range []struct {
@@ -154,19 +155,19 @@ func changeSubject(c *certmanager.Certificate, t *v1alpha1.X509Subject) {
 // maxCurve is the size of the largest key of an elliptic curve, in bits.
 const maxCurve = 521
 
-func changeKey(key *certmanager.PrivateKey, t *v1alpha1.PrivateKeyTemplate) {
+func changeKey(key *certmanager.CertificatePrivateKey, t *v1alpha1.PrivateKeyTemplate) {
 	if t == nil {
 		return
 	}
-	algorithm := t.Algorithm
+	algorithm := certmanager.PrivateKeyAlgorithm(t.Algorithm)
 	if algorithm == "" && t.Size > maxCurve {
-		algorithm = "RSA" // only these keys are that long
+		algorithm = certmanager.RSAKeyAlgorithm // only these keys are that long
 	}
 	if algorithm != "" && algorithm != key.Algorithm {
 		key.Algorithm, key.Size = algorithm, 0 // cert-manager's own size for it
 	}
-	key.Size, key.Encoding = cmp.Or(t.Size, key.Size), cmp.Or(t.Encoding, key.Encoding)
-	key.RotationPolicy = cmp.Or(t.RotationPolicy, key.RotationPolicy)
+	key.Size, key.Encoding = cmp.Or(t.Size, key.Size), cmp.Or(certmanager.PrivateKeyEncoding(t.Encoding), key.Encoding)
+	key.RotationPolicy = cmp.Or(certmanager.PrivateKeyRotationPolicy(t.RotationPolicy), key.RotationPolicy)
 }
 
 // Overlay returns the entries of both maps. Those of over win.

@@ -5,12 +5,13 @@ import (
 	"context"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
@@ -21,7 +22,7 @@ const again = 30 * time.Second
 func CAIssuer(namespace, name, secret string, labels map[string]string) *certmanager.Issuer {
 	return &certmanager.Issuer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-		Spec:       certmanager.IssuerSpec{CA: &certmanager.CA{SecretName: secret}},
+		Spec:       certmanager.IssuerSpec{IssuerConfig: certmanager.IssuerConfig{CA: &certmanager.CAIssuer{SecretName: secret}}},
 	}
 }
 
@@ -29,19 +30,19 @@ func CAIssuer(namespace, name, secret string, labels map[string]string) *certman
 func SelfSignedIssuer(namespace, name string, labels map[string]string) *certmanager.Issuer {
 	return &certmanager.Issuer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-		Spec:       certmanager.IssuerSpec{SelfSigned: &certmanager.SelfSigned{}},
+		Spec:       certmanager.IssuerSpec{IssuerConfig: certmanager.IssuerConfig{SelfSigned: &certmanager.SelfSignedIssuer{}}},
 	}
 }
 
 // Issuer is a reference in the words of cert-manager, with nothing left out that cert-manager would fill in.
-func Issuer(ref v1alpha1.ObjectReference) certmanager.ObjectReference {
-	return certmanager.ObjectReference{
+func Issuer(ref v1alpha1.ObjectReference) cmmeta.IssuerReference {
+	return cmmeta.IssuerReference{
 		Name: ref.Name, Kind: cmp.Or(ref.Kind, certmanager.IssuerKind), Group: cmp.Or(ref.Group, certmanager.SchemeGroupVersion.Group),
 	}
 }
 
 // IssuerNamed is a reference to an Issuer of cert-manager.
-func IssuerNamed(name string) certmanager.ObjectReference {
+func IssuerNamed(name string) cmmeta.IssuerReference {
 	return Issuer(v1alpha1.ObjectReference{Name: name})
 }
 
@@ -69,7 +70,7 @@ func IssuerOf(template *v1alpha1.CertificateTemplate) *v1alpha1.ObjectReference 
 
 // CheckIssuer returns an error if an issuer that a field of a spec names does not exist. Kinds that are not cert-manager's own are
 // not looked for, nor those that the operator may not see because it is installed for single namespaces.
-func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, ref certmanager.ObjectReference) error {
+func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, ref cmmeta.IssuerReference) error {
 	var issuer client.Object
 	key := client.ObjectKey{Name: ref.Name}
 	switch {

@@ -6,13 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/pki"
 )

@@ -6,9 +6,8 @@ import (
 	"encoding/pem"
 	"slices"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	corev1 "k8s.io/api/core/v1"
-
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 )
 
 // Trusted returns, in PEM, whom to trust while an authority has one key after another: the authority of a certificate, without

@@ -5,11 +5,12 @@ import (
 	"context"
 	"fmt"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/operator/internal/apply"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/conditions"
 	"github.com/kcplane/kcp/operator/internal/pki"
 	"github.com/kcplane/kcp/operator/internal/shard"
@@ -18,7 +19,7 @@ import (
 // certificates asks for all of them at once, since they become ready as those do that sign them.
 func (s *scope) certificates(ctx context.Context) error {
 	issuers, wanted := shard.Authorities(s.shard, s.rs.Spec.Certificates)
-	own := map[certmanager.ObjectReference]bool{}
+	own := map[cmmeta.IssuerReference]bool{}
 	for _, issuer := range issuers {
 		own[pki.IssuerNamed(issuer.GetName())] = true
 	}

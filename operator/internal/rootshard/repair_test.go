@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
@@ -61,7 +62,7 @@ func TestWhatIsDeletedIsMadeAgainWhicheverConditionIsFalse(t *testing.T) {
 	}{
 		{"CertificatesReady", func(t *testing.T, w *world) {
 			certificate := operatortest.Read(t, w.Cluster, "kcp-server", &certmanager.Certificate{})
-			certificate.Status.Conditions[0].Status = metav1.ConditionFalse
+			certificate.Status.Conditions[0].Status = cmmeta.ConditionFalse
 			w.MustUpdateStatus(t, certificate)
 		}, ""},
 		{"EtcdReady", func(t *testing.T, w *world) { w.etcd(t, metav1.ConditionFalse) }, ""},

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
@@ -229,7 +230,7 @@ func TestCertificatesAreRenewedOnDemandOnce(t *testing.T) {
 		}
 		for _, c := range list.Items {
 			for _, condition := range c.Status.Conditions {
-				if condition.Type == "Issuing" && condition.Status == metav1.ConditionTrue {
+				if condition.Type == "Issuing" && condition.Status == cmmeta.ConditionTrue {
 					all = append(all, c.Name)
 				}
 			}

@@ -3,11 +3,11 @@ package shard
 import (
 	"net"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
@@ -92,7 +92,7 @@ func Leaves(s *Shard) []client.Object {
 		s.request(Server, "server-ca", pki.Request{DNSNames: names, IPAddresses: addresses, Usages: pki.ServerUsages}),
 		// A new key would end every token of a service account: this one stays, and the certificate around it is of no use.
 		s.request(ServiceAccount, "service-account-ca", pki.Request{CommonName: s.leaf(ServiceAccount), KeepKey: true,
-			Usages: []string{"digital signature", "key encipherment"}, Duration: 10 * pki.Year}),
+			Usages: []certmanager.KeyUsage{"digital signature", "key encipherment"}, Duration: 10 * pki.Year}),
 		user(LogicalClusterAdmin, s.user(LogicalClusterAdmin), "system:kcp:logical-cluster-admin"),
 		user(ExternalAdmin, s.user(ExternalAdmin), "system:kcp:external-logical-cluster-admin"),
 	}

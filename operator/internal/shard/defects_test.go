@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kcplane/kcp/operator/internal/certmanager"
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+
 	"github.com/kcplane/kcp/operator/internal/shard"
 	"github.com/kcplane/kcp/operator/internal/workload"
 )

@@ -1,15 +1,17 @@
 package conditions
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
+	certmanager "github.com/cert-manager/cert-manager/pkg/apis/certmanager/v1"
+	cmmeta "github.com/cert-manager/cert-manager/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
-	"github.com/kcplane/kcp/operator/internal/certmanager"
 )
 
 // Expiring warns in a condition of certificates that are not renewed in time. It returns when to look again: what becomes overdue
@@ -18,7 +20,7 @@ func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*
 	now, after := time.Now(), time.Duration(0)
 	var late []string
 	for _, c := range certificates {
-		switch at := c.Overdue(); {
+		switch at := overdue(c); {
 		case at.IsZero():
 		case !at.After(now):
 			late = append(late, fmt.Sprintf("%s expires %s", c.Name, c.Status.NotAfter.UTC().Format(time.RFC3339)))
@@ -35,6 +37,36 @@ func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*
 	}
 	meta.SetStatusCondition(conditions, condition)
 	return after
+}
+
+// overdue returns the time from which people should know that a certificate has not been renewed: when a third of its lifetime is left,
+// or at its renewal time if that is later, plus a tenth of the time that is left then, since renewing takes a while. Zero: not known.
+func overdue(c *certmanager.Certificate) time.Time {
+	from, to := c.Status.NotBefore, c.Status.NotAfter
+	if from == nil || to == nil {
+		return time.Time{}
+	}
+	due := to.Add(-to.Sub(from.Time) / 3)
+	if at := c.Status.RenewalTime; at != nil && at.After(due) {
+		due = at.Time
+	}
+	return due.Add(to.Sub(due) / 10)
+}
+
+// Unready returns why a Certificate cannot be used yet, or nothing if it can.
+func Unready(c *certmanager.Certificate) string {
+	for _, condition := range c.Status.Conditions {
+		switch {
+		case condition.Type != certmanager.CertificateConditionReady:
+		case condition.ObservedGeneration < c.Generation:
+			return "it has changed and is issued again"
+		case condition.Status == cmmeta.ConditionTrue:
+			return ""
+		default:
+			return cmp.Or(condition.Message, "it is not ready")
+		}
+	}
+	return "cert-manager has not processed it yet"
 }
 
 // warned returns the warning of certificates, if it is a new one.
