@@ -1,5 +1,5 @@
-// Package admission holds the rules that a write must pass in its logical cluster. One chain serves all clusters: each
-// plugin takes the cluster from the context.
+// Package admission holds the rules that admit or refuse writes in a logical cluster. One chain serves all clusters: each plugin takes the
+// cluster from the context.
 package admission
 
 import (
@@ -32,7 +32,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Config of the chain. Clients reach the cluster in the context of each call.
+// Config is what the chain needs. Clients reach the cluster in the context of each call.
 type Config struct {
 	Set        *informers.Set
 	Kube       kubernetes.Interface
@@ -42,18 +42,19 @@ type Config struct {
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits
-	// Payer returns who pays for a cluster, MaxLargeObjects is how many bytes of memory large objects of all tenants may take; zero is any
-	// number.
+	// Payer returns the tenant that a cluster is charged to. MaxLargeObjects is how many bytes of memory the large objects of all tenants may
+	// take; zero means no limit.
 	Payer           func(logicalcluster.Name) string
 	MaxLargeObjects int
-	// ClientFor returns a client of one cluster, for upstream code that passes no cluster in its contexts.
+	// ClientFor returns a client for one cluster, for upstream code whose contexts do not carry a cluster.
 	ClientFor func(logicalcluster.Name) (kubernetes.Interface, error)
-	// RESTMapper returns the mapper of the context's cluster, TypeConverter what merges objects of a kind in a cluster.
+	// RESTMapper returns the mapper of the cluster in the context. TypeConverter returns the converter that merges objects of a kind in a
+	// cluster.
 	RESTMapper    func(context.Context) (meta.RESTMapper, error)
 	TypeConverter func(logicalcluster.Name, schema.GroupVersionKind) managedfields.TypeConverter
-	// OfServer tells whether a resource is the server's own, and no export's or cluster's.
+	// OfServer reports whether the server itself defines a resource, and not an export or a cluster.
 	OfServer func(schema.GroupResource) bool
-	// WebhookAuthentication tells how the server authenticates to webhooks.
+	// WebhookAuthentication returns how the server authenticates to webhooks.
 	WebhookAuthentication webhook.AuthenticationInfoResolverWrapper
 }
 
@@ -65,10 +66,7 @@ func New(config Config) (admission.Interface, error) {
 		return nil, err
 	}
 	r := rules{config}
-	named := []struct {
-		name   string
-		plugin admission.Interface
-	}{
+	chain := []namedPlugin{
 		{"kcp.io/ClusterAnnotation", clusterAnnotation{}},
 		{"LogicalClusterLifecycle", newLifecycle(config)},
 		{"tenancy.kcp.io/Workspace", workspaceRules{r}},
@@ -87,9 +85,9 @@ func New(config Config) (admission.Interface, error) {
 		{"kcp.io/BoundedExpressions", boundedExpressions{}},
 		{"kcp.io/BoundedRules", boundedRules{r}},
 		{"kcp.io/BoundedOwners", boundedOwners{}},
-		{"CertificateApproval", certificates[0]},
-		{"CertificateSigning", certificates[1]},
-		{"CertificateSubjectRestriction", certificates[2]},
+	}
+	chain = append(chain, certificates...)
+	chain = append(chain, []namedPlugin{
 		{"MutatingAdmissionWebhook", newMutatingWebhooks(config)},
 		{"MutatingAdmissionPolicy", newMutatingPolicies(config)},
 		{"kcp.io/RoleCombinations", roleCombinations{r}},
@@ -99,11 +97,11 @@ func New(config Config) (admission.Interface, error) {
 		{"core.kcp.io/LogicalClusterLargeObjects", newLargeObjects(config)},
 		{"core.kcp.io/LogicalClusterObjectCountLimit", objectCountLimit{config.Limits}},
 		{"ResourceQuota", newQuota(config)},
-	}
-	// Upstream's registry adds what belongs to a chain: metrics of each plugin, and the second round that mutations cause.
+	}...)
+	// The upstream registry adds the metrics of each plugin, and the second round after mutations.
 	plugins := admission.NewPlugins()
-	names := make([]string, len(named))
-	for i, n := range named {
+	names := make([]string, len(chain))
+	for i, n := range chain {
 		names[i] = n.name
 		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
 	}
@@ -111,7 +109,13 @@ func New(config Config) (admission.Interface, error) {
 	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics))
 }
 
-// noConfiguration says that no plugin has a file of its own.
+// namedPlugin is a plugin with the name that its metrics have.
+type namedPlugin struct {
+	name   string
+	plugin admission.Interface
+}
+
+// noConfiguration is the configuration of plugins without configuration files.
 type noConfiguration struct{}
 
 func (noConfiguration) ConfigFor(string) (io.Reader, error) { return nil, nil }
@@ -122,8 +126,8 @@ var (
 	namespaceResource      = schema.GroupResource{Resource: "namespaces"}
 )
 
-// decode converts an object of a custom resource into its Go type, but for the managed fields: no rule is about them, and
-// they would cost more than all the rest. Before the object is validated, it may be of another form.
+// decode converts an object of a custom resource into its Go type, without the managed fields: no rule reads them, and decoding them would
+// cost more than the rest of the object. An object that is not validated yet may have values of other types.
 func decode(obj runtime.Object, into any) error {
 	u, ok := obj.(runtime.Unstructured)
 	if !ok {
@@ -139,14 +143,15 @@ func decode(obj runtime.Object, into any) error {
 	if err == nil {
 		return nil
 	}
-	// What is stored already may have conditions that cannot be decoded. New ones are refused by the storage, which names the field.
-	if less, found := withoutConditions(content); !found || runtime.DefaultUnstructuredConverter.FromUnstructured(less, into) != nil {
+	// Stored objects may have conditions that cannot be decoded. The storage refuses new ones and names the field.
+	rest, found := withoutConditions(content)
+	if !found || runtime.DefaultUnstructuredConverter.FromUnstructured(rest, into) != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	return nil
 }
 
-// withoutConditions returns an object without the conditions of its status, and whether there were any.
+// withoutConditions returns an object without the conditions of its status, and whether it had any.
 func withoutConditions(content map[string]any) (map[string]any, bool) {
 	status, _ := content["status"].(map[string]any)
 	if _, found := status["conditions"]; !found {
@@ -158,7 +163,7 @@ func withoutConditions(content map[string]any) (map[string]any, bool) {
 	return content, true
 }
 
-// decodeBoth converts an object, and what an update makes it of.
+// decodeBoth converts an object and, in an update, the old object.
 func decodeBoth(a admission.Attributes, obj, old any) error {
 	if err := decode(a.GetObject(), obj); err != nil || a.GetOperation() != admission.Update {
 		return err
@@ -178,7 +183,7 @@ func forbidden(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
 
-// invalid returns what is wrong with the fields of an object as one error, nil if there is nothing.
+// invalid returns the errors in the fields of an object as one error, or nil if there are none.
 func invalid(a admission.Attributes, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
@@ -186,7 +191,7 @@ func invalid(a admission.Attributes, errs field.ErrorList) error {
 	return apierrors.NewInvalid(a.GetKind().GroupKind(), a.GetName(), errs)
 }
 
-// rules are plugins for the requests that create or update.
+// rules is embedded by plugins that handle requests to create or update objects.
 type rules struct{ config Config }
 
 // Handles implements admission.Interface.
@@ -194,14 +199,14 @@ func (rules) Handles(op admission.Operation) bool {
 	return op == admission.Create || op == admission.Update
 }
 
-// allows tells whether who makes a request may do something in the cluster of ctx.
-func (r rules) allows(ctx context.Context, a admission.Attributes, something authorizer.AttributesRecord) bool {
-	something.User, something.ResourceRequest = a.GetUserInfo(), true
-	decision, _, err := r.config.Authorizer.Authorize(ctx, something)
+// allows reports whether the user of a request may perform an action in the cluster of ctx.
+func (r rules) allows(ctx context.Context, a admission.Attributes, action authorizer.AttributesRecord) bool {
+	action.User, action.ResourceRequest = a.GetUserInfo(), true
+	decision, _, err := r.config.Authorizer.Authorize(ctx, action)
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// mayBind tells whether they may bind an object of a cluster, which they need not be able to enter.
+// mayBind reports whether the user of a request may bind an object of a cluster. Access to the cluster is not required.
 func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name,
 	resource schema.GroupResource, name string) bool {
 	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
@@ -209,13 +214,13 @@ func (r rules) mayBind(ctx context.Context, a admission.Attributes, cluster logi
 	})
 }
 
-// isReview tells whether a request is a review: nothing is stored, and webhooks of theirs could lock everybody out.
+// isReview reports whether a request is a review. Nothing is stored for it, and a webhook that refuses reviews could lock all users out.
 func isReview(a admission.Attributes) bool {
 	group := a.GetResource().Group
 	return group == "authorization.k8s.io" || group == "authentication.k8s.io"
 }
 
-// errUnexpected is wrapped by errors about objects that no client can send.
+// errUnexpected is wrapped by errors about objects that clients cannot send.
 var errUnexpected = errors.New("unexpected object")
 
 func handles(operations ...admission.Operation) *admission.Handler {

@@ -8,42 +8,9 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"sigs.k8s.io/yaml"
 )
-
-// write is a write of an object of apis.kcp.io, given without its apiVersion and kind.
-type write struct {
-	version, object string
-	before          string // the object that is updated; empty: object is created
-	subresource     string
-}
-
-// attributes are what plugins see of a write.
-func (w write) attributes(t *testing.T, kind string) admission.Attributes {
-	t.Helper()
-	gvk := schema.GroupVersionKind{Group: "apis.kcp.io", Version: w.version, Kind: kind}
-	if w.version == "" {
-		gvk.Version = "v1alpha2"
-	}
-	parse := func(text string) runtime.Object {
-		u := &unstructured.Unstructured{}
-		if err := yaml.UnmarshalStrict([]byte(text), &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		u.SetGroupVersionKind(gvk)
-		return u
-	}
-	operation, before := admission.Create, runtime.Object(nil)
-	if w.before != "" {
-		operation, before = admission.Update, parse(w.before)
-	}
-	resource := gvk.GroupVersion().WithResource(strings.ToLower(kind) + "s")
-	return admission.NewAttributesRecord(parse(w.object), before, gvk, "", "x", resource, w.subresource, operation, nil, false, nil)
-}
 
 // wantRefused checks that a plugin refuses a write with a text, or accepts it if the text is empty.
 func wantRefused(t *testing.T, plugin admission.ValidationInterface, a admission.Attributes, want string) {

@@ -14,26 +14,30 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/certificates/subjectrestriction"
 )
 
-// certificatePlugins returns upstream's rules about who may approve and sign certificate requests. They ask the
-// authorizer, which takes the cluster from the context.
-func certificatePlugins(authz authorizer.UnconditionalAuthorizer) ([]admission.Interface, error) {
-	approving, signer := approval.NewPlugin(), signing.NewPlugin()
-	plugins := []admission.Interface{certificateKeys{}, approving, signer, subjectrestriction.NewPlugin()}
-	for _, plugin := range plugins {
-		if wants, ok := plugin.(initializer.WantsUnconditionalAuthorizer); ok {
+// certificatePlugins returns the limit of keys, and upstream's rules for who may approve and sign certificate requests and for their
+// subjects. They call the authorizer, which takes the cluster from the context.
+func certificatePlugins(authz authorizer.UnconditionalAuthorizer) ([]namedPlugin, error) {
+	plugins := []namedPlugin{
+		{"kcp.io/CertificateKeys", certificateKeys{}},
+		{approval.PluginName, approval.NewPlugin()},
+		{signing.PluginName, signing.NewPlugin()},
+		{subjectrestriction.PluginName, subjectrestriction.NewPlugin()},
+	}
+	for _, named := range plugins {
+		if wants, ok := named.plugin.(initializer.WantsUnconditionalAuthorizer); ok {
 			wants.SetUnconditionalAuthorizer(authz)
 		}
-		if valid, ok := plugin.(admission.InitializationValidator); ok {
+		if valid, ok := named.plugin.(admission.InitializationValidator); ok {
 			if err := valid.ValidateInitialization(); err != nil {
-				return nil, fmt.Errorf("admission of certificates: %w", err)
+				return nil, fmt.Errorf("initializing admission plugin %s: %w", named.name, err)
 			}
 		}
 	}
 	return plugins, nil
 }
 
-// maxRSABits is the largest RSA key of a certificate request, as in TLS. Upstream verifies the signature of each request, in a time that
-// grows with the square of the length.
+// maxRSABits is the length of the largest RSA key of a certificate request, as in TLS. Upstream verifies the signature of each request, and
+// the time for that grows with the square of the length.
 const maxRSABits = 8192
 
 // certificateKeys refuses requests with larger keys. It is a mutating plugin that changes nothing: upstream verifies the signature
@@ -53,11 +57,11 @@ func (certificateKeys) Admit(_ context.Context, a admission.Attributes, _ admiss
 	if !ok || a.GetSubresource() != "" {
 		return nil
 	}
-	asked, err := certificates.ParseCSR(request.Spec.Request)
+	parsed, err := certificates.ParseCSR(request.Spec.Request)
 	if err != nil {
 		return nil // upstream refuses it
 	}
-	if key, ok := asked.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
+	if key, ok := parsed.PublicKey.(*rsa.PublicKey); ok && key.N.BitLen() > maxRSABits {
 		return forbidden(a, "spec.request: the RSA key has %d bits, the limit is %d", key.N.BitLen(), maxRSABits)
 	}
 	return nil

@@ -7,9 +7,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -17,30 +14,6 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
-
-var (
-	tenant = &user.DefaultInfo{Name: "ada", Groups: []string{user.AllAuthenticated}}
-	master = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}
-)
-
-// attributesOf returns what admission is told of a request for an object of a kind whose resource is its name in lower case with an s.
-func attributesOf(t *testing.T, kind schema.GroupVersionKind, old, obj runtime.Object, subresource string, op admission.Operation, who user.Info) admission.Attributes {
-	t.Helper()
-	resource := kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s")
-	toMap := func(o runtime.Object) runtime.Object {
-		if o == nil {
-			return nil
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		u := &unstructured.Unstructured{Object: content}
-		u.SetGroupVersionKind(kind)
-		return u
-	}
-	return admission.NewAttributesRecord(toMap(obj), toMap(old), kind, "", "it", resource, subresource, op, nil, false, who)
-}
 
 func TestWhatMayBeChangedOfAWorkspace(t *testing.T) {
 	mount := &tenancyv1alpha1.Mount{Reference: tenancyv1alpha1.ObjectReference{APIVersion: "example.org/v1", Kind: "KubeCluster", Name: "prod"}}
@@ -95,7 +68,7 @@ func TestWhatMayBeChangedOfAWorkspace(t *testing.T) {
 				tc.old(old)
 			}
 			ctx := logicalcluster.WithName(t.Context(), "root")
-			for who, want := range map[*user.DefaultInfo]string{tenant: tc.tenants, master: tc.masters} {
+			for who, want := range map[*user.DefaultInfo]string{tenant: tc.tenants, privileged: tc.masters} {
 				a := attributesOf(t, tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"), old, ws, tc.subresource, op, who)
 				if got := workspaceProblem(ctx, a, old, ws); (got == "") != (want == "") || !strings.Contains(got, want) {
 					t.Errorf("%s is told %q, want %q", who.Name, got, want)
@@ -138,7 +111,7 @@ func TestWhatTheSystemSaysOfANewWorkspace(t *testing.T) {
 		t.Errorf("an annotation is lost: %v", got)
 	}
 
-	got = written(master)
+	got = written(privileged)
 	if got[tenancyv1alpha1.OwnerAnnotation] != `{"username":"eve"}` || got[corev1alpha1.RequiredGroupsAnnotation] != "" || got[tenancyv1alpha1.ClusterAnnotation] != "root" {
 		t.Errorf("what a privileged user says is changed: %v", got)
 	}
