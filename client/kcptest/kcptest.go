@@ -1,8 +1,8 @@
-// Package kcptest tests API definitions and controllers against a real kcp. Start runs a server on this machine, and Server.Workspace gives
+// Package kcptest tests API definitions and controllers with a real kcp. Start runs a server on this machine, and Server.Workspace gives
 // each test a workspace of its own: an empty cluster, created within milliseconds, in which the test has all permissions and which other
 // tests do not see. Tests may run in parallel.
 //
-// Main is a TestMain that starts a server for all tests of a package. The program kcp must be installed: see Options.Binary. The test of
+// Main is a TestMain that starts a server for all tests of a package. The program kcp must be installed, see Options.Binary. The test of
 // this package is an example: it tests the validation of an API, and a controller that serves all consumers of that API.
 package kcptest
 
@@ -28,24 +28,24 @@ import (
 )
 
 const (
-	// program is the name of the server's program.
+	// program is the name of the kcp executable.
 	program = "kcp"
-	// startTimeout and stopTimeout limit how long a server takes until it is ready, and to end.
+	// startTimeout limits the time until a server is ready, and stopTimeout the time until it has exited.
 	startTimeout, stopTimeout = 2 * time.Minute, 30 * time.Second
 	// pollInterval is the time between two checks of whether something is ready.
 	pollInterval = 20 * time.Millisecond
-	// logTail is how much of the server's log an error shows, in bytes.
+	// logTail is the number of bytes at the end of the server's log that an error includes.
 	logTail = 4 << 10
 )
 
 // Options configure a server. The zero value is a server with defaults.
 type Options struct {
-	// Binary is the path of the program kcp. Without it, the environment variable KCP_BIN names the program or the directory it is in.
-	// Without that variable, the program is looked up in PATH.
+	// Binary is the path of the kcp executable. If it is empty, the environment variable KCP_BIN is the path of the executable or of its
+	// directory. If that is empty too, Start looks for kcp in PATH.
 	Binary string
-	// Arguments are flags of kcp start in addition to the root directory and the port.
+	// Arguments are flags of kcp start, in addition to those that set the root directory and the port.
 	Arguments []string
-	// Log receives what the server logs. Without it, only errors of Start and Stop show the end of the log.
+	// Log receives the log of the server. If it is nil, only errors of Start and Stop include the end of the log.
 	Log io.Writer
 }
 
@@ -79,8 +79,8 @@ func run(m *testing.M, server **Server, options Options) (code int) {
 	return m.Run()
 }
 
-// Start runs a server that stores everything in a temporary directory, and returns once the server is ready. If ctx ends before that,
-// Start ends the server and returns an error. The caller has to stop the server.
+// Start runs a server that stores its data in a temporary directory, and returns when the server is ready. If ctx ends before that, Start
+// stops the server and returns an error. The caller must stop the server.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	binary, err := find(options.Binary)
 	if err != nil {
@@ -97,7 +97,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// find returns the path of the server's program.
+// find returns the path of the kcp executable.
 func find(binary string) (string, error) {
 	binary = cmp.Or(binary, os.Getenv("KCP_BIN"))
 	if binary == "" {
@@ -149,7 +149,7 @@ func (s *Server) start(ctx context.Context, binary string, options Options) erro
 	return s.awaitReady(ctx, filepath.Join(root, "admin.kubeconfig"))
 }
 
-// awaitReady returns once the server is ready, which has by then written its kubeconfig.
+// awaitReady returns when the server is ready. The server writes its kubeconfig before that.
 func (s *Server) awaitReady(ctx context.Context, kubeconfig string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -159,7 +159,7 @@ func (s *Server) awaitReady(ctx context.Context, kubeconfig string) error {
 			if err != nil {
 				return err
 			}
-			config.QPS = -1 // a test has no reason to wait
+			config.QPS = -1 // no limit on the client's side: it would only slow tests down
 			s.config = config
 		}
 		return s.ready(ctx)
@@ -181,12 +181,12 @@ func (s *Server) ready(ctx context.Context) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("/readyz answers %s", response.Status)
+		return fmt.Errorf("/readyz returns %s", response.Status)
 	}
 	return nil
 }
 
-// poll calls check until it returns nil, the server exits or ctx ends. It returns the last error of check then.
+// poll calls check until it returns nil. If the server exits or ctx ends before that, poll returns an error.
 func (s *Server) poll(ctx context.Context, check func() error) error {
 	for {
 		err := check()
@@ -195,7 +195,7 @@ func (s *Server) poll(ctx context.Context, check func() error) error {
 		}
 		select {
 		case <-s.exited:
-			return fmt.Errorf("the server ended with %s", s.process.ProcessState)
+			return fmt.Errorf("the server exited with %s", s.process.ProcessState)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(pollInterval):
@@ -203,21 +203,21 @@ func (s *Server) poll(ctx context.Context, check func() error) error {
 	}
 }
 
-// url returns the URL of the server, without the path of a workspace.
+// url returns the URL of the server without the path of a workspace.
 func (s *Server) url() string {
 	url, _, _ := strings.Cut(s.config.Host, "/clusters/")
 	return url
 }
 
-// Config returns the configuration of a client of a workspace, by its path or the name of its logical cluster. It has all permissions
-// there. The caller may change it.
+// Config returns the configuration of a client with all permissions in a workspace. path is the path of the workspace or the name of its
+// logical cluster. The caller may change the configuration.
 func (s *Server) Config(path string) *rest.Config {
 	config := rest.CopyConfig(s.config)
 	config.Host = s.url() + "/clusters/" + path
 	return config
 }
 
-// Stop ends the server and removes what it has stored. It returns an error if the server has ended before, or not in order.
+// Stop stops the server and removes its data. It returns an error if the server exited before, or exits with an error.
 func (s *Server) Stop() error {
 	if err := s.process.Process.Signal(os.Interrupt); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return errors.Join(fmt.Errorf("stopping kcp: %w", err), s.kill())
@@ -226,15 +226,15 @@ func (s *Server) Stop() error {
 	select {
 	case <-s.exited:
 		if !s.process.ProcessState.Success() {
-			err = fmt.Errorf("kcp ended with %s%s", s.process.ProcessState, s.tail())
+			err = fmt.Errorf("kcp exited with %s%s", s.process.ProcessState, s.tail())
 		}
 	case <-time.After(stopTimeout):
-		err = fmt.Errorf("stopping kcp: it still runs after %s%s", stopTimeout, s.tail())
+		err = fmt.Errorf("stopping kcp: it is still running after %s%s", stopTimeout, s.tail())
 	}
 	return errors.Join(err, s.kill())
 }
 
-// kill ends the process, if there is one, and removes what it has stored.
+// kill kills the process, if it was started, and removes its data.
 func (s *Server) kill() error {
 	if s.process != nil {
 		_ = s.process.Process.Kill()
@@ -243,7 +243,7 @@ func (s *Server) kill() error {
 	return os.RemoveAll(s.directory)
 }
 
-// tail returns the end of the log in a form that can be appended to an error.
+// tail returns the end of the log as a suffix for an error.
 func (s *Server) tail() string {
 	content, err := os.ReadFile(s.log)
 	if content = bytes.TrimSpace(content); err != nil || len(content) == 0 {
@@ -252,7 +252,7 @@ func (s *Server) tail() string {
 	return "; the end of its log:\n" + string(content[max(0, len(content)-logTail):])
 }
 
-// freePort returns a port of the loopback address that no process listens on.
+// freePort returns a port of the loopback address on which no process listens.
 func freePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

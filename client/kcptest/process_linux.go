@@ -2,5 +2,5 @@ package kcptest
 
 import "syscall"
 
-// attributes let the server end with the test, even if the test panics or is killed.
+// attributes make the kernel kill the server when the test process ends, even after a panic or SIGKILL.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

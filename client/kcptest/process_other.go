@@ -4,5 +4,5 @@ package kcptest
 
 import "syscall"
 
-// attributes are those of the test: only Linux ends a process with its parent.
+// attributes returns no attributes: only Linux can kill a process when its parent ends.
 func attributes() *syscall.SysProcAttr { return nil }

@@ -26,7 +26,7 @@ var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server, kcptest.Options{}) }
 
-// export is the API of a provider: in practice, read the files that you release.
+// export is the API of a provider. Your tests read the manifests that you release instead.
 const export = `
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIResourceSchema
@@ -93,7 +93,7 @@ func clientOf(t *testing.T, config *rest.Config) client.Client {
 	return c
 }
 
-// get returns an object of a kind that the test has no Go type for.
+// get returns an object whose kind has no Go type in this test.
 func get(t *testing.T, in *kcptest.Workspace, apiVersion, kind, namespace, name string) *unstructured.Unstructured {
 	t.Helper()
 	object := &unstructured.Unstructured{}
@@ -115,7 +115,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// consumer returns a workspace that has bound the API of a provider.
+// consumer returns a workspace with a binding to the API of a provider.
 func consumer(t *testing.T, provider *kcptest.Workspace) *kcptest.Workspace {
 	t.Helper()
 	workspace := server.Workspace(t)
@@ -139,18 +139,18 @@ func provide(t *testing.T) *kcptest.Workspace {
 	return provider
 }
 
-func TestWidgetsHaveASize(t *testing.T) {
+func TestWidgetsMustHavePositiveSize(t *testing.T) {
 	t.Parallel()
 	workspace := consumer(t, provide(t))
 	if err := apply(t, workspace, fmt.Sprintf(widget, 0)); !apierrors.IsInvalid(err) {
-		t.Errorf("size 0: got error %v, want one that says Invalid", err)
+		t.Errorf("size 0: got error %v, want Invalid", err)
 	}
 	if err := apply(t, workspace, fmt.Sprintf(widget, 1)); err != nil {
 		t.Errorf("size 1: %v", err)
 	}
 }
 
-func TestTheControllerServesEveryConsumer(t *testing.T) {
+func TestControllerServesEveryConsumer(t *testing.T) {
 	t.Parallel()
 	provider := provide(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -174,7 +174,7 @@ func TestTheControllerServesEveryConsumer(t *testing.T) {
 	}
 }
 
-// run runs the controller that is tested: in practice, call the function that your program calls.
+// run runs the controller under test. Your tests call the function that your program calls instead.
 func run(ctx context.Context, provider *rest.Config) error {
 	options := ctrl.Options{Client: client.Options{Cache: &client.CacheOptions{Unstructured: true}}}
 	return workspaces.Follow(ctx, provider, workspaces.Export("widgets"), options, func(manager ctrl.Manager) error {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// rootPath is the path of the workspace above the workspaces of tests.
+	// rootPath is the path of the parent of the workspaces that tests create.
 	rootPath = "root"
-	// workspaceTimeout limits how long a workspace takes until it is ready.
+	// workspaceTimeout limits the time until a workspace is ready.
 	workspaceTimeout = time.Minute
 )
 
@@ -26,7 +26,7 @@ const (
 type Workspace struct {
 	// Path is the path of the workspace, such as root:test-x7k2p.
 	Path string
-	// Cluster is the name of its logical cluster, which the annotation kcp.io/cluster of its objects has.
+	// Cluster is the name of its logical cluster, which is also in the annotation kcp.io/cluster of its objects.
 	Cluster string
 	// Config is the configuration of clients with all permissions in the workspace.
 	Config *rest.Config
@@ -34,7 +34,7 @@ type Workspace struct {
 	server *Server
 }
 
-// Workspace creates a workspace below root, and returns once it is ready. It deletes the workspace when the test ends. Options change the
+// Workspace creates a workspace below root, and returns when it is ready. It deletes the workspace when the test ends. Options change the
 // workspace before it is created, for example its type.
 func (s *Server) Workspace(t testing.TB, options ...func(*tenancyv1alpha1.Workspace)) *Workspace {
 	t.Helper()
@@ -78,7 +78,7 @@ func (s *Server) create(t testing.TB, parent string, options []func(*tenancyv1al
 			return err
 		}
 		if workspace.Status.Phase != corev1alpha1.LogicalClusterPhaseReady {
-			return fmt.Errorf("its phase is %q, its conditions are %v", workspace.Status.Phase, workspace.Status.Conditions)
+			return fmt.Errorf("phase is %q, conditions are %v", workspace.Status.Phase, workspace.Status.Conditions)
 		}
 		return nil
 	})

@@ -13,12 +13,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// scoped is a cache of the objects of all workspaces, which is read in that of the context.
+// scoped is a cache with the objects of all workspaces. Readers get the objects of the workspace in their context.
 type scoped struct{ cache.Cache }
 
 func newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
 	if len(options.DefaultNamespaces) > 0 {
-		return nil, errors.New("a cache of many workspaces can not be limited to some namespaces")
+		return nil, errors.New("a cache of many workspaces cannot be limited to some namespaces")
 	}
 	options.NewInformer = newInformer
 	c, err := cache.New(config, options)
@@ -61,12 +61,12 @@ func (c scoped) List(ctx context.Context, out client.ObjectList, options ...clie
 				return err
 			}
 			if limited.Namespace == "" {
-				namespace = "" // the values say which cluster
+				namespace = "" // the indexed values include the cluster
 			}
 		}
 		limited.Namespace = namespace
 	} else if limited.Namespace != "" {
-		return errors.New("a list of all workspaces can not be limited to a namespace")
+		return errors.New("a list of all workspaces cannot be limited to a namespace")
 	}
 	if err := c.Cache.List(ctx, out, &limited); err != nil {
 		return err

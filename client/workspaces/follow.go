@@ -26,8 +26,8 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// Endpoints are the URLs of a virtual workspace: none before there is something behind them, and one for each shard that has something.
-// An object tells them, which the credentials of the controller must be allowed to get, list and watch by its name.
+// Endpoints are the URLs of a virtual workspace: one for each shard that has objects for it. They are in the status of an object, which
+// the controller must have permission to get, list and watch by name.
 type Endpoints struct {
 	name   string
 	object func() client.Object
@@ -35,7 +35,7 @@ type Endpoints struct {
 	urls   func(client.Object) []string
 }
 
-// Export is where the objects of an APIExport are, as the APIExportEndpointSlice of that name tells.
+// Export returns the URLs of the objects of an APIExport. slice is the name of its APIExportEndpointSlice.
 func Export(slice string) Endpoints {
 	return Endpoints{
 		name:   slice,
@@ -50,12 +50,12 @@ func Export(slice string) Endpoints {
 	}
 }
 
-// Initializing is where the workspaces are that wait for the initializer of a WorkspaceType.
+// Initializing returns the URLs of the workspaces that wait for the initializer of a WorkspaceType.
 func Initializing(workspaceType string) Endpoints {
 	return ofType(workspaceType, tenancyv1alpha1.VirtualWorkspaceTypeInitializing)
 }
 
-// Terminating is where the workspaces are that wait for the terminator of a WorkspaceType.
+// Terminating returns the URLs of the workspaces that wait for the terminator of a WorkspaceType.
 func Terminating(workspaceType string) Endpoints {
 	return ofType(workspaceType, tenancyv1alpha1.VirtualWorkspaceTypeTerminating)
 }
@@ -76,14 +76,15 @@ func ofType(name string, of tenancyv1alpha1.VirtualWorkspaceType) Endpoints {
 	}
 }
 
-// pause before a manager that has failed, as one does that does not reach its shard, is started again.
+// pause is the time until a manager that failed is started again, for example because its shard cannot be reached.
 const pause = 5 * time.Second
 
-// Follow runs a manager for each of the URLs, from when it appears until it disappears or ctx ends. config leads to the workspace of
-// the provider; setup adds controllers to each manager. It returns when ctx ends, or with an error of setup.
+// Follow runs a manager for each of the URLs, from the time at which the URL appears until it disappears or ctx ends. config is the
+// configuration of a client of the provider's workspace. setup adds controllers to each manager. Follow returns when ctx ends, or with an
+// error of setup.
 //
-// These managers neither serve metrics, webhooks and health nor elect leaders: that is up to the program. It can run Follow as one
-// runnable of a manager of its own.
+// The managers do not serve metrics, webhooks or health checks, and do not elect leaders: the program does this. It can run Follow as a
+// runnable of another manager.
 func Follow(ctx context.Context, config *rest.Config, endpoints Endpoints, options ctrl.Options, setup func(ctrl.Manager) error) error {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{apisv1alpha1.AddToScheme, tenancyv1alpha1.AddToScheme} {
@@ -98,7 +99,7 @@ func Follow(ctx context.Context, config *rest.Config, endpoints Endpoints, optio
 	options.Metrics = metricsserver.Options{BindAddress: "0"}
 	options.HealthProbeBindAddress, options.LeaderElection = "0", false
 	again := true
-	options.Controller.SkipNameValidation = &again // each has controllers of the same names
+	options.Controller.SkipNameValidation = &again // every manager has controllers with the same names
 	group, ctx := errgroup.WithContext(ctx)
 	running := map[string]context.CancelFunc{}
 	adjust := func(urls sets.Set[string]) {
@@ -135,7 +136,7 @@ func Follow(ctx context.Context, config *rest.Config, endpoints Endpoints, optio
 	return group.Wait()
 }
 
-// from lists and watches the object that tells the URLs.
+// from returns a lister and watcher of the object that has the URLs.
 func (e Endpoints) from(provider client.WithWatch) toolscache.ListerWatcher {
 	options := func(o metav1.ListOptions) *client.ListOptions {
 		return &client.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, e.name), Raw: &o}
@@ -151,7 +152,7 @@ func (e Endpoints) from(provider client.WithWatch) toolscache.ListerWatcher {
 	}
 }
 
-// keep runs the manager of one URL, again when it has failed.
+// keep runs the manager of one URL, and starts it again when it fails.
 func keep(ctx context.Context, config *rest.Config, url string, options ctrl.Options, setup func(ctrl.Manager) error) error {
 	for ctx.Err() == nil {
 		manager, err := NewManager(config, url, options)
@@ -162,15 +163,15 @@ func keep(ctx context.Context, config *rest.Config, url string, options ctrl.Opt
 			return fmt.Errorf("%s: %w", url, err)
 		}
 		if err := manager.Start(ctx); err != nil && ctx.Err() == nil {
-			log.FromContext(ctx).Error(err, "The manager has failed and is started again", "url", url)
+			log.FromContext(ctx).Error(err, "Manager failed, starting it again", "url", url)
 			_ = wait.PollUntilContextCancel(ctx, pause, false, func(context.Context) (bool, error) { return true, nil })
 		}
 	}
 	return nil
 }
 
-// StepOf returns the name of the initializer or terminator that a manager of Follow is for, as it stands in the status of the
-// LogicalClusters that wait: the step that a reconciler removes there when it is done.
+// StepOf returns the initializer or terminator that a manager of Follow serves, as the status of waiting LogicalClusters lists it. A
+// reconciler removes it from that status when it is done.
 func StepOf(manager ctrl.Manager) string {
 	return path.Base(strings.TrimSuffix(manager.GetConfig().Host, everyCluster))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/client/workspaces"
 )
 
-// endpoints is a server with one APIExportEndpointSlice, of which it sends each state in turn.
+// endpoints serves one APIExportEndpointSlice, and sends each of its states in turn.
 type endpoints chan []string
 
 func (s endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (s endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestAManagerRunsForEachURLWhileThereIsOne(t *testing.T) {
+func TestFollowRunsManagerForEachURL(t *testing.T) {
 	states, told := make(endpoints), make(chan string, 10)
 	server := httptest.NewServer(states)
 	defer server.Close()
@@ -74,7 +74,7 @@ func TestAManagerRunsForEachURLWhileThereIsOne(t *testing.T) {
 	go func() {
 		ended <- workspaces.Follow(ctx, &rest.Config{Host: server.URL}, workspaces.Export("databases"), ctrl.Options{}, func(m ctrl.Manager) error {
 			if _, name, _ := strings.Cut(m.GetConfig().Host, "://"); name != workspaces.StepOf(m)+"/clusters/*" {
-				t.Errorf("%s is for %s", m.GetConfig().Host, workspaces.StepOf(m))
+				t.Errorf("URL %s: StepOf returned %s", m.GetConfig().Host, workspaces.StepOf(m))
 			}
 			return m.Add(manager.RunnableFunc(func(ctx context.Context) error {
 				told <- "begins " + workspaces.StepOf(m)
@@ -89,10 +89,10 @@ func TestAManagerRunsForEachURLWhileThereIsOne(t *testing.T) {
 		select {
 		case got := <-told:
 			if got != text {
-				t.Errorf("%s, want %s", got, text)
+				t.Errorf("got %s, want %s", got, text)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatal("nothing happens; want " + text)
+			t.Fatal("timed out waiting for: " + text)
 		}
 	}
 	states <- []string{"https://a"}
@@ -112,7 +112,7 @@ func TestAManagerRunsForEachURLWhileThereIsOne(t *testing.T) {
 	}
 }
 
-func TestFollowEndsWhenAControllerCannotBeSetUp(t *testing.T) {
+func TestFollowReturnsErrorOfSetup(t *testing.T) {
 	states := make(endpoints)
 	server := httptest.NewServer(states)
 	defer server.Close()

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer keeps objects under the names that the cache knows them by, and shows them to its handlers under their own.
+// informer keeps objects under their names in the cache (see qualify), and shows handlers the original names.
 type informer struct{ toolscache.SharedIndexInformer }
 
 func newInformer(
@@ -54,7 +54,7 @@ func newInformer(
 	}, of, resync, by)}
 }
 
-// SetTransform implements toolscache.SharedIndexInformer: what changes objects sees their own names.
+// SetTransform implements toolscache.SharedIndexInformer. The transformation sees the original names.
 func (i informer) SetTransform(change toolscache.TransformFunc) error {
 	if change == nil {
 		return nil
@@ -97,7 +97,7 @@ func (i informer) AddEventHandlerWithOptions(
 	return i.SharedIndexInformer.AddEventHandlerWithOptions(restoring{h}, options)
 }
 
-// restoring shows objects of the cache under their own names.
+// restoring is a handler that receives objects of the cache with their original names.
 type restoring struct {
 	toolscache.ResourceEventHandler
 }

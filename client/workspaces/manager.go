@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// NewManager returns a manager for all workspaces below the URL of a virtual workspace, as APIExportEndpointSlices and WorkspaceTypes
-// tell it. Certificates, credentials and so on are those of config.
+// NewManager returns a manager for all workspaces of a virtual workspace. url is one of the URLs in the status of an
+// APIExportEndpointSlice or a WorkspaceType. Certificates and credentials are those of config.
 func NewManager(config *rest.Config, url string, options ctrl.Options) (ctrl.Manager, error) {
 	config = rest.CopyConfig(config)
 	config.Host = strings.TrimSuffix(url, "/") + everyCluster
@@ -29,8 +29,8 @@ func NewManager(config *rest.Config, url string, options ctrl.Options) (ctrl.Man
 
 const everyCluster = "/clusters/" + all
 
-// toCluster sends requests to the logical cluster that their context is for. Those without one are of informers and discovery, which
-// are for all; those of a strict client are mistakes.
+// toCluster sends each request to the logical cluster in its context. Requests without one come from informers and discovery, and go to
+// all clusters; a strict client refuses them, because they are mistakes.
 type toCluster struct {
 	next   http.RoundTripper
 	strict bool
@@ -54,5 +54,5 @@ func (t toCluster) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper lets the machinery of client-go find what is below.
+// WrappedRoundTripper implements net.RoundTripperWrapper, through which client-go finds the transport below.
 func (t toCluster) WrappedRoundTripper() http.RoundTripper { return t.next }

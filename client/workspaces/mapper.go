@@ -14,8 +14,8 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// mapper maps what the view of all clusters describes, and what is described only below one of them: the views of waiting logical clusters
-// hold nothing but these, and everything else is inside of each.
+// mapper maps the kinds of a view. A view of waiting logical clusters describes only LogicalClusters for all clusters together. It
+// describes all other kinds for each cluster separately, so that mapper then uses the discovery of one of the clusters.
 type mapper struct {
 	meta.RESTMapper
 	config *rest.Config
@@ -35,7 +35,7 @@ func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	}
 	cluster, listErr := m.anyCluster()
 	if listErr != nil || cluster == "" {
-		return nil, err // a view of something else
+		return nil, err // not a view of logical clusters
 	}
 	config := rest.CopyConfig(m.config)
 	config.Host = strings.TrimSuffix(config.Host, all) + cluster
@@ -46,7 +46,7 @@ func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	return inside.RESTMapping(kind, versions...)
 }
 
-// anyCluster returns the name of one of the logical clusters of the view, empty if there is none.
+// anyCluster returns the name of one logical cluster of the view, or "" if it has none.
 func (m *mapper) anyCluster() (string, error) {
 	response, err := m.client.Get(m.config.Host + "/apis/" + corev1alpha1.SchemeGroupVersion.String() + "/logicalclusters?limit=1")
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// separator is in no name of a logical cluster, namespace or object.
+// separator does not occur in names of logical clusters, namespaces or objects.
 const separator = "|"
 
-// qualify returns the namespace and name by which the cache knows an object: caches know by nothing else, so that the cluster is put
-// in front of the namespace, or of the name of what is in no namespace.
+// qualify returns the namespace and name of an object in the cache. Caches identify objects by these only, so qualify prepends the
+// cluster to the namespace, or to the name of a cluster-scoped object.
 func qualify(cluster, namespace, name string) (string, string) {
 	if namespace == "" {
 		return "", cluster + separator + name
@@ -23,9 +23,9 @@ func qualify(cluster, namespace, name string) (string, string) {
 	return cluster + separator + namespace, name
 }
 
-var errNowhere = errors.New("the object has no annotation " + ClusterAnnotation + ": it does not come from the URL of a virtual workspace")
+var errNowhere = errors.New("the object has no annotation " + ClusterAnnotation + ": the server is not a virtual workspace")
 
-// rename gives an object, which nobody else has, the names by which the cache knows it.
+// rename changes the names of an object to those in the cache. The object must not be shared.
 func rename(object runtime.Object) error {
 	o, ok := object.(client.Object)
 	if !ok || ClusterOf(o) == "" {
@@ -37,7 +37,7 @@ func rename(object runtime.Object) error {
 	return nil
 }
 
-// restore gives an object, which may share what it points to with the cache, its own names again.
+// restore changes the names of an object back to its original ones. It does not change what the object shares with the cache.
 func restore(o client.Object) {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		u.Object = maps.Clone(u.Object)
@@ -53,7 +53,7 @@ func restore(o client.Object) {
 	}
 }
 
-// restored returns an object of the cache under its own names.
+// restored returns a copy of an object in the cache, with its original names.
 func restored(o client.Object) client.Object {
 	shallow := reflect.New(reflect.TypeOf(o).Elem())
 	shallow.Elem().Set(reflect.ValueOf(o).Elem())

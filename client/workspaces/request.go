@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Request says what to reconcile, and in which logical cluster.
+// Request identifies an object to reconcile, and its logical cluster.
 type Request struct {
 	Cluster string
 	reconcile.Request
 }
 
-// String is <cluster>|<namespace>/<name>.
+// String returns <cluster>|<namespace>/<name>.
 func (r Request) String() string { return r.Cluster + separator + r.Request.String() }
 
-// Each returns a reconciler that lets one written for one cluster work in that of each request: the context leads there.
+// Each returns a reconciler that calls one with the logical cluster of each request in the context.
 func Each(one reconcile.Reconciler) reconcile.TypedReconciler[Request] {
 	return reconcile.TypedFunc[Request](func(ctx context.Context, r Request) (reconcile.Result, error) {
 		ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues("cluster", r.Cluster, "namespace", r.Namespace, "name", r.Name))
@@ -29,7 +29,7 @@ func Each(one reconcile.Reconciler) reconcile.TypedReconciler[Request] {
 	})
 }
 
-// Lift lets a handler that is written for one cluster enqueue requests for the one that each object is in.
+// Lift returns a handler that calls one, and enqueues its requests for the logical cluster of the event's object.
 func Lift(one handler.EventHandler) handler.TypedEventHandler[client.Object, Request] {
 	return handler.TypedFuncs[client.Object, Request]{
 		CreateFunc:  lift(one.Create, func(e event.CreateEvent) client.Object { return e.Object }),
@@ -39,7 +39,7 @@ func Lift(one handler.EventHandler) handler.TypedEventHandler[client.Object, Req
 	}
 }
 
-// lift makes a function for events in one cluster one for those in the cluster of their object.
+// lift converts a function for events of one cluster into one that enqueues requests for the cluster of the event's object.
 func lift[E any](
 	one func(context.Context, E, workqueue.TypedRateLimitingInterface[reconcile.Request]), object func(E) client.Object,
 ) func(context.Context, E, workqueue.TypedRateLimitingInterface[Request]) {
@@ -49,7 +49,7 @@ func lift[E any](
 	}
 }
 
-// lifted is a queue as a handler for one cluster sees it. Handlers add to it, and do nothing else.
+// lifted is the queue that a handler for one cluster receives. Handlers only add to it.
 type lifted struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
 	cluster string

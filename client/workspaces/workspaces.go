@@ -1,10 +1,10 @@
-// Package workspaces lets a controller that is written for one cluster serve very many workspaces at once: those of all tenants
-// who have bound an APIExport, or those that wait for an initializer or a terminator. It is a thin layer on controller-runtime.
+// Package workspaces runs a controller that is written for one cluster in many workspaces at once: those of all consumers of an
+// APIExport, or those that wait for an initializer or a terminator. It is a thin layer on controller-runtime.
 //
-// Behind the URL of a virtual workspace there are the objects of many logical clusters, in which namespace and name say nothing by
-// themselves: two tenants may choose the same, and every LogicalCluster is called "cluster". The manager of this package has one watch
-// and one cache for all of them, which know objects by cluster, namespace and name. In which cluster a reconciler works is said by
-// its context, and so the client of the manager reads and writes there, with the names that objects have there.
+// The URL of a virtual workspace serves the objects of many logical clusters. Namespace and name do not identify an object there: two
+// consumers may choose the same, and every LogicalCluster is named "cluster". The manager of this package has one watch and one cache for
+// all of them, with cluster, namespace and name as the key. The context of a reconciler has the logical cluster of the request. The
+// client of the manager reads and writes in the logical cluster of the context, with the names that objects have there.
 //
 //	err := workspaces.Follow(ctx, config, workspaces.Export("databases"), ctrl.Options{}, func(manager ctrl.Manager) error {
 //		return builder.TypedControllerManagedBy[workspaces.Request](manager).Named("databases").
@@ -12,7 +12,7 @@
 //			Complete(workspaces.Each(&reconciler{manager.GetClient()}))
 //	})
 //
-// The recorder of events of the manager has no context, and with that no workspace: create events with its client.
+// The event recorder of the manager has no context, and therefore no workspace: create events with the client of the manager.
 package workspaces
 
 import (
@@ -24,7 +24,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// ClusterAnnotation tells the logical cluster of every object. The server sets it.
+// ClusterAnnotation is the annotation with the logical cluster of an object. The server sets it on every object.
 const ClusterAnnotation = corev1alpha1.ClusterAnnotation
 
 // ClusterOf returns the name of the logical cluster that an object is in.
@@ -32,25 +32,25 @@ func ClusterOf(object metav1.Object) string { return object.GetAnnotations()[Clu
 
 type contextKey struct{}
 
-// all is no name of a logical cluster.
+// all cannot be the name of a logical cluster.
 const all = "*"
 
-// In returns a context for the work in one logical cluster, which has that name.
+// In returns a context for work in the logical cluster with that name.
 func In(ctx context.Context, cluster string) context.Context {
 	return context.WithValue(ctx, contextKey{}, cluster)
 }
 
-// Everywhere returns a context in which the client of the manager lists what all workspaces have.
+// Everywhere returns a context in which the client of the manager lists the objects of all workspaces.
 func Everywhere(ctx context.Context) context.Context { return In(ctx, all) }
 
-// Of returns the logical cluster that a context is for.
+// Of returns the logical cluster of a context.
 func Of(ctx context.Context) (string, error) {
 	cluster, _ := ctx.Value(contextKey{}).(string)
 	switch cluster {
 	case "":
-		return "", errors.New("the context tells no workspace: it has to come from a reconciler behind workspaces.Each, or from workspaces.In")
+		return "", errors.New("the context has no workspace: use the context of a reconciler that workspaces.Each wraps, or one from workspaces.In")
 	case all:
-		return "", errors.New("the context is for all workspaces, in which objects can only be listed")
+		return "", errors.New("the context is for all workspaces: it can only list objects")
 	}
 	return cluster, nil
 }

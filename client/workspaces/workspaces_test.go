@@ -3,7 +3,6 @@ package workspaces_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -27,7 +26,7 @@ import (
 	"github.com/kcplane/kcp/client/workspaces"
 )
 
-// tenants is a server with the ConfigMaps and Namespaces of some logical clusters, as a virtual workspace shows them.
+// tenants serves the ConfigMaps and Namespaces of some logical clusters, as a virtual workspace does.
 type tenants struct {
 	mu      sync.Mutex
 	objects map[string][]client.Object // by resource
@@ -138,7 +137,7 @@ func two() *tenants {
 	}}
 }
 
-// described are lists of objects as <cluster> <namespace>/<name>.
+// described returns the objects as <cluster> <namespace>/<name>, sorted.
 func described(items []corev1.ConfigMap) []string {
 	var all []string
 	for _, o := range items {
@@ -148,11 +147,11 @@ func described(items []corev1.ConfigMap) []string {
 	return all
 }
 
-func TestTheClientReadsInTheWorkspaceOfTheContext(t *testing.T) {
+func TestClientReadsInWorkspaceOfContext(t *testing.T) {
 	manager := start(t, two(), func(m ctrl.Manager) {
 		err := m.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "color", func(o client.Object) []string {
 			if strings.Contains(o.GetNamespace()+o.GetName(), "|") {
-				t.Errorf("what is indexed is called %s/%s", o.GetNamespace(), o.GetName())
+				t.Errorf("the indexer got an object with the name %s/%s", o.GetNamespace(), o.GetName())
 			}
 			return []string{o.(*corev1.ConfigMap).Data["color"]}
 		})
@@ -181,15 +180,15 @@ func TestTheClientReadsInTheWorkspaceOfTheContext(t *testing.T) {
 		options []client.ListOption
 		want    []string
 	}{
-		"a workspace":                      {ada(t), nil, []string{"ada default/main", "ada default/second", "ada other/main"}},
-		"a namespace":                      {ada(t), []client.ListOption{client.InNamespace("default")}, []string{"ada default/main", "ada default/second"}},
-		"labels":                           {ada(t), []client.ListOption{client.MatchingLabels{"color": "blue"}}, []string{"ada default/second"}},
-		"a field":                          {ada(t), []client.ListOption{client.MatchingFields{"color": "red"}}, []string{"ada default/main", "ada other/main"}},
-		"a field in a namespace":           {ada(t), []client.ListOption{client.MatchingFields{"color": "red"}, client.InNamespace("other")}, []string{"ada other/main"}},
-		"nothing":                          {workspaces.In(t.Context(), "eve"), nil, nil},
-		"everywhere":                       {workspaces.Everywhere(t.Context()), []client.ListOption{client.MatchingLabels{"color": "red"}}, []string{"ada default/main", "ada other/main", "bob default/main"}},
-		"a field everywhere":               {workspaces.Everywhere(t.Context()), []client.ListOption{client.MatchingFields{"color": "blue"}}, []string{"ada default/second"}},
-		"a field of the workspace of none": {workspaces.In(t.Context(), "eve"), []client.ListOption{client.MatchingFields{"color": "red"}}, nil},
+		"a workspace":                            {ada(t), nil, []string{"ada default/main", "ada default/second", "ada other/main"}},
+		"a namespace":                            {ada(t), []client.ListOption{client.InNamespace("default")}, []string{"ada default/main", "ada default/second"}},
+		"labels":                                 {ada(t), []client.ListOption{client.MatchingLabels{"color": "blue"}}, []string{"ada default/second"}},
+		"a field":                                {ada(t), []client.ListOption{client.MatchingFields{"color": "red"}}, []string{"ada default/main", "ada other/main"}},
+		"a field in a namespace":                 {ada(t), []client.ListOption{client.MatchingFields{"color": "red"}, client.InNamespace("other")}, []string{"ada other/main"}},
+		"a workspace without objects":            {workspaces.In(t.Context(), "eve"), nil, nil},
+		"all workspaces":                         {workspaces.Everywhere(t.Context()), []client.ListOption{client.MatchingLabels{"color": "red"}}, []string{"ada default/main", "ada other/main", "bob default/main"}},
+		"a field in all workspaces":              {workspaces.Everywhere(t.Context()), []client.ListOption{client.MatchingFields{"color": "blue"}}, []string{"ada default/second"}},
+		"a field in a workspace without objects": {workspaces.In(t.Context(), "eve"), []client.ListOption{client.MatchingFields{"color": "red"}}, nil},
 	} {
 		list := &corev1.ConfigMapList{}
 		if err := c.List(test.ctx, list, test.options...); err != nil {
@@ -204,16 +203,16 @@ func TestTheClientReadsInTheWorkspaceOfTheContext(t *testing.T) {
 	}
 }
 
-func TestTheClientWritesInTheWorkspaceOfTheContext(t *testing.T) {
+func TestClientWritesInWorkspaceOfContext(t *testing.T) {
 	server := two()
 	c := start(t, server, func(ctrl.Manager) {}).GetClient()
 	if err := c.Update(ada(t), configMap("ada", "default", "main", "green")); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"PUT /services/view/clusters/ada/api/v1/namespaces/default/configmaps/main"}; !slices.Equal(server.written, want) {
-		t.Errorf("written is %v", server.written)
+		t.Errorf("got requests %v", server.written)
 	}
-	for text, ctx := range map[string]context.Context{"tells no workspace": t.Context(), "for all workspaces": workspaces.Everywhere(t.Context())} {
+	for text, ctx := range map[string]context.Context{"has no workspace": t.Context(), "for all workspaces": workspaces.Everywhere(t.Context())} {
 		for _, err := range []error{
 			c.Update(ctx, configMap("ada", "default", "main", "green")),
 			c.Get(ctx, client.ObjectKey{Namespace: "default", Name: "main"}, &corev1.ConfigMap{}),
@@ -224,11 +223,11 @@ func TestTheClientWritesInTheWorkspaceOfTheContext(t *testing.T) {
 		}
 	}
 	if len(server.written) != 1 {
-		t.Errorf("written is %v", server.written)
+		t.Errorf("got requests %v", server.written)
 	}
 }
 
-// recorder tells what it is asked to reconcile.
+// recorder sends the requests that it reconciles.
 type recorder chan string
 
 func (r recorder) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -237,7 +236,7 @@ func (r recorder) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	return ctrl.Result{}, err
 }
 
-func TestAControllerIsAskedForEachObjectInItsWorkspace(t *testing.T) {
+func TestControllerReconcilesEachObjectInItsWorkspace(t *testing.T) {
 	server, asked := two(), make(recorder, 100)
 	start(t, server, func(m ctrl.Manager) {
 		err := builder.TypedControllerManagedBy[workspaces.Request](m).Named("recorder").
@@ -261,7 +260,7 @@ func TestAControllerIsAskedForEachObjectInItsWorkspace(t *testing.T) {
 			case one := <-asked:
 				got = append(got, one)
 			case <-time.After(30 * time.Second):
-				t.Fatal("nothing more is asked for", got)
+				t.Fatal("timed out waiting for a request, got", got)
 			}
 		}
 		slices.Sort(got)
@@ -280,9 +279,9 @@ func TestAControllerIsAskedForEachObjectInItsWorkspace(t *testing.T) {
 	}
 }
 
-func TestAContextWithoutWorkspaceIsAMistake(t *testing.T) {
+func TestOfRefusesContextWithoutWorkspace(t *testing.T) {
 	if _, err := workspaces.Of(t.Context()); err == nil {
-		t.Error(errors.New("it is none"))
+		t.Error("a context without a workspace was accepted")
 	}
 	if cluster, err := workspaces.Of(ada(t)); cluster != "ada" || err != nil {
 		t.Errorf("got %s, %v", cluster, err)
