@@ -9,13 +9,13 @@ import (
 
 var kindLine = regexp.MustCompile(`^kind: (\w+)$`)
 
-// findExamples returns links from a directory to the first manifest of each kind: a file, or the section of a document.
+// findExamples returns links from a directory to the first manifest of each kind: a file, or a section of a page.
 func findExamples(directory string, files []string) map[string]string {
 	found := map[string]string{}
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {
-			continue // a pattern found it, so that it is a directory
+			continue // a pattern matched it, so it is a directory
 		}
 		link, err := filepath.Rel(directory, file)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// constraints are sentences that say what values must be, and what they are if nobody says anything.
+// constraints returns sentences about the valid values and the default of a field.
 func constraints(s *apiextensionsv1.JSONSchemaProps) []string {
 	var said []string
 	say := func(format string, arguments ...any) { said = append(said, fmt.Sprintf(format, arguments...)) }
@@ -42,13 +42,13 @@ func constraints(s *apiextensionsv1.JSONSchemaProps) []string {
 		limit(whole(s.Minimum), whole(s.Maximum), "")
 	}
 	if s.XListType != nil && *s.XListType == "set" {
-		say("No item twice.")
+		say("Items must be unique.")
 	}
 	if len(s.XListMapKeys) > 0 {
 		say("One item for each %s.", strings.Join(strings.Fields(code(s.XListMapKeys)), " "))
 	}
 	if s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields {
-		say("Any fields are kept.")
+		say("Unknown fields are preserved.")
 	}
 	for _, rule := range s.XValidations {
 		said = append(said, sayRule(rule))
@@ -56,7 +56,7 @@ func constraints(s *apiextensionsv1.JSONSchemaProps) []string {
 	return said
 }
 
-// between says how much is allowed.
+// between returns a phrase for the range of a number of characters, items or entries.
 func between(least, most *int64, of string) string {
 	switch {
 	case least != nil && most != nil && *least == *most:
@@ -81,7 +81,7 @@ func whole(number *float64) *int64 {
 	return &rounded
 }
 
-// sayRule says what a rule refuses, in the words of the server.
+// sayRule returns a sentence for a validation rule: the message with which the server refuses a value.
 func sayRule(rule apiextensionsv1.ValidationRule) string {
 	message := rule.Message
 	if message == "" {
@@ -97,7 +97,7 @@ func sayRule(rule apiextensionsv1.ValidationRule) string {
 	return when + ": " + strings.TrimSuffix(message, ".") + "."
 }
 
-// literals are the strings of an expression, with dots for what is computed between them.
+// literals returns the string literals of an expression, with dots in place of computed parts.
 func literals(expression string) string {
 	var said strings.Builder
 	for i, part := range strings.Split(expression, "'") {

@@ -1,5 +1,5 @@
-// Command apidocs writes the reference of API groups, a page for each, from the Go types and their markers. It reads them with
-// the library that also makes the CustomResourceDefinitions, so that both say the same.
+// Command apidocs writes the reference of API groups, with a page for each, from the Go types and their markers. It reads them with the
+// library that generates the CustomResourceDefinitions, so both match.
 //
 //	apidocs -o docs/reference -kubernetes v1.37 ./api/...
 package main
@@ -16,12 +16,12 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	directory := flag.String("o", "docs/reference", "where the pages go")
-	kubernetes := flag.String("kubernetes", "", "release of Kubernetes, as v1.37, whose reference types of Kubernetes are linked to")
+	directory := flag.String("o", "docs/reference", "directory for the pages")
+	kubernetes := flag.String("kubernetes", "", "release of Kubernetes, for example v1.37, for links to its API reference")
 	var examples []string
 	flag.Func(
 		"examples",
-		"pattern of files, manifests and Markdown, in which examples of kinds are looked for; more than once",
+		"pattern of manifests or Markdown files with examples of kinds; may be repeated",
 		func(pattern string) error {
 			files, err := filepath.Glob(pattern)
 			examples = append(examples, files...)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the pages that the test compares with")
+var update = flag.Bool("update", false, "write the expected pages")
 
-func TestPagesTellWhatMarkersSay(t *testing.T) {
+func TestPagesShowMarkersOfTypes(t *testing.T) {
 	directory := t.TempDir()
 	if err := write(directory, "v1.37", nil, []string{"./testdata/v1"}); err != nil {
 		t.Fatal(err)
@@ -30,12 +30,12 @@ func TestPagesTellWhatMarkersSay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if string(got) != string(want) {
-			t.Errorf("%s is now:\n%s", name, got)
+			t.Errorf("%s has unexpected content:\n%s", name, got)
 		}
 	}
 }
 
-func TestExamplesAreFoundInManifestsAndInTheCodeOfPages(t *testing.T) {
+func TestExamplesAreFoundInManifestsAndInCodeBlocks(t *testing.T) {
 	directory := t.TempDir()
 	file := func(name, text string) string {
 		t.Helper()

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/loader"
 )
 
-// pages returns a page for each group, and one that lists them, by the names of their files.
+// pages returns the content of the files by their names: a page for each group, and an index.
 func (r *reference) pages() map[string]string {
 	pages := map[string]string{}
 	var index strings.Builder
@@ -32,7 +32,7 @@ func (r *reference) pages() map[string]string {
 
 const generated = "<!-- make generate writes this page from the types in api/. -->\n\n"
 
-// page is the name of the file of a group: its first label.
+// page returns the file name of the page of a group: the first label of the group.
 func page(group string) string {
 	name, _, _ := strings.Cut(group, ".")
 	return name + ".md"
@@ -72,7 +72,7 @@ func (r *reference) page(group string) string {
 	return b.String()
 }
 
-// about tells what a definition says of a kind besides its schema.
+// about writes a table of the facts about a kind that its definition has besides the schema.
 func (r *reference) about(b *strings.Builder, kind object) {
 	definition := r.parser.CustomResourceDefinitions[schema.GroupKind{Group: r.group(kind.TypeIdent), Kind: kind.Name}].Spec
 	names := definition.Names
@@ -111,7 +111,7 @@ func (r *reference) about(b *strings.Builder, kind object) {
 	b.WriteString("\n")
 }
 
-// body writes the rules of an object and its fields; for a kind, without those that every object has.
+// body writes the rules and fields of an object; for a kind, without the fields that every kind has.
 func (r *reference) body(b *strings.Builder, o object, isKind bool) {
 	for _, rule := range o.rules {
 		at := ""
@@ -143,7 +143,7 @@ func (r *reference) body(b *strings.Builder, o object, isKind bool) {
 	}
 }
 
-// meaning is the description of a field, and one line for all that its values must be.
+// meaning returns the description of a field, followed by lines for its constraints.
 func (r *reference) meaning(f *field) string {
 	description, limits := f.schema.Description, constraints(&f.schema)
 	for from, s := f.of, &f.schema; s.Ref != nil; {
@@ -173,7 +173,7 @@ func (r *reference) meaning(f *field) string {
 	}
 	if each != nil {
 		item := field{of: f.of, schema: *each}
-		item.schema.Description = " " // that of the list is enough
+		item.schema.Description = " " // only the description of the list is shown
 		if said := strings.TrimSpace(strings.ReplaceAll(r.meaning(&item), "<br>", " ")); said != "" {
 			limits = append(limits, "Each: "+said)
 		}
@@ -181,7 +181,7 @@ func (r *reference) meaning(f *field) string {
 	return strings.TrimPrefix(strings.Join(append([]string{paragraph(description)}, limits...), "<br>"), "<br>")
 }
 
-// typeOf says of which type the values of a field are, with a link to it.
+// typeOf returns the type of a field's values, with a link to it.
 func (r *reference) typeOf(of *loader.Package, s *apiextensionsv1.JSONSchemaProps, group string) string {
 	switch {
 	case s.Ref != nil:
@@ -211,7 +211,7 @@ func (r *reference) typeOf(of *loader.Package, s *apiextensionsv1.JSONSchemaProp
 	return s.Type
 }
 
-// plain are types of Kubernetes that are written as a word or a number.
+// plain are types of Kubernetes that manifests write as a word or a number.
 var plain = map[string]string{
 	"Time":         "time",
 	"MicroTime":    "time",
@@ -221,7 +221,7 @@ var plain = map[string]string{
 	"JSON":         "anything",
 }
 
-// foreign links to a type of Kubernetes.
+// foreign returns a link to the reference of a type of Kubernetes.
 func (r *reference) foreign(ident crd.TypeIdent) string {
 	group := map[string]string{
 		"k8s.io/api/core/v1": "core", "k8s.io/apimachinery/pkg/apis/meta/v1": "meta",
@@ -234,7 +234,7 @@ func (r *reference) foreign(ident crd.TypeIdent) string {
 		ident.Name, r.kubernetes, strings.ToLower(ident.Name), group)
 }
 
-// link leads to the section of a type, from the page of a group.
+// link returns a link to the section of a type, relative to the page of a group.
 func (r *reference) link(ident crd.TypeIdent, from string) string {
 	anchor := "#" + anchorOf(r.title(ident))
 	if group := r.group(ident); group != from {
@@ -243,7 +243,7 @@ func (r *reference) link(ident crd.TypeIdent, from string) string {
 	return anchor
 }
 
-// title of a section: the name, and the version if others have the same name.
+// title returns the title of a section: the name, with the version if other types have the same name.
 func (r *reference) title(ident crd.TypeIdent) string {
 	for _, other := range r.groups[r.group(ident)] {
 		if other != ident.Package && r.parser.Types[crd.TypeIdent{Package: other, Name: ident.Name}] != nil {
@@ -259,7 +259,7 @@ func (r *reference) version(ident crd.TypeIdent) string {
 
 var notInAnchors = regexp.MustCompile(`[^a-z0-9 _-]`)
 
-// anchorOf returns what leads to a heading.
+// anchorOf returns the anchor of a heading.
 func anchorOf(heading string) string {
 	return strings.ReplaceAll(notInAnchors.ReplaceAllString(strings.ToLower(heading), ""), " ", "-")
 }
@@ -272,10 +272,10 @@ func code(words []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// paragraph is a text in one line.
+// paragraph returns a text in one line.
 func paragraph(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// sentence is the first one of a text.
+// sentence returns the first sentence of a text.
 func sentence(text string) string {
 	if first, _, more := strings.Cut(paragraph(text), ". "); more {
 		return first + "."
@@ -283,5 +283,5 @@ func sentence(text string) string {
 	return paragraph(text)
 }
 
-// cell is a text in a cell of a table.
+// cell escapes a text for a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }

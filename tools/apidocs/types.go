@@ -15,17 +15,17 @@ import (
 	"sigs.k8s.io/controller-tools/pkg/markers"
 )
 
-// reference is what is known of all types.
+// reference is all types of the packages.
 type reference struct {
 	parser *crd.Parser
-	// roots are the packages that the reference is of.
+	// roots are the packages that the reference describes.
 	roots map[string]*loader.Package
-	// groups have the packages of each, the newest version first.
+	// groups are the packages of each group, the newest version first.
 	groups map[string][]*loader.Package
 	kinds  []schema.GroupKind
 
 	kubernetes string
-	// examples are links, by kind.
+	// examples are links to examples, by kind.
 	examples map[string]string
 }
 
@@ -40,7 +40,7 @@ type object struct {
 type field struct {
 	name     string
 	required bool
-	// of is the package that the schema refers from.
+	// of is the package of the schema.
 	of     *loader.Package
 	schema apiextensionsv1.JSONSchemaProps
 }
@@ -67,7 +67,7 @@ func read(roots []*loader.Package) (*reference, error) {
 	}
 	meta := crd.FindMetav1(roots)
 	if meta == nil {
-		return nil, fmt.Errorf("there are no kinds in these packages")
+		return nil, fmt.Errorf("the packages have no kinds")
 	}
 	r.kinds = crd.FindKubeKinds(parser, meta)
 	slices.SortFunc(r.kinds, func(a, b schema.GroupKind) int { return cmp.Compare(a.Kind, b.Kind) })
@@ -77,7 +77,7 @@ func read(roots []*loader.Package) (*reference, error) {
 	return r, nil
 }
 
-// refersTo returns the type that a schema of a package refers to.
+// refersTo returns the type to which a schema of a package refers.
 func (r *reference) refersTo(from *loader.Package, ref string) crd.TypeIdent {
 	name, path, err := crd.RefParts(ref)
 	if err != nil || path == "" {
@@ -91,7 +91,7 @@ func (r *reference) refersTo(from *loader.Package, ref string) crd.TypeIdent {
 	return crd.TypeIdent{Package: from.Imports()[path], Name: name}
 }
 
-// object returns a type as an object, and false if its values are something else.
+// object returns a type as an object, and false if the type is not an object.
 func (r *reference) object(ident crd.TypeIdent) (object, bool) {
 	info, known := r.parser.Types[ident]
 	schema := r.parser.Schemata[ident]
@@ -116,7 +116,7 @@ func (r *reference) object(ident crd.TypeIdent) (object, bool) {
 	return o, true
 }
 
-// below returns the type that the values of a field, or those in its lists and maps, have.
+// below returns the type of a field's values, or of the items in its lists and maps.
 func (r *reference) below(of *loader.Package, s *apiextensionsv1.JSONSchemaProps) (crd.TypeIdent, bool) {
 	switch {
 	case s.Ref != nil:
@@ -134,7 +134,7 @@ func (r *reference) below(of *loader.Package, s *apiextensionsv1.JSONSchemaProps
 	return crd.TypeIdent{}, false
 }
 
-// ours tells whether a type has a section in the reference.
+// ours reports whether the reference has a section for a type.
 func (r *reference) ours(ident crd.TypeIdent) bool {
 	if ident.Package == nil || r.roots[ident.Package.PkgPath] == nil {
 		return false
@@ -143,7 +143,8 @@ func (r *reference) ours(ident crd.TypeIdent) bool {
 	return is
 }
 
-// inside returns the objects of the same group that one consists of, in the order of first use, without those that were seen.
+// inside returns the types of the fields of an object, recursively, in the order of first use. It omits types of other groups, and those
+// in seen.
 func (r *reference) inside(o object, seen map[crd.TypeIdent]bool) []object {
 	var found []object
 	for i := range o.fields {

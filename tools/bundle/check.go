@@ -18,14 +18,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// validators are those of operator-sdk bundle validate with the suite operatorframework.
+// validators are the validators of operator-sdk bundle validate with the suite operatorframework.
 var validators = validator.Validators{
 	validation.ClusterServiceVersionValidator, validation.CustomResourceDefinitionValidator, validation.BundleValidator,
 	validation.OperatorHubV2Validator, validation.StandardCapabilitiesValidator, validation.StandardCategoriesValidator,
 	validation.ObjectValidator, validation.GoodPracticesValidator,
 }
 
-// check returns what the Operator Framework finds wrong with a bundle, warnings included, and what catalogs ask for besides.
+// check returns the findings of the Operator Framework about a bundle, including warnings, and violations of the rules of catalogs.
 func check(dir string, released bool) error {
 	bundle, err := manifests.GetBundleFromDir(dir)
 	if err != nil {
@@ -34,7 +34,7 @@ func check(dir string, released bool) error {
 	var found []error
 	for _, result := range validators.Validate(bundle.ObjectsToValidate()...) {
 		for _, e := range append(result.Errors, result.Warnings...) {
-			// A rule is for all versions of events, and not for the one that there is no more.
+			// A rule covers all versions of events, not only the removed one.
 			if !strings.Contains(
 				e.Error(),
 				`Migrate the API(s) for events: (["ClusterServiceVersion.Spec.InstallStrategy.StrategySpec.Permissions`,
@@ -54,7 +54,7 @@ func check(dir string, released bool) error {
 	return errors.Join(found...)
 }
 
-// checkLayout looks whether the annotations say where things are, and whether each kind has its file.
+// checkLayout checks that the annotations have the paths of the bundle, and that each kind has a file.
 func checkLayout(dir string, bundle *manifests.Bundle) error {
 	text, err := os.ReadFile(filepath.Join(dir, "metadata/annotations.yaml"))
 	if err != nil {
@@ -71,22 +71,22 @@ func checkLayout(dir string, bundle *manifests.Bundle) error {
 	}
 	for _, part := range []string{"manifests", "metadata"} {
 		if info, err := os.Stat(filepath.Join(dir, of(part))); err != nil || !info.IsDir() || of(part) != part+"/" {
-			found = append(found, fmt.Errorf("the annotation of %s leads to %q", part, of(part)))
+			found = append(found, fmt.Errorf("the annotation of %s has the path %q", part, of(part)))
 		}
 	}
 	if !slices.Contains(strings.Split(of("channels"), ","), of("channel.default")) {
-		found = append(found, fmt.Errorf("the default channel %q is none of %q", of("channel.default"), of("channels")))
+		found = append(found, fmt.Errorf("the default channel %q is not one of %q", of("channel.default"), of("channels")))
 	}
 	if version, ok := strings.CutPrefix(bundle.CSV.Name, of("package")+".v"); !ok || version != bundle.CSV.Spec.Version.String() {
 		found = append(
 			found,
-			fmt.Errorf("%s is not the name of package %s and version %s", bundle.CSV.Name, of("package"), bundle.CSV.Spec.Version),
+			fmt.Errorf("name %s does not match package %s and version %s", bundle.CSV.Name, of("package"), bundle.CSV.Spec.Version),
 		)
 	}
 	return errors.Join(found...)
 }
 
-// checkNames looks whether everything is there that is shown, and whether the operator can be installed in every way.
+// checkNames checks that all displayed information exists, and that the operator supports every install mode.
 func checkNames(csv *v1alpha1.ClusterServiceVersion) error {
 	var found []error
 	supported := map[v1alpha1.InstallModeType]bool{}
@@ -102,7 +102,7 @@ func checkNames(csv *v1alpha1.ClusterServiceVersion) error {
 	for _, owned := range csv.Spec.CustomResourceDefinitions.Owned {
 		if owned.DisplayName == "" || owned.Description == "" || len(owned.Resources) == 0 || len(owned.SpecDescriptors) == 0 ||
 			len(owned.StatusDescriptors) == 0 {
-			found = append(found, fmt.Errorf("%s has no name, no description, no resources or no fields to be shown", owned.Kind))
+			found = append(found, fmt.Errorf("%s requires a name, a description, resources and described fields", owned.Kind))
 		}
 	}
 	return errors.Join(found...)
@@ -113,14 +113,14 @@ var (
 	pinned = regexp.MustCompile(`^[a-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+@sha256:[0-9a-f]{64}$`)
 )
 
-// checkImages looks whether all images that are run can be mirrored, and whether a release names each by its digest.
+// checkImages checks that all images can be mirrored, and that a release has the digest of each.
 func checkImages(csv *v1alpha1.ClusterServiceVersion, released bool) error {
 	var found []error
 	related := map[string]bool{}
 	for _, image := range csv.Spec.RelatedImages {
 		related[image.Image] = true
 		if form := map[bool]*regexp.Regexp{false: tagged, true: pinned}[released]; !form.MatchString(image.Image) {
-			found = append(found, fmt.Errorf("relatedImages: %s is called %q", image.Name, image.Image))
+			found = append(found, fmt.Errorf("relatedImages: image %s has the reference %q", image.Name, image.Image))
 		}
 	}
 	for _, deployment := range csv.Spec.InstallStrategy.StrategySpec.DeploymentSpecs {
@@ -133,7 +133,7 @@ func checkImages(csv *v1alpha1.ClusterServiceVersion, released bool) error {
 			}
 			for _, image := range images {
 				if !related[image] {
-					found = append(found, fmt.Errorf("relatedImages lacks %s", image))
+					found = append(found, fmt.Errorf("relatedImages does not list %s", image))
 				}
 			}
 		}
@@ -146,36 +146,36 @@ func checkRules(rules []rbacv1.PolicyRule) error {
 	for _, rule := range rules {
 		for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
 			if word == "*" || word == "escalate" || word == "impersonate" {
-				found = append(found, fmt.Errorf("a rule says %q: %v", word, rule))
+				found = append(found, fmt.Errorf("a rule contains %q: %v", word, rule))
 			}
 		}
 	}
 	return errors.Join(found...)
 }
 
-// checkPod looks whether a pod is restricted, as the Pod Security Standards have it.
+// checkPod checks that a pod is restricted, as defined by the Pod Security Standards.
 func checkPod(pod *corev1.PodSpec) error {
 	var found []error
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC {
-		found = append(found, errors.New("the pod shares namespaces of its node"))
+		found = append(found, errors.New("the pod shares namespaces with its node"))
 	}
 	if c := pod.SecurityContext; c == nil || c.RunAsNonRoot == nil || !*c.RunAsNonRoot || c.SeccompProfile == nil ||
 		c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		found = append(found, errors.New("the pod may run as root, or without a seccomp profile"))
+		found = append(found, errors.New("the pod can run as root, or has no seccomp profile"))
 	}
 	if c := pod.SecurityContext; c != nil && (c.RunAsUser != nil || c.FSGroup != nil) {
-		found = append(found, errors.New("the pod names its user: OpenShift lets each namespace have others, and the image has one"))
+		found = append(found, errors.New("the pod sets a user: OpenShift allows different users in each namespace, and the image has a user"))
 	}
 	for _, volume := range pod.Volumes {
 		if volume.HostPath != nil {
-			found = append(found, fmt.Errorf("the volume %s is a directory of the node", volume.Name))
+			found = append(found, fmt.Errorf("volume %s is a directory of the node", volume.Name))
 		}
 	}
 	for _, container := range append(pod.InitContainers, pod.Containers...) {
 		c := container.SecurityContext
 		if c == nil || c.AllowPrivilegeEscalation == nil || *c.AllowPrivilegeEscalation || c.Privileged != nil && *c.Privileged ||
 			c.Capabilities == nil || !slices.Contains(c.Capabilities.Drop, "ALL") || len(c.Capabilities.Add) > 0 {
-			found = append(found, fmt.Errorf("the container %s has privileges", container.Name))
+			found = append(found, fmt.Errorf("container %s has privileges", container.Name))
 		}
 	}
 	return errors.Join(found...)

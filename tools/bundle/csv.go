@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// imageFlag is how the operator is told which image kcp has.
+// imageFlag is the flag of the operator with the image of kcp.
 const imageFlag = "--kcp-image="
 
-// operator is the container of the operator.
+// operator returns the container of the operator.
 func (s *source) operator() *corev1.Container { return &s.deployment.Spec.Template.Spec.Containers[0] }
 
-// clusterServiceVersion is what the Operator Lifecycle Manager installs.
+// clusterServiceVersion returns the manifest that the Operator Lifecycle Manager installs.
 func (s *source) clusterServiceVersion() (*v1alpha1.ClusterServiceVersion, error) {
 	csv := s.base.DeepCopy()
 	container := s.operator()
@@ -53,11 +53,11 @@ func (s *source) clusterServiceVersion() (*v1alpha1.ClusterServiceVersion, error
 	return csv, err
 }
 
-// install says what runs, and what it may do.
+// install returns the Deployment of the operator, and its permissions.
 func (s *source) install() v1alpha1.NamedInstallStrategy {
 	spec := *s.deployment.Spec.DeepCopy()
 	container := &spec.Template.Spec.Containers[0]
-	// The manager tells the operator by this annotation of its pod which namespaces are selected; empty: all.
+	// In this annotation of the pod, the Operator Lifecycle Manager lists the selected namespaces. If it is empty, all are selected.
 	container.Env = slices.DeleteFunc(container.Env, func(v corev1.EnvVar) bool { return v.Name == "WATCH_NAMESPACE" })
 	container.Env = append(container.Env, corev1.EnvVar{Name: "WATCH_NAMESPACE", ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['olm.targetNamespaces']"},
@@ -75,21 +75,21 @@ func (s *source) install() v1alpha1.NamedInstallStrategy {
 		StrategyName: v1alpha1.InstallStrategyNameDeployment,
 		StrategySpec: v1alpha1.StrategyDetailsDeployment{
 			DeploymentSpecs: []v1alpha1.StrategyDeploymentSpec{{Name: s.deployment.Name, Label: s.deployment.Labels, Spec: spec}},
-			// The manager grants these in the namespaces that are selected, or else in all.
+			// The Operator Lifecycle Manager grants these in the selected namespaces, or in all.
 			Permissions:        []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: append(selected, s.leaderRules...)}},
 			ClusterPermissions: []v1alpha1.StrategyDeploymentPermissions{{ServiceAccountName: account, Rules: everywhere}},
 		},
 	}
 }
 
-// clusterScoped tells whether a rule is of no use in a namespace. A rule is about such resources only, or about none.
+// clusterScoped reports whether a rule is about cluster-scoped resources. A rule must not mix these with namespaced ones.
 func clusterScoped(rule rbacv1.PolicyRule) bool {
 	return slices.ContainsFunc(rule.Resources, func(resource string) bool {
 		return slices.Contains([]string{"clusterissuers", "subjectaccessreviews", "tokenreviews"}, resource)
 	})
 }
 
-// marshal writes an object without what only a server knows.
+// marshal returns the manifest without fields that only a server sets.
 func marshal(csv *v1alpha1.ClusterServiceVersion) ([]byte, error) {
 	text, err := json.Marshal(csv)
 	if err != nil {
@@ -116,7 +116,7 @@ func prune(object map[string]any) {
 	}
 }
 
-// owned describes the kinds.
+// owned returns the descriptions of the kinds.
 func (s *source) owned() ([]v1alpha1.CRDDescription, error) {
 	described := map[string]v1alpha1.CRDDescription{}
 	for _, d := range s.base.Spec.CustomResourceDefinitions.Owned {
@@ -128,13 +128,13 @@ func (s *source) owned() ([]v1alpha1.CRDDescription, error) {
 		kind := definition.Spec.Names.Kind
 		d, ok := described[kind]
 		if !ok {
-			return nil, fmt.Errorf("olm/csv.yaml does not say what a %s is made of", kind)
+			return nil, fmt.Errorf("olm/csv.yaml has no resources for kind %s", kind)
 		}
 		delete(described, kind)
 		all = append(all, describe(d, definition))
 	}
 	for kind := range described {
-		return nil, fmt.Errorf("olm/csv.yaml describes the kind %s, which there is not", kind)
+		return nil, fmt.Errorf("olm/csv.yaml describes kind %s, which has no definition", kind)
 	}
 	return all, nil
 }

@@ -10,7 +10,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// What consoles show a field as.
+// Descriptors that select how consoles show a field.
 const (
 	asNumber     = "urn:alm:descriptor:com.tectonic.ui:number"
 	asPods       = "urn:alm:descriptor:com.tectonic.ui:podCount"
@@ -22,7 +22,7 @@ const (
 	asSecret     = "urn:alm:descriptor:io.kubernetes:Secret"
 )
 
-// describe adds to what is said of a kind what its definition says.
+// describe completes the description of a kind with that of its definition.
 func describe(d v1alpha1.CRDDescription, definition *definition) v1alpha1.CRDDescription {
 	version := definition.Spec.Versions[0]
 	schema := version.Schema.OpenAPIV3Schema
@@ -35,7 +35,7 @@ func describe(d v1alpha1.CRDDescription, definition *definition) v1alpha1.CRDDes
 	return d
 }
 
-// fields describes the fields of a spec or a status. Of a field that names another object it is the name that is shown.
+// fields returns descriptions of the fields of a spec or a status. For a field that refers to an object, it describes the name in it.
 func fields(schema apiextensionsv1.JSONSchemaProps) []v1alpha1.StatusDescriptor {
 	var all []v1alpha1.StatusDescriptor
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
@@ -70,8 +70,8 @@ func shown(name string, field apiextensionsv1.JSONSchemaProps) string {
 
 var wordEnd = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
-// words takes apart the name of a Go type or field.
+// words splits the name of a Go type or field into words.
 func words(name string) string { return wordEnd.ReplaceAllString(name, "$1 $2") }
 
-// line makes a text one line.
+// line joins the lines of a text.
 func line(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -1,5 +1,5 @@
-// Command bundle makes the bundle by which the Operator Lifecycle Manager installs the operator out of config/, and checks it. The
-// bundle names images by the tags in config/, or by the digests that they have in an OCI layout, as in a release.
+// Command bundle generates the bundle with which the Operator Lifecycle Manager installs the operator, from config/, and checks it. The
+// bundle refers to images by their tags in config/, or, for a release, by their digests in an OCI layout.
 //
 //	bundle -o bundle config
 //	bundle -o bin/bundle -images bin/images config
@@ -16,8 +16,8 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	out := flag.String("o", "bundle", "directory to write")
-	layout := flag.String("images", "", "OCI layout whose images the bundle names by digest")
+	out := flag.String("o", "bundle", "directory for the bundle")
+	layout := flag.String("images", "", "OCI layout with the images; the bundle refers to them by digest")
 	flag.Parse()
 	if flag.NArg() != 1 {
 		log.Fatal("usage: bundle [-o DIRECTORY] [-images LAYOUT] CONFIG")
@@ -43,10 +43,10 @@ func run(config, layout, out string) error {
 	return check(out, layout != "")
 }
 
-// packageName is how catalogs call the operator.
+// packageName is the name of the operator in catalogs.
 const packageName = "kcp-operator"
 
-// annotations say what is where, to programs that find the bundle in a registry.
+// annotations describe the layout of the bundle for programs that find it in a registry.
 var annotations = map[string]string{
 	"operators.operatorframework.io.bundle.mediatype.v1":       "registry+v1",
 	"operators.operatorframework.io.bundle.manifests.v1":       "manifests/",
@@ -56,7 +56,7 @@ var annotations = map[string]string{
 	"operators.operatorframework.io.bundle.channel.default.v1": "candidate",
 }
 
-// write replaces a bundle.
+// write writes a bundle, and removes a previous one.
 func write(s *source, dir string) error {
 	csv, err := s.clusterServiceVersion()
 	if err != nil {

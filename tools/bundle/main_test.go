@@ -14,7 +14,7 @@ import (
 
 const config = "../../config"
 
-// made makes the bundle in a directory.
+// made writes the bundle to a new directory and returns the directory.
 func made(t *testing.T) string {
 	t.Helper()
 	s, err := read(config)
@@ -28,7 +28,7 @@ func made(t *testing.T) string {
 	return dir
 }
 
-func TestTheBundleIsWhatConfigSays(t *testing.T) {
+func TestBundleMatchesConfig(t *testing.T) {
 	dir := made(t)
 	if err := check(dir, false); err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func TestTheBundleIsWhatConfigSays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(bundle.V1CRDs) != len(s.definitions) || len(s.definitions) == 0 {
-		t.Errorf("it has %d definitions of %d", len(bundle.V1CRDs), len(s.definitions))
+		t.Errorf("got %d definitions, want %d", len(bundle.V1CRDs), len(s.definitions))
 	}
 	var examples []map[string]any
 	if err := json.Unmarshal([]byte(bundle.CSV.Annotations["alm-examples"]), &examples); err != nil || len(examples) != len(s.samples) {
-		t.Errorf("it has %d examples of %d: %v", len(examples), len(s.samples), err)
+		t.Errorf("got %d examples, want %d: %v", len(examples), len(s.samples), err)
 	}
 	var granted int
 	strategy := bundle.CSV.Spec.InstallStrategy.StrategySpec
@@ -54,18 +54,18 @@ func TestTheBundleIsWhatConfigSays(t *testing.T) {
 		granted += len(p.Rules)
 	}
 	if granted != len(s.rules)+len(s.leaderRules) {
-		t.Errorf("it grants %d rules of %d", granted, len(s.rules)+len(s.leaderRules))
+		t.Errorf("got %d rules, want %d", granted, len(s.rules)+len(s.leaderRules))
 	}
 	found := false
 	for _, v := range strategy.DeploymentSpecs[0].Spec.Template.Spec.Containers[0].Env {
 		found = found || v.Name == "WATCH_NAMESPACE" && v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "metadata.annotations['olm.targetNamespaces']"
 	}
 	if !found {
-		t.Error("the operator is not told which namespaces are selected")
+		t.Error("the operator has no environment variable with the selected namespaces")
 	}
 	for _, owned := range bundle.CSV.Spec.CustomResourceDefinitions.Owned {
 		if owned.Kind == "Kubeconfig" && !has(owned.SpecDescriptors, "secretRef.name", asSecret) {
-			t.Errorf("the Secret of a Kubeconfig is not shown: %+v", owned.SpecDescriptors)
+			t.Errorf("the Secret of a Kubeconfig has no descriptor: %+v", owned.SpecDescriptors)
 		}
 	}
 }
@@ -79,7 +79,7 @@ func has(descriptors []v1alpha1.SpecDescriptor, path, as string) bool {
 	return false
 }
 
-func TestAReleaseNamesImagesByDigest(t *testing.T) {
+func TestReleaseRefersToImagesByDigest(t *testing.T) {
 	s, err := read(config)
 	if err != nil {
 		t.Fatal(err)
@@ -116,41 +116,41 @@ func TestAReleaseNamesImagesByDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := strings.Count(string(text), "@"+digest); n != 6 { // three related, two in the Deployment, one shown
-		t.Errorf("%d images are named by digest:\n%s", n, text)
+		t.Errorf("got %d digests:\n%s", n, text)
 	}
 	index.Manifests = index.Manifests[1:]
 	put()
 	if err := run(config, layout, out); err == nil || !strings.Contains(err.Error(), "has no image ghcr.io/kcplane/etcd") {
-		t.Errorf("with an image missing: %v", err)
+		t.Errorf("with a missing image: got error %v", err)
 	}
 }
 
-// The catalogs of others refuse what is refused here.
-func TestABundleThatCatalogsRefuseIsRefused(t *testing.T) {
+// Catalogs refuse each of these.
+func TestBundleThatCatalogsWouldRefuseIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*source)
 		want   string
 	}{
 		{"no provider", func(s *source) { s.base.Spec.Provider.Name = "" }, "Provider.Name"},
-		{"a capability that there is not", func(s *source) { s.base.Annotations["capabilities"] = "Anything" }, "capabilities"},
-		{"a category that there is not", func(s *source) { s.base.Annotations["categories"] = "Anything" }, "categor"},
-		{"an impossible version of Kubernetes", func(s *source) { s.base.Spec.MinKubeVersion = "new" }, "MinKubeVersion"},
+		{"an unknown capability", func(s *source) { s.base.Annotations["capabilities"] = "Anything" }, "capabilities"},
+		{"an unknown category", func(s *source) { s.base.Annotations["categories"] = "Anything" }, "categor"},
+		{"an invalid version of Kubernetes", func(s *source) { s.base.Spec.MinKubeVersion = "new" }, "MinKubeVersion"},
 		{"no icon", func(s *source) { s.icon = nil }, "Icon"},
-		{"an install mode less", func(s *source) { s.base.Spec.InstallModes = s.base.Spec.InstallModes[1:] }, "OwnNamespace"},
-		{"an example of a kind that there is not", func(s *source) { s.samples[0]["kind"] = "Other" }, "provided API"},
+		{"a missing install mode", func(s *source) { s.base.Spec.InstallModes = s.base.Spec.InstallModes[1:] }, "OwnNamespace"},
+		{"an example of an unknown kind", func(s *source) { s.samples[0]["kind"] = "Other" }, "provided API"},
 		{"a kind without an example", func(s *source) { s.samples = s.samples[1:] }, "example"},
 		{"an invalid definition", func(s *source) {
 			s.definitions[0].text = []byte(strings.Replace(string(s.definitions[0].text), "type: integer", "type: number-ish", 1))
 		}, "number-ish"},
-		{"a definition less", func(s *source) { s.definitions[0].text = s.definitions[1].text }, "not found in bundle"},
+		{"a missing definition", func(s *source) { s.definitions[0].text = s.definitions[1].text }, "not found in bundle"},
 		{"no requests", func(s *source) { s.operator().Resources.Requests = nil }, "resource requests"},
-		{"a version that is none", func(s *source) { s.version = "1" }, "Major.Minor.Patch"},
-		{"a rule for everything", func(s *source) { s.rules[0].Resources = []string{"*"} }, `says "*"`},
-		{"an image without a tag", func(s *source) { s.base.Spec.RelatedImages[0].Image = "ghcr.io/kcplane/etcd" }, "is called"},
+		{"an invalid version", func(s *source) { s.version = "1" }, "Major.Minor.Patch"},
+		{"a rule for everything", func(s *source) { s.rules[0].Resources = []string{"*"} }, `contains "*"`},
+		{"an image without a tag", func(s *source) { s.base.Spec.RelatedImages[0].Image = "ghcr.io/kcplane/etcd" }, "has the reference"},
 		{"a privileged container", func(s *source) { s.operator().SecurityContext.Privileged = new(true) }, "privileges"},
-		{"a pod that may be root", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext = nil }, "root"},
-		{"a pod of one user", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext.RunAsUser = new(int64(65532)) }, "OpenShift"},
+		{"a pod that can run as root", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext = nil }, "root"},
+		{"a pod with a fixed user", func(s *source) { s.deployment.Spec.Template.Spec.SecurityContext.RunAsUser = new(int64(65532)) }, "OpenShift"},
 		{"a pod in the network of its node", func(s *source) { s.deployment.Spec.Template.Spec.HostNetwork = true }, "shares"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestABundleThatCatalogsRefuseIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheAnnotationsMustLeadToTheBundle(t *testing.T) {
+func TestAnnotationsMustMatchTheBundle(t *testing.T) {
 	for annotation, value := range map[string]string{
 		"mediatype": "helm", "manifests": "other/", "metadata": "manifests/", "package": "other", "channel.default": "stable",
 	} {
@@ -194,7 +194,7 @@ func TestTheAnnotationsMustLeadToTheBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := check(dir, false); err == nil {
-			t.Errorf("%s: %s is not refused", annotation, value)
+			t.Errorf("annotation %s with value %s was accepted", annotation, value)
 		}
 	}
 }

@@ -16,19 +16,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// source is what config/ says.
+// source is the content of config/.
 type source struct {
 	base        v1alpha1.ClusterServiceVersion
 	deployment  appsv1.Deployment
-	rules       []rbacv1.PolicyRule // of the operator, wherever it works
+	rules       []rbacv1.PolicyRule // of the operator, in the namespaces that it manages
 	leaderRules []rbacv1.PolicyRule // in its own namespace
 	definitions []definition
 	samples     []map[string]any
 	icon        []byte
-	version     string // the tag of the operator's image
+	version     string // tag of the operator's image
 }
 
-// definition is a CustomResourceDefinition, and the file that has it.
+// definition is a CustomResourceDefinition, and its file.
 type definition struct {
 	apiextensionsv1.CustomResourceDefinition
 	file string
@@ -111,7 +111,7 @@ func parse(file string, into any) error {
 	return nil
 }
 
-// documents returns the documents of a file by their kinds.
+// documents returns the YAML documents of a file, by kind.
 func documents(file string) (map[string][]byte, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -128,7 +128,7 @@ func documents(file string) (map[string][]byte, error) {
 	return byKind, nil
 }
 
-// pin puts the digests that images have in a layout in place of their tags.
+// pin replaces the tags of images by their digests in a layout.
 func (s *source) pin(layout string) error {
 	text, err := os.ReadFile(filepath.Join(layout, "index.json"))
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command chartvalues makes what people and programs read of a chart's values from the comments in its values.yaml, so that
-// there is one place to say it: the table in README.md, below the heading Values, and values.schema.json. The type of a value
-// is that of its default; a last line "schema: {…}" of a comment says in JSON Schema what else is known of it.
+// Command chartvalues generates the documentation of a chart's values from the comments in its values.yaml: the table in README.md, below
+// the heading Values, and values.schema.json. The type of a value is the type of its default. The last line of a comment can add
+// constraints in JSON Schema, as "schema: {…}".
 //
 //	chartvalues charts/kcp-operator
 package main
@@ -57,18 +57,18 @@ func write(chart string) error {
 	return os.WriteFile(readme, append(before, (heading+"\n"+values.table())...), 0o644)
 }
 
-// value is one value, or a group of values.
+// value is a value, or a group of values.
 type value struct {
 	path        string
 	description string
-	// constraints are what the comment adds to the schema.
+	// constraints are the part of the schema from the comment.
 	constraints map[string]any
 	node        *yaml.Node
-	// children of a group. A mapping whose keys have no comments is one value: anything can be in it.
+	// children are the values of a group. A mapping whose keys have no comments is one value with any content.
 	children []value
 }
 
-// read returns the group of all values. Each must have a comment above it, or be a group of such.
+// read returns the group of all values. Each value must have a comment above it, or be a group of values with comments.
 func read(content []byte) (value, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(content, &document); err != nil {
@@ -107,7 +107,7 @@ func commented(mapping *yaml.Node) bool {
 	return false
 }
 
-// comment takes apart what is written above a value.
+// comment parses the comment above a value.
 func (v *value) comment(text string) error {
 	var words []string
 	for _, line := range strings.Split(text, "\n") {
@@ -124,7 +124,7 @@ func (v *value) comment(text string) error {
 	return nil
 }
 
-// schema is what a value may be.
+// schema returns the JSON Schema of a value.
 func (v *value) schema() map[string]any {
 	s := map[string]any{}
 	if v.path == "" {
@@ -140,7 +140,7 @@ func (v *value) schema() map[string]any {
 			properties[child.path[strings.LastIndexByte(child.path, '.')+1:]] = child.schema()
 		}
 		if v.path == "" {
-			properties["global"] = map[string]any{"type": "object", "description": "What Helm hands to every chart of a release."}
+			properties["global"] = map[string]any{"type": "object", "description": "Values that Helm passes to every chart of a release."}
 		}
 		s["type"], s["properties"], s["additionalProperties"] = "object", properties, false
 		return s
@@ -160,7 +160,7 @@ func (v *value) schema() map[string]any {
 	return s
 }
 
-// table lists the values, with what they are unless one says otherwise.
+// table returns a table of the values and their defaults.
 func (v *value) table() string {
 	var b strings.Builder
 	b.WriteString("| value | default | meaning |\n|---|---|---|\n")

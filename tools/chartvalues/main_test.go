@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestValuesAreDescribedOnce(t *testing.T) {
+func TestTableAndSchemaAreGeneratedFromComments(t *testing.T) {
 	values, err := read([]byte(`
 image:
   # Repository of
@@ -40,18 +40,18 @@ names: []
 		`"replicas":{"description":"Number of pods | more.","minimum":0,"type":"integer"}`, `"type":"array"`,
 	} {
 		if !strings.Contains(string(schema), part) {
-			t.Errorf("%s is not in\n%s", part, schema)
+			t.Errorf("missing %s in\n%s", part, schema)
 		}
 	}
 }
 
-func TestAValueWithoutACommentIsRefused(t *testing.T) {
+func TestValueWithoutCommentIsRefused(t *testing.T) {
 	if _, err := read([]byte("group:\n  # described\n  a: 1\n  b: 2\n")); err == nil || !strings.Contains(err.Error(), "group.b") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestConstraintsThatAreNoYAMLAreRefused(t *testing.T) {
+func TestInvalidConstraintsAreRefused(t *testing.T) {
 	if _, err := read([]byte("# Described.\n# schema: {minimum\na: 1\n")); err == nil || !strings.Contains(err.Error(), "a: ") {
 		t.Errorf("got %v", err)
 	}

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// Annotations with the reference of an image in a layout: for tools in general, and for containerd.
+// Annotations with the reference of an image in a layout: the standard one, and the one of containerd.
 const (
 	referenceAnnotation  = "org.opencontainers.image.ref.name"
 	containerdAnnotation = "io.containerd.image.name"
 )
 
-// addTo makes an index of all architectures for each image, puts it into a layout, and prints its digest.
+// addTo adds an index with all architectures of each image to a layout, and prints its digest.
 func (p *packed) addTo(dir string, archs []string, out io.Writer) error {
 	var tags []name.Tag
 	indexes := map[name.Tag]v1.ImageIndex{}
@@ -63,7 +63,7 @@ func (p *packed) addTo(dir string, archs []string, out io.Writer) error {
 	return nil
 }
 
-// push sends the images of a layout to where their references say, or to a registry with a path of one's own.
+// push pushes the images of a layout to the registries in their references, or to another registry with a path.
 func push(dir, registry string, out io.Writer) error {
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {

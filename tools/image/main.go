@@ -1,6 +1,6 @@
-// Command image packs static binaries into images, without a container engine: into the archive of an image for one
-// architecture, or into an OCI layout for several, which it also pushes to a registry. Images that are packed at once
-// share their files, and differ in what they start only.
+// Command image packs static binaries into images, without a container engine. It writes the archive of an image for one architecture, or
+// an OCI layout for several, and pushes a layout to a registry. Images that are packed together have the same files, and different
+// commands.
 //
 //	image -o cert-manager.tar -user 65532 \
 //		-image 'localhost/webhook:v1=/certmanager webhook' -image 'localhost/controller:v1=/certmanager controller' \
@@ -35,22 +35,22 @@ var errUsage = errors.New(
 
 func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("image", flag.ContinueOnError)
-	archive := flags.String("o", "", "archive to write, for one architecture")
-	layout := flags.String("layout", "", "OCI layout to add the images to, each for all architectures")
-	pushed := flags.String("push", "", "OCI layout whose images are pushed")
-	registry := flags.String("registry", "", "with -push: registry, and path in it, in place of those in the references")
+	archive := flags.String("o", "", "archive to write, with images for one architecture")
+	layout := flags.String("layout", "", "OCI layout to which the images are added, each for all architectures")
+	pushed := flags.String("push", "", "OCI layout whose images to push")
+	registry := flags.String("registry", "", "with -push: registry and path that replace those in the references")
 	architectures := flags.String("arch", runtime.GOARCH, "architectures of the binaries; {arch} in the name of a FILE stands for each")
 	p := packed{labels: map[string]string{}}
-	flags.StringVar(&p.user, "user", "", "number of the user that the images run as; root if it is empty")
+	flags.StringVar(&p.user, "user", "", "numeric ID of the user of the images; the default is root")
 	flags.Func("label", "a label of the images, as KEY=VALUE; may be repeated", func(v string) error {
 		key, value, ok := strings.Cut(v, "=")
 		if !ok {
-			return errors.New("it has the form KEY=VALUE")
+			return errors.New("expected KEY=VALUE")
 		}
 		p.labels[key] = value
 		return nil
 	})
-	flags.Func("image", "an image, as REFERENCE=COMMAND, with spaces between the words of the command, which may be empty; may be repeated",
+	flags.Func("image", "an image, as REFERENCE=COMMAND; spaces separate the arguments of the command, which may be empty; may be repeated",
 		func(v string) error {
 			p.images = append(p.images, v)
 			return nil
@@ -70,7 +70,7 @@ func run(args []string, out io.Writer) error {
 	case *archive != "" && len(archs) == 1:
 		return p.write(*archive, archs[0])
 	case *archive != "":
-		return fmt.Errorf("-arch %s: an archive has images for one architecture: use -layout for several", *architectures)
+		return fmt.Errorf("-arch %s: an archive has images for one architecture; use -layout for several", *architectures)
 	}
 	return errUsage
 }

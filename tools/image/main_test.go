@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// built compiles the smallest program for an architecture into <dir>/linux-<arch>/program.
+// built compiles a minimal program for an architecture into <dir>/linux-<arch>/program.
 func built(t *testing.T, dir, arch string) string {
 	t.Helper()
 	source := filepath.Join(dir, "main.go")
@@ -38,7 +38,7 @@ func built(t *testing.T, dir, arch string) string {
 	return program
 }
 
-// content returns the modes of the files of an image.
+// content returns the files of an image with their modes.
 func content(t *testing.T, image v1.Image) map[string]int64 {
 	t.Helper()
 	files := map[string]int64{}
@@ -56,7 +56,7 @@ func content(t *testing.T, image v1.Image) map[string]int64 {
 	}
 }
 
-func TestImagesOfAnArchiveShareTheirFilesAndStartDifferently(t *testing.T) {
+func TestImagesOfAnArchiveDifferOnlyInTheirCommands(t *testing.T) {
 	dir := t.TempDir()
 	program := built(t, dir, "amd64")
 	out := filepath.Join(dir, "image.tar")
@@ -79,25 +79,25 @@ func TestImagesOfAnArchiveShareTheirFilesAndStartDifferently(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := config.Config.Entrypoint; len(got) != 2 || got[0] != "/bin/program" || got[1] != part {
-			t.Errorf("%s starts %q", part, got)
+			t.Errorf("image %s has command %q", part, got)
 		}
 		if config.Config.User != "65532" || config.Architecture != "amd64" {
-			t.Errorf("%s is for user %q on %q", part, config.Config.User, config.Architecture)
+			t.Errorf("image %s has user %q and architecture %q", part, config.Config.User, config.Architecture)
 		}
 		files := content(t, image)
 		if files["bin/program"] != 0o755 || files["tmp"] != 0o1777 || files["etc/passwd"] != 0o644 {
-			t.Errorf("%s has the files %v", part, files)
+			t.Errorf("image %s has files %v", part, files)
 		}
 	}
 }
 
-func TestARegistryHasTheImagesOfALayoutForEveryArchitecture(t *testing.T) {
+func TestPushCopiesImagesForEveryArchitecture(t *testing.T) {
 	dir := t.TempDir()
 	for _, arch := range []string{"amd64", "arm64"} {
 		built(t, dir, arch)
 	}
 	var made, pushed bytes.Buffer
-	for _, tag := range []string{"v0", "v1"} { // what is made again replaces what was there
+	for _, tag := range []string{"v0", "v1"} { // the second run replaces the images of the first
 		made.Reset()
 		err := run([]string{"-layout", dir + "/layout", "-arch=amd64,arm64", "-user=65532", "-label=org.opencontainers.image.version=" + tag,
 			"-image=example.com/team/one:v1=/program serve", dir + "/linux-{arch}/program=/program"}, &made)
@@ -148,21 +148,21 @@ func TestARegistryHasTheImagesOfALayoutForEveryArchitecture(t *testing.T) {
 		}
 		slices.Sort(files)
 		if got := strings.Join(files, " "); got != "etc etc/passwd program tmp" {
-			t.Errorf("%s has the files %s", descriptor.Platform, got)
+			t.Errorf("%s has files %s", descriptor.Platform, got)
 		}
 	}
 	if strings.Join(archs, " ") != "linux/amd64 linux/arm64" {
-		t.Errorf("it is for %v", archs)
+		t.Errorf("got architectures %v", archs)
 	}
 }
 
-func TestProgramsThatCouldNotRunAreRefused(t *testing.T) {
+func TestProgramsThatCannotRunInTheImageAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	program := built(t, dir, "amd64")
 	for _, test := range []struct{ why, file, arch, want string }{
-		{"another architecture", program, "arm64", "not for arm64"},
+		{"a program for another architecture", program, "arm64", "not for arm64"},
 		{"a program that needs a loader", "/bin/sh", runtime.GOARCH, "CGO_ENABLED=0"},
-		{"a file that is not there", dir + "/missing", "amd64", "no such file"},
+		{"a missing file", dir + "/missing", "amd64", "no such file"},
 	} {
 		err := run([]string{"-o", dir + "/image.tar", "-arch", test.arch, "-image=localhost/a:v1=/program", test.file + "=/program"}, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -171,7 +171,7 @@ func TestProgramsThatCouldNotRunAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheSameFilesMakeTheSameImages(t *testing.T) {
+func TestImagesAreReproducible(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("content"), 0o644); err != nil {
@@ -186,11 +186,11 @@ func TestTheSameFilesMakeTheSameImages(t *testing.T) {
 		}
 	}
 	if first, second := digests[0].String(), digests[1].String(); first != second || strings.Count(first, "@sha256:") != 2 {
-		t.Errorf("they are\n%s\nand\n%s", first, second)
+		t.Errorf("got different images:\n%s\nand\n%s", first, second)
 	}
 }
 
-func TestTheSameFilesMakeTheSameLayer(t *testing.T) {
+func TestLayersAreReproducible(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "below", "file")
 	if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
@@ -204,7 +204,7 @@ func TestTheSameFilesMakeTheSameLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if end := make([]byte, 1024); len(first)%512 != 0 || !bytes.HasSuffix(first, end) {
-		t.Error("the archive has no end, without which tar does not read it")
+		t.Error("the archive has no end marker, without which tar fails to read it")
 	}
 	if !bytes.Contains(first, []byte("all/below/file")) {
 		t.Error("files below a directory are missing")
@@ -217,6 +217,6 @@ func TestTheSameFilesMakeTheSameLayer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first, second) {
-		t.Error("the layer depends on when its files were written")
+		t.Error("the layer depends on the modification times of its files")
 	}
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// packed is what images have in common, and what they start.
+// packed is the common content of images, and their commands.
 type packed struct {
 	user   string
 	labels map[string]string
@@ -30,7 +30,7 @@ type packed struct {
 	files  []string // FILE=/PATH
 }
 
-// write makes an archive of the images of one architecture, as fast as it can.
+// write writes an archive of the images of one architecture, with fast compression.
 func (p *packed) write(archive, arch string) error {
 	_, made, err := p.make(arch, tarball.WithCompressionLevel(gzip.BestSpeed))
 	if err != nil {
@@ -39,7 +39,7 @@ func (p *packed) write(archive, arch string) error {
 	return tarball.MultiWriteToFile(archive, made)
 }
 
-// make returns the images of one architecture, and their names in the order in which they were asked for.
+// make returns the images of one architecture, and their names in the order of the flags.
 func (p *packed) make(arch string, options ...tarball.LayerOption) ([]name.Tag, map[name.Tag]v1.Image, error) {
 	content, err := pack(p.files, arch)
 	if err != nil {
@@ -55,7 +55,7 @@ func (p *packed) make(arch string, options ...tarball.LayerOption) ([]name.Tag, 
 	for _, image := range p.images {
 		reference, command, ok := strings.Cut(image, "=")
 		if !ok {
-			return nil, nil, fmt.Errorf("-image %s: it has the form REFERENCE=COMMAND", image)
+			return nil, nil, fmt.Errorf("-image %s: expected REFERENCE=COMMAND", image)
 		}
 		tag, err := name.NewTag(reference, name.StrictValidation)
 		if err != nil {
@@ -85,7 +85,7 @@ func (p *packed) image(layer v1.Layer, arch string, command []string) (v1.Image,
 	return mutate.ConfigFile(made, config)
 }
 
-// pack makes the one layer: the files, and what programs expect of any system. The same files make the same layer.
+// pack returns the only layer: the files, and the directories and files that programs expect on every system. The result is reproducible.
 func pack(files []string, arch string) ([]byte, error) {
 	var content bytes.Buffer
 	l := layer{Writer: tar.NewWriter(&content), added: map[string]bool{}}
@@ -99,25 +99,25 @@ func pack(files []string, arch string) ([]byte, error) {
 	for _, file := range files {
 		source, target, ok := strings.Cut(strings.ReplaceAll(file, "{arch}", arch), "=")
 		if !ok || !path.IsAbs(target) {
-			return nil, fmt.Errorf("%s: a file has the form FILE=/PATH", file)
+			return nil, fmt.Errorf("%s: expected FILE=/PATH", file)
 		}
 		if err := l.tree(source, path.Clean(target), arch); err != nil {
 			return nil, err
 		}
 	}
-	if err := l.Close(); err != nil { // which writes the end of the archive
+	if err := l.Close(); err != nil { // writes the end marker of the archive
 		return nil, err
 	}
 	return content.Bytes(), nil
 }
 
-// layer is the files of an image.
+// layer is the layer of an image.
 type layer struct {
 	*tar.Writer
 	added map[string]bool // directories
 }
 
-// tree adds a file, or all files of a directory, and the directories that lead there.
+// tree adds a file, or all files of a directory, and their parent directories.
 func (l layer) tree(source, target, arch string) error {
 	return filepath.WalkDir(source, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -130,7 +130,7 @@ func (l layer) tree(source, target, arch string) error {
 		if err := runs(content, arch); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		info, err := os.Stat(file) // of what a link leads to
+		info, err := os.Stat(file) // follows links
 		if err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (l layer) file(name string, mode int64, content []byte) error {
 	return err
 }
 
-// runs returns an error if a file is a program that could not run in the image: of another architecture, or in need of a
+// runs returns an error if a file is a program that cannot run in the image: a program for another architecture, or one that needs a
 // loader and libraries, which the image does not have.
 func runs(content []byte, arch string) error {
 	if !bytes.HasPrefix(content, []byte(elf.ELFMAG)) {
@@ -177,11 +177,11 @@ func runs(content []byte, arch string) error {
 		return err
 	}
 	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[arch]; program.Machine != want {
-		return fmt.Errorf("it is a program for %v, not for %s", program.Machine, arch)
+		return fmt.Errorf("the program is for %v, not for %s", program.Machine, arch)
 	}
 	for _, header := range program.Progs {
 		if header.Type == elf.PT_INTERP {
-			return errors.New("it is linked dynamically: build it with CGO_ENABLED=0")
+			return errors.New("the program is linked dynamically: build it with CGO_ENABLED=0")
 		}
 	}
 	return nil

@@ -1,2 +1,2 @@
-// Package lint has no code: its module pins the version of golangci-lint, whose requirements stay out of the other modules.
+// Package lint has no code: its module pins the version of golangci-lint, and keeps its requirements out of the other modules.
 package lint

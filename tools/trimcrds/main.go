@@ -1,5 +1,5 @@
-// Command trimcrds drops the descriptions of Kubernetes' own types from CustomResourceDefinitions: they are most of what
-// such a definition weighs, anybody can read them elsewhere, and beyond 256 kB kubectl apply cannot record what it applied.
+// Command trimcrds removes the descriptions of Kubernetes types from CustomResourceDefinitions. They are most of such a definition, are
+// available in the Kubernetes documentation, and beyond 256 kB kubectl apply cannot store the last applied configuration.
 //
 //	trimcrds -below=extraVolumes,resources config/crd/bases/*.yaml
 package main
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	below := flag.String("below", "", "names of the properties that lose the descriptions of what they contain")
+	below := flag.String("below", "", "names of properties from whose content descriptions are removed")
 	flag.Parse()
 	for _, file := range flag.Args() {
 		if err := trimFile(file, strings.Split(*below, ",")); err != nil {
@@ -42,7 +42,7 @@ func trimFile(file string, below []string) error {
 	return os.WriteFile(file, append([]byte("---\n"), content...), 0o644)
 }
 
-// trim looks for the properties in a part of a definition.
+// trim removes descriptions below the named properties in a part of a definition.
 func trim(part any, below []string) {
 	switch part := part.(type) {
 	case map[string]any:
@@ -65,7 +65,7 @@ func trim(part any, below []string) {
 	}
 }
 
-// undescribe drops all descriptions; a property that is itself called description has a schema, not a text.
+// undescribe removes all descriptions. A property with the name description has a schema, not a text.
 func undescribe(part any) {
 	switch part := part.(type) {
 	case map[string]any:

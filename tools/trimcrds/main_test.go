@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOnlyDescriptionsBelowTheNamedPropertiesAreDropped(t *testing.T) {
+func TestOnlyDescriptionsBelowNamedPropertiesAreRemoved(t *testing.T) {
 	const before = `---
 properties:
   ours:
