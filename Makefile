@@ -1,4 +1,4 @@
-# Targets for people. "make help" lists them.
+# "make help" lists the targets.
 
 GO     ?= go
 BIN    := $(CURDIR)/bin
@@ -23,7 +23,7 @@ run: kcp ## Build and start the server, with its data in .kcp.
 build: kcp ## Build bin/kcp, the kubectl plugin and the operator.
 	$(GO) build -o $(BIN)/ ./operator/cmd/...
 
-# The plugin's other names: it runs as the plugin whose name it is called by.
+# Links to the plugin: the name by which it is called selects the command.
 PLUGIN_NAMES = kubectl-ws kubectl-workspace kubectl-create-workspace \
 	$(addprefix kubectl_complete-,kcp ws workspace create-workspace)
 
@@ -36,18 +36,18 @@ kcp: ## Build bin/kcp and the kubectl plugin, with links for its other names.
 tools: ## Build the generators and checkers, at the versions in tools/go.mod.
 	cd tools && $(GO) build -o $(BIN)/ sigs.k8s.io/controller-tools/cmd/controller-gen honnef.co/go/tools/cmd/staticcheck ./trimcrds ./chartvalues ./bundle ./apidocs
 
-# Version information that a release of Kubernetes sets in its programs.
+# Version information, which releases of Kubernetes set in their programs.
 KUBE_VERSION = $(shell $(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)
 KUBE_MINOR   = $(word 2,$(subst ., ,$(KUBE_VERSION)))
 KUBE_FLAGS   = -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 \
 	-X k8s.io/component-base/version.gitMinor=$(KUBE_MINOR) -X k8s.io/component-base/version.gitTreeState=clean
 
 .PHONY: clients
-clients: ## Build the real kubectl and Helm.
+clients: ## Build kubectl and Helm.
 	cd test/tools && $(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kubectl helm.sh/helm/v4/cmd/helm
 
 .PHONY: test-tools
-test-tools: clients ## Build the clients, the tests of Kubernetes and a kube-apiserver for the end-to-end tests.
+test-tools: clients ## Build kubectl, Helm, the conformance tests and a kube-apiserver for the end-to-end tests.
 	cd test/conformance && $(GO) test -ldflags="$(KUBE_FLAGS)" -c -o $(BIN)/conformance.test .
 	$(GO) build -ldflags="$(KUBE_FLAGS)" -o $(BIN)/ k8s.io/kubernetes/cmd/kube-apiserver ./test/bench/etcd
 
@@ -64,7 +64,7 @@ AS_ROOT = $(if $(filter 0,$(shell id -u)),,sudo )env KCP_HOST=$(KCP_HOST)
 CERT_MANAGER = github.com/cert-manager/cert-manager
 
 .PHONY: host-programs
-host-programs: clients ## Build the programs and images of a host cluster, which is a real Kubernetes.
+host-programs: clients ## Build the programs and images of the host cluster, a real Kubernetes with one node.
 	mkdir -p $(HOST)
 	$(GO) build -o $(BIN)/kcp-host ./test/host
 	cd tools && $(GO) build -o $(BIN)/ ./image
@@ -99,7 +99,7 @@ LAYOUT     = $(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(A
 	-label org.opencontainers.image.licenses=Apache-2.0 -label org.opencontainers.image.version
 
 .PHONY: images
-images: ## Pack the images of a release, for ARCHS, into bin/images, and print their digests.
+images: ## Pack the images of a release for ARCHS into bin/images, and print their digests.
 	cd tools && $(GO) build -o $(BIN)/ ./image
 	rm -rf $(IMAGES)
 	for arch in $(ARCHS); do export GOOS=linux GOARCH=$$arch; \
@@ -119,7 +119,7 @@ bundle: ## Generate the bundle for the Operator Lifecycle Manager from config/, 
 	$(BIN)/bundle -o bundle config
 
 .PHONY: bundle-image
-bundle-image: ## Pack the bundle of a release, which refers to the images in bin/images by digest, and add it to them.
+bundle-image: ## Pack the bundle of a release into bin/images; it refers to the images there by digest.
 	cd tools && $(GO) build -o $(BIN)/ ./bundle ./image
 	$(BIN)/bundle -o $(BIN)/bundle-$(VERSION) -images $(IMAGES) config
 	$(BIN)/image -layout $(IMAGES) -arch $(subst $(eval ) ,$(comma),$(ARCHS)) \
@@ -136,12 +136,12 @@ push-images: ## Push the images in bin/images to REGISTRY (registry.example.com/
 	$(BIN)/image -push $(IMAGES) $(if $(REGISTRY),-registry $(REGISTRY))
 
 .PHONY: host-packages
-host-packages: ## Install the Debian packages that the host cluster needs.
+host-packages: ## Install the Debian packages for the host cluster, as root.
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $(HOST_PACKAGES)
 
 .PHONY: host-up
-host-up: host-programs ## Start a real Kubernetes with one node and cert-manager on this machine.
+host-up: host-programs ## Start the host cluster: a real Kubernetes with one node, and cert-manager.
 	$(AS_ROOT) $(BIN)/kcp-host up
 
 HOST_OPERATOR = $(HOST)/operator
@@ -163,7 +163,7 @@ host-down: ## Remove the host cluster.
 test: unit e2e-server e2e-abuse ## Run all tests except those that need a host cluster.
 
 .PHONY: unit
-unit: ## Run the tests that need no server process.
+unit: ## Run the unit tests.
 	$(GO) test $$($(GO) list ./cli/... ./operator/... ./server/... ./test/host/... ./test/definitions | grep -v /e2e)
 	for library in $(LIBRARIES); do (cd $$library && $(GO) test $$($(GO) list ./... | grep -v /kcptest)) || exit 1; done
 	cd tools && $(GO) test ./...
@@ -171,17 +171,17 @@ unit: ## Run the tests that need no server process.
 	cd test/prometheus && $(GO) test ./...
 
 .PHONY: e2e-server
-e2e-server: build test-tools stock ## Run the end-to-end tests of the server: real processes, kubectl and Helm.
+e2e-server: build test-tools stock ## Run the end-to-end tests of the server, with real processes, kubectl and Helm.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m $$($(GO) list ./operator/e2e ./test/e2e/... | grep -v -e /test/e2e/host -e /test/e2e/abuse)
 	cd client && KCP_BIN=$(BIN) $(GO) test -count=1 ./kcptest
 
-# Runs alone, because other tests would affect its measurements.
+# This runs alone, because other tests would affect its measurements.
 .PHONY: e2e-abuse
 e2e-abuse: build ## Run each attack of one tenant for ten seconds, and check that another tenant is not affected.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=20m ./test/e2e/abuse
 
 .PHONY: e2e
-e2e: build host-programs ## Start a real Kubernetes and run the end-to-end tests on it, as root.
+e2e: build host-programs ## Start the host cluster and run the end-to-end tests of the operator on it, as root.
 	KCP_BIN=$(BIN) $(GO) test -count=1 -timeout=30m ./test/e2e/host/...
 
 .PHONY: e2e-nodes
@@ -189,11 +189,11 @@ e2e-nodes: build host-programs ## Stop a node of the host cluster, and check tha
 	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
 
 .PHONY: operator-faults
-operator-faults: ## Delete every object that the operator makes, alone and in pairs, in every phase of a rotation, in memory.
+operator-faults: ## Delete every object of the operator, alone and in pairs, in every phase of a rotation, in memory.
 	KCP_FAULTS=all $(GO) test -count=1 -timeout=2h -run=TestNoDeletionDuringARotationEndsTheTrust ./operator/internal/rootshard ./operator/internal/etcdcluster
 
 .PHONY: conformance
-conformance: build test-tools ## Run all tests of Kubernetes that apply to a logical cluster, next to busy clusters.
+conformance: build test-tools ## Run all conformance tests of Kubernetes that apply to a logical cluster, next to busy clusters.
 	KCP_BIN=$(BIN) KCP_CONFORMANCE=all $(GO) test -count=1 -v -timeout=2h ./test/e2e/conformance
 
 .PHONY: compatibility
@@ -204,15 +204,15 @@ compatibility: build stock clients ## Run third-party software in workspaces, an
 	KCP_BIN=$(BIN) KCP_COMPATIBILITY=all $(GO) test -count=1 -v -timeout=20m ./test/e2e/compatibility -update
 
 .PHONY: durability
-durability: build ## Kill the server 50 times while it writes, and check that nothing is lost.
+durability: build ## Kill the server 50 times during writes, and check that no data is lost.
 	KCP_BIN=$(BIN) KCP_DURABILITY=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/durability
 
 .PHONY: poison
-poison: build ## Write random objects of kcp's resources for 10 minutes, damage stored ones, and restart the server.
+poison: build ## Write random objects of kcp's resources for 10 minutes, corrupt stored objects, and restart the server.
 	KCP_BIN=$(BIN) KCP_POISON=10m $(GO) test -count=1 -v -timeout=1h ./test/e2e/security -run TestNoStoredValueStopsTheServer
 
 .PHONY: crash
-crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and check that nothing remains.
+crash: build ## Kill the server 20 times while 10,000 workspaces are created and deleted, and check that no data remains.
 	KCP_BIN=$(BIN) KCP_CRASH=all $(GO) test -count=1 -v -timeout=1h ./test/e2e/crash
 
 .PHONY: leak
@@ -249,7 +249,7 @@ bench: ## Compare the server with a vanilla kube-apiserver and print the ratios.
 	$(GO) run ./test/bench
 
 .PHONY: bench-fairness
-bench-fairness: ## Measure a client of one tenant alone, and with 8 and 50 clients of another.
+bench-fairness: ## Measure a client of one tenant alone, and next to 8 and 50 clients of another tenant.
 	$(GO) run ./test/bench -fairness
 
 N ?= 10000
@@ -265,7 +265,7 @@ bench-workspaces: ## Measure a server with up to N workspaces; an interrupted ru
 bench-namespaces: ## Compare N workspaces with namespaces of a vanilla server; fail if idle ones add goroutines or metrics.
 	$(GO) run ./test/bench -compare=$(N)
 
-# The API groups that the server itself serves.
+# The API groups that the server serves.
 SERVED = $(filter-out operator,$(patsubst api/%/,%,$(wildcard api/*/)))
 GENERATED = api bundle charts config docs/reference operator server/internal/apis/customresources/system
 
@@ -284,9 +284,9 @@ generate: tools ## Generate deep copies, definitions and the reference from the 
 	$(BIN)/bundle -o bundle config
 	$(BIN)/apidocs -o docs/reference -kubernetes v1.$(KUBE_MINOR) -examples 'config/samples/*.yaml' -examples 'docs/*.md' ./api/...
 
-# Directories are added as they are mended: server, operator and cli are missing.
+# server, operator and cli have findings, and are not listed yet.
 .PHONY: golangci-lint
-golangci-lint: ## Check what .golangci.yaml lists, which is not part of lint yet.
+golangci-lint: ## Run golangci-lint with .golangci.yaml (not part of lint yet).
 	cd tools/lint && $(GO) build -o $(BIN)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	$(BIN)/golangci-lint run ./test/...
 	for module in tools $(LIBRARIES); do (cd $$module && $(BIN)/golangci-lint run ./...) || exit 1; done

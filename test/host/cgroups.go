@@ -14,12 +14,12 @@ import (
 
 const (
 	cgroups = "/sys/fs/cgroup"
-	// The two groups of a cluster: its own processes, and those in pods.
+	// A cluster has two groups: one for the processes of the node, and one for pods.
 	nodeGroup = "node"
 	podsGroup = "pods"
 )
 
-// hierarchies returns the roots of control groups: one on machines with cgroup v2 only, and otherwise one a controller.
+// hierarchies returns the roots of the control groups: one root with cgroup v2, and one for each controller with cgroup v1.
 func hierarchies() ([]string, error) {
 	if _, err := os.Stat(filepath.Join(cgroups, "cgroup.controllers")); err == nil {
 		return []string{cgroups}, nil
@@ -31,7 +31,7 @@ func hierarchies() ([]string, error) {
 	return roots, err
 }
 
-// enterCgroups makes the groups of the cluster, and moves this process into the node's.
+// enterCgroups creates the groups of the cluster, and moves this process into the group of the node.
 func (c cluster) enterCgroups() error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -51,14 +51,14 @@ func (c cluster) enterCgroups() error {
 	return nil
 }
 
-// makeCgroup makes a group in which processes can be: with cpuset of v1 it must say where, with v2 its parent must hand
-// controllers down.
+// makeCgroup creates a group that can contain processes. With cgroup v1, the group needs a cpuset of its own; with cgroup v2, the parent
+// must delegate its controllers.
 func makeCgroup(dir string) error {
 	parent := filepath.Dir(dir)
 	controllers, err := os.ReadFile(filepath.Join(parent, "cgroup.controllers"))
 	v2 := err == nil
 	for _, controller := range strings.Fields(string(controllers)) {
-		// Some cannot be handed down; a kubelet that needs one of them says so.
+		// Some controllers cannot be delegated. A kubelet that needs one of them reports this.
 		_ = os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil || v2 {
@@ -76,7 +76,7 @@ func makeCgroup(dir string) error {
 	return nil
 }
 
-// removeCgroups removes the groups, the innermost first. Their processes have ended, or are about to.
+// removeCgroups removes the groups, the innermost first. Their processes have exited or are exiting.
 func (c cluster) removeCgroups() error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -112,7 +112,7 @@ func (c cluster) removeCgroups() error {
 	return nil
 }
 
-// memory returns how many bytes of memory one of the groups uses, page cache that can be dropped apart.
+// memory returns the memory that a group uses, in bytes, without inactive page cache.
 func (c cluster) memory(group string) (int64, error) {
 	for _, dir := range []string{filepath.Join(cgroups, "memory", c.CgroupRoot(), group), filepath.Join(cgroups, c.CgroupRoot(), group)} {
 		for _, file := range []string{"memory.usage_in_bytes", "memory.current"} {
@@ -127,10 +127,10 @@ func (c cluster) memory(group string) (int64, error) {
 			return used - inactive(dir), nil
 		}
 	}
-	return 0, fmt.Errorf("no control group of %s counts memory", group)
+	return 0, fmt.Errorf("finding the memory usage of control group %s: no memory controller", group)
 }
 
-// inactive returns how many bytes of a group's memory are files that nobody has read for long.
+// inactive returns the size of the inactive page cache of a group, in bytes.
 func inactive(dir string) int64 {
 	content, err := os.ReadFile(filepath.Join(dir, "memory.stat"))
 	if err != nil {

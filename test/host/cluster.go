@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// cluster is one of the clusters that the machine has room for. Its exported methods are what the files in files/ fill in.
+// cluster is one of the clusters on this machine. The templates in files/ use its exported methods.
 type cluster struct {
 	Number int
-	// State is the directory with everything that the cluster writes.
+	// State is the directory for all files of the cluster.
 	State string
-	// bin has this program, kubectl and helm, and in host/ what the cluster consists of.
+	// bin is the directory of this program, kubectl and helm. bin/host has the programs and images of the cluster.
 	bin string
 }
 
@@ -26,7 +26,7 @@ func newCluster(number string) (cluster, error) {
 	if number != "" {
 		var err error
 		if n, err = strconv.Atoi(number); err != nil || n < 0 || n > 9 {
-			return cluster{}, fmt.Errorf("KCP_HOST is %q: it is the number of a cluster, from 0 to 9", number)
+			return cluster{}, fmt.Errorf("KCP_HOST must be the number of a cluster from 0 to 9, got %q", number)
 		}
 	}
 	self, err := os.Executable()
@@ -36,40 +36,40 @@ func newCluster(number string) (cluster, error) {
 	return cluster{Number: n, State: fmt.Sprintf("/var/lib/kcp-host/%d", n), bin: filepath.Dir(self)}, nil
 }
 
-// The addresses: the machine reaches the node through a pair of links, and pods and Services through the node.
+// Addresses: the machine reaches the node through a pair of links, and pods and Services through the node.
 
 func (c cluster) HostIP() string     { return fmt.Sprintf("10.250.%d.1", c.Number) }
 func (c cluster) NodeIP() string     { return fmt.Sprintf("10.250.%d.2", c.Number) }
 func (c cluster) PodCIDR() string    { return fmt.Sprintf("10.244.%d.0/24", c.Number) }
 func (c cluster) ServiceNet() string { return fmt.Sprintf("10.%d.0.0/16", 96+c.Number) }
 func (c cluster) APIServerIP() string {
-	return fmt.Sprintf("10.%d.0.1", 96+c.Number) // the first of the Services, which Kubernetes takes for itself
+	return fmt.Sprintf("10.%d.0.1", 96+c.Number) // the first address for Services, which Kubernetes assigns to its API
 }
 func (c cluster) DNSIP() string { return fmt.Sprintf("10.%d.0.10", 96+c.Number) }
 
-// NodeName is the name of the node, in Kubernetes and for its processes.
+// NodeName is the name of the Node object, and the host name of the node.
 func (c cluster) NodeName() string { return fmt.Sprintf("host-%d", c.Number) }
 
-// Link is the machine's end of the pair of links.
+// Link is the machine's end of the pair of links to the node.
 func (c cluster) Link() string { return fmt.Sprintf("kcphost%d", c.Number) }
 
-// CgroupRoot is below every controller's root. The node is in one group there, and pods in another.
+// CgroupRoot is the name of a group below the root of every controller. It has a group for the node and one for pods.
 func (c cluster) CgroupRoot() string { return fmt.Sprintf("kcphost%d", c.Number) }
 
-// CNIBin is the directory of the plugins that connect pods.
+// CNIBin is the directory of the network plugins.
 func (c cluster) CNIBin() string { return "/usr/lib/cni" }
 
-// Kubeconfig is the file with which a user of the API server is who it is.
+// Kubeconfig returns the path of the kubeconfig of a user.
 func (c cluster) Kubeconfig(user string) string { return filepath.Join(c.State, user+".kubeconfig") }
 
 func (c cluster) path(parts ...string) string {
 	return filepath.Join(append([]string{c.State}, parts...)...)
 }
 
-// built is something that was built for the cluster.
+// built returns the path of a program or image that was built for the cluster.
 func (c cluster) built(name string) string { return filepath.Join(c.bin, "host", name) }
 
-// pid returns the first process of the node, or 0 if there is none.
+// pid returns the process ID of the node's first process, or 0 if it does not run.
 func (c cluster) pid() int {
 	content, err := os.ReadFile(c.path("pid"))
 	if err != nil {
@@ -81,17 +81,17 @@ func (c cluster) pid() int {
 	}
 	commandLine, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || !bytes.Equal(commandLine, []byte(c.nodeTitle()+"\x00node\x00")) {
-		return 0 // the number has gone to another process
+		return 0 // another process has this ID now
 	}
 	return pid
 }
 
-// nodeTitle tells the first process of one cluster from that of another.
+// nodeTitle is the title of the node's first process. It distinguishes the clusters.
 func (c cluster) nodeTitle() string { return "kcp-host-" + strconv.Itoa(c.Number) }
 
-var errNotRunning = errors.New("the cluster is not running: make host-up starts it")
+var errNotRunning = errors.New("the cluster is not running: start it with make host-up")
 
-// inside is a command in the namespaces of the node.
+// inside returns a command that runs in the namespaces of the node.
 func (c cluster) inside(ctx context.Context, args ...string) *exec.Cmd {
 	enter := []string{"--target", strconv.Itoa(c.pid()), "--mount", "--net", "--pid", "--uts", "--"}
 	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...)
@@ -105,14 +105,14 @@ func (c cluster) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return c.client(ctx, "kubectl", args...)
 }
 
-// client is a command that is the administrator.
+// client returns a command that runs a client with the kubeconfig of the administrator.
 func (c cluster) client(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.bin, program), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.Kubeconfig("admin"))
 	return cmd
 }
 
-// quiet runs a command whose output only matters when it fails.
+// quiet runs a command, and shows its output only if it fails.
 func quiet(cmd *exec.Cmd) error {
 	output, err := cmd.CombinedOutput()
 	if err != nil {
@@ -121,7 +121,7 @@ func quiet(cmd *exec.Cmd) error {
 	return nil
 }
 
-// loud runs a command for whoever is at the terminal.
+// loud runs a command with the input and output of the terminal.
 func loud(cmd *exec.Cmd) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return cmd.Run()
@@ -132,7 +132,7 @@ func (c cluster) load(ctx context.Context, images ...string) error {
 		return errNotRunning
 	}
 	for _, image := range images {
-		// The file is opened here: the node has a /run of its own.
+		// Open the file here, because the node has its own /run.
 		file, err := os.Open(image)
 		if err != nil {
 			return err
@@ -152,7 +152,7 @@ func (c cluster) exec(ctx context.Context, args []string) error {
 		return errNotRunning
 	}
 	if len(args) == 0 {
-		return errors.New("exec needs a command, such as: kcp-host exec ctr --namespace k8s.io images list")
+		return errors.New("exec requires a command, for example kcp-host exec ctr --namespace k8s.io images list")
 	}
 	return loud(c.inside(ctx, args...))
 }

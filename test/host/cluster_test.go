@@ -15,13 +15,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// testCluster has a number that no cluster of a person can have: what a test removes is never theirs.
+// testCluster has a number that KCP_HOST refuses, so that no test removes a cluster that is in use.
 func testCluster(t *testing.T) cluster {
 	t.Helper()
 	return cluster{Number: 10, State: filepath.Join(t.TempDir(), "state"), bin: t.TempDir()}
 }
 
-func TestClustersOfOneMachineDoNotMeet(t *testing.T) {
+func TestClustersOnOneMachineDoNotOverlap(t *testing.T) {
 	var nets []netip.Prefix
 	names := map[string]bool{}
 	for _, number := range []string{"", "1", "2", "3", "4", "5", "6", "7", "8", "9"} {
@@ -39,21 +39,21 @@ func TestClustersOfOneMachineDoNotMeet(t *testing.T) {
 			nets = append(nets, prefix)
 		}
 		if !netip.MustParsePrefix(c.HostIP() + "/30").Contains(netip.MustParseAddr(c.NodeIP())) {
-			t.Errorf("%s does not reach %s", c.HostIP(), c.NodeIP())
+			t.Errorf("host address %s and node address %s are not in the same network", c.HostIP(), c.NodeIP())
 		}
 		for _, ip := range []string{c.DNSIP(), c.APIServerIP()} {
 			if !netip.MustParsePrefix(c.ServiceNet()).Contains(netip.MustParseAddr(ip)) {
-				t.Errorf("%s is no address of a Service in %s", ip, c.ServiceNet())
+				t.Errorf("%s is not in the network of Services %s", ip, c.ServiceNet())
 			}
 		}
 		for _, name := range []string{c.State, c.Link(), c.CgroupRoot() + " (cgroup)", c.NodeName()} {
 			if names[name] {
-				t.Errorf("%s belongs to two clusters", name)
+				t.Errorf("two clusters use %s", name)
 			}
 			names[name] = true
 		}
 		if len(c.Link()) > 15 {
-			t.Errorf("%s is longer than the name of a link may be", c.Link())
+			t.Errorf("the name of link %s is longer than 15 characters", c.Link())
 		}
 	}
 	for _, number := range []string{"10", "-1", "one"} {
@@ -63,7 +63,7 @@ func TestClustersOfOneMachineDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestEverythingThatTheNodeReadsIsWritten(t *testing.T) {
+func TestPrepareWritesEveryFileOfTheNode(t *testing.T) {
 	c := testCluster(t)
 	if err := c.prepare(); err != nil {
 		t.Fatal(err)
@@ -91,7 +91,7 @@ func TestEverythingThatTheNodeReadsIsWritten(t *testing.T) {
 			_, file, ok := strings.Cut(arg, "=")
 			dir := filepath.Dir(file)
 			if !ok || (dir != c.State && dir != c.path("pki")) || filepath.Ext(file) == "" {
-				continue // no file, or one that the program itself writes
+				continue // not a file, or a file that the program writes
 			}
 			if _, err := os.Stat(file); err != nil {
 				t.Errorf("%s %s: %v", p.name, arg, err)
@@ -103,7 +103,7 @@ func TestEverythingThatTheNodeReadsIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if server := config.Clusters[c.NodeName()].Server; server != "https://10.250.10.2:6443" {
-		t.Errorf("the administrator is sent to %s", server)
+		t.Errorf("the kubeconfig of the administrator has server %s", server)
 	}
 }
 
@@ -124,11 +124,11 @@ func TestCertificatesAreSignedByTheAuthority(t *testing.T) {
 		}
 	}
 	if leaf.IsCA {
-		t.Error("a server may sign certificates")
+		t.Error("the certificate of a server is a CA certificate")
 	}
 }
 
-func TestDownTouchesNothingThatIsNotACluster(t *testing.T) {
+func TestDownRemovesOnlyClusters(t *testing.T) {
 	c := testCluster(t)
 	if err := os.MkdirAll(c.State, 0o755); err != nil {
 		t.Fatal(err)
@@ -137,26 +137,26 @@ func TestDownTouchesNothingThatIsNotACluster(t *testing.T) {
 	if err := os.WriteFile(precious, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The process with the number 1 lives, and is not the node.
+	// The process with the ID 1 runs, but is not the node.
 	if err := os.WriteFile(c.path("pid"), []byte("1"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if pid := c.pid(); pid != 0 {
-		t.Errorf("process %d is taken for the node", pid)
+		t.Errorf("got process %d as the node", pid)
 	}
-	if err := c.remove(); err == nil || !strings.Contains(err.Error(), "remove them yourself") {
-		t.Errorf("a directory that no cluster wrote: %v", err)
+	if err := c.remove(); err == nil || !strings.Contains(err.Error(), "remove it yourself") {
+		t.Errorf("a directory that is not of a cluster: got error %v", err)
 	}
 	if _, err := os.Stat(precious); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestErrorsNameMissingProgramsAndClusters(t *testing.T) {
 	c := testCluster(t)
 	t.Setenv("PATH", t.TempDir())
 	if err := c.complete(); err == nil || !strings.Contains(err.Error(), "make host-packages installs containerd, runc") {
-		t.Errorf("without programs: %v", err)
+		t.Errorf("without programs: got error %v", err)
 	}
 	for name, do := range map[string]func() error{
 		"status": func() error { return c.status(context.Background()) },
@@ -164,7 +164,7 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 		"exec":   func() error { return c.exec(context.Background(), []string{"true"}) },
 	} {
 		if err := do(); !errors.Is(err, errNotRunning) {
-			t.Errorf("%s without a cluster: %v", name, err)
+			t.Errorf("%s without a cluster: got error %v", name, err)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// sysctls are settings of the whole machine that a kubelet changes.
+// sysctls are the settings of the machine that a kubelet changes.
 var sysctls = []string{
 	"vm/overcommit_memory", "vm/panic_on_oom",
 	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes",
@@ -28,9 +28,9 @@ func (c cluster) down() error {
 		return err
 	}
 	if existed {
-		fmt.Printf("the cluster is gone, with everything in %s\n", c.State)
+		fmt.Printf("removed the cluster and %s\n", c.State)
 	} else {
-		fmt.Println("there is no cluster")
+		fmt.Println("no cluster to remove")
 	}
 	return nil
 }
@@ -40,22 +40,22 @@ func (c cluster) exists() bool {
 	return err == nil
 }
 
-// remove ends the cluster if it runs, and takes away what is left of it.
+// remove kills the cluster if it runs, and removes its files, links and control groups.
 func (c cluster) remove() error {
 	if !c.exists() {
 		return nil
 	}
 	if pid := c.pid(); pid != 0 {
-		// With the first process of its namespace the kernel ends all others, and then drops their mounts and networks.
+		// When the first process of a PID namespace exits, the kernel kills the others, and then removes their mounts and networks.
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			return err
 		}
-		if err := eventually(func() error { return unless(c.pid() != 0, "process %d does not end", pid) }); err != nil {
+		if err := eventually(func() error { return unless(c.pid() != 0, "process %d has not exited", pid) }); err != nil {
 			return err
 		}
 	}
 	if err := exec.Command("ip", "link", "show", c.Link()).Run(); err == nil {
-		// The link goes with its other end, a moment later than the processes.
+		// The kernel removes the link with its other end, shortly after the processes have exited.
 		_ = exec.Command("ip", "link", "delete", c.Link()).Run()
 	}
 	if err := c.removeCgroups(); err != nil {
@@ -65,7 +65,7 @@ func (c cluster) remove() error {
 	if entries, err := os.ReadDir(c.State); err != nil {
 		return err
 	} else if _, err := os.Stat(c.path(marker)); err != nil && len(entries) > 0 {
-		return fmt.Errorf("%s has files that no cluster wrote: remove them yourself", c.State)
+		return fmt.Errorf("removing %s: it is not the directory of a cluster, because %s is missing: remove it yourself", c.State, marker)
 	}
 	return eventually(func() error { return os.RemoveAll(c.State) })
 }
@@ -77,7 +77,7 @@ func unless(wrong bool, format string, args ...any) error {
 	return nil
 }
 
-// eventually tries for as long as the kernel may take to clean up.
+// eventually calls do until it succeeds, for as long as the kernel may take to clean up.
 func eventually(do func() error) error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
@@ -104,7 +104,7 @@ func (c cluster) saveSysctls() error {
 	return os.WriteFile(c.path("sysctls"), []byte(saved.String()), 0o644)
 }
 
-// restoreSysctls puts back what can be put back.
+// restoreSysctls restores the settings. It ignores errors.
 func (c cluster) restoreSysctls() {
 	saved, err := os.ReadFile(c.path("sysctls"))
 	if err != nil {

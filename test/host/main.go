@@ -1,6 +1,6 @@
-// Command kcp-host runs a real Kubernetes cluster of one node on this machine, for the operator to be tested on: etcd, the
-// control plane, kubelet, kube-proxy and containerd, with DNS, volumes and cert-manager. All of it is in mount, network
-// and process namespaces of its own. It disturbs nobody's ports, and goes when one process is killed.
+// Command kcp-host runs a real Kubernetes cluster with one node on this machine, for tests of the operator: etcd, the control plane,
+// kubelet, kube-proxy and containerd, with DNS, volumes and cert-manager. The cluster has its own mount, network and process namespaces:
+// it uses no ports of the machine, and ends when its first process is killed.
 package main
 
 import (
@@ -15,15 +15,15 @@ import (
 
 const usage = `kcp-host runs a real Kubernetes cluster of one node on this machine. It needs root.
 
-  kcp-host up                 start the cluster, or bring what was started to its end
-  kcp-host down               remove the cluster, and all that it wrote
-  kcp-host operator           install the operator with the images of make host-operator, and make a small kcp
-  kcp-host status             show nodes and pods, and what the cluster uses of the machine
-  kcp-host load IMAGE.tar...  give images to the node; there is no registry to pull from
-  kcp-host exec COMMAND...    run a command on the node, where the names of Services resolve
-  kcp-host kubeconfig         print where the kubeconfig of the administrator is
+  kcp-host up                 start the cluster, or continue an interrupted start
+  kcp-host down               remove the cluster and its files
+  kcp-host operator           install the operator with the images of make host-operator, and create a small kcp
+  kcp-host status             show nodes and pods, and the memory that the cluster uses
+  kcp-host load IMAGE.tar...  import images into the node, which has no registry to pull from
+  kcp-host exec COMMAND...    run a command on the node, where names of Services resolve
+  kcp-host kubeconfig         print the path of the administrator's kubeconfig
 
-KCP_HOST=0…9 chooses among clusters on one machine; unset is 0.
+KCP_HOST=0…9 selects one of several clusters on this machine; the default is 0.
 `
 
 func main() {
@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	if os.Geteuid() != 0 {
-		return errors.New("namespaces and containers need root: run it with sudo")
+		return errors.New("kcp-host creates namespaces and containers, which requires root: run it with sudo")
 	}
 	switch args[0] {
 	case "up":
@@ -70,8 +70,8 @@ func run(ctx context.Context, args []string) error {
 		return c.load(ctx, args[1:]...)
 	case "exec":
 		return c.exec(ctx, args[1:])
-	case "node": // what up starts in the namespaces
+	case "node": // up starts this in the namespaces
 		return c.node()
 	}
-	return fmt.Errorf("there is no command %q\n\n%s", args[0], usage)
+	return fmt.Errorf("unknown command %q\n\n%s", args[0], usage)
 }

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// node is the first process in the namespaces. It makes them a machine, starts what runs on it, starts again what ends,
-// and never ends itself.
+// node is the first process in the namespaces. It configures the node, starts its programs, restarts programs that exit, and never exits
+// itself.
 func (c cluster) node() error {
-	// up has the other end of this, and writes a line when eth0 is here.
+	// up has the other end of this pipe, and writes a line when eth0 exists.
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
-		return errors.New("what started the node is gone")
+		return errors.New("the program that started the node has exited")
 	}
 	for _, prepare := range []func() error{c.enterCgroups, c.mount, c.connect} {
 		if err := prepare(); err != nil {
@@ -38,11 +38,11 @@ func (c cluster) node() error {
 		pid, err := syscall.Wait4(-1, &status, 0, nil)
 		p, ours := running[pid]
 		if err != nil || !ours {
-			continue // an orphan of a container
+			continue // an orphaned process of a container
 		}
 		delete(running, pid)
-		log.Printf("%s ended (status %d, signal %d) and is started again", p.name, status.ExitStatus(), status.Signal())
-		time.Sleep(500 * time.Millisecond) // so that what cannot start does not take the whole machine
+		log.Printf("%s exited (status %d, signal %d), restarting it", p.name, status.ExitStatus(), status.Signal())
+		time.Sleep(500 * time.Millisecond) // so that a program that cannot start does not use all processor time
 		if pid, err = c.start(p); err != nil {
 			return err
 		}
@@ -50,9 +50,9 @@ func (c cluster) node() error {
 	}
 }
 
-// mount hides what the machine's own containers and the cluster's must not share.
+// mount hides directories that the containers of the machine and of the cluster must not share.
 func (c cluster) mount() error {
-	resolvConf, err := filepath.EvalSymlinks("/etc/resolv.conf") // may be in /run
+	resolvConf, err := filepath.EvalSymlinks("/etc/resolv.conf") // can be a link into /run
 	if err != nil {
 		return err
 	}
@@ -85,11 +85,11 @@ func (c cluster) mount() error {
 	if err := syscall.Mount(c.path("node-resolv.conf"), resolvConf, "", syscall.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", resolvConf, err)
 	}
-	// Volumes that the kubelet mounts must appear in containers.
+	// Mounts by the kubelet must propagate into containers.
 	return syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, "")
 }
 
-// connect gives the node its name, its address and its duties as a router.
+// connect sets the host name and address of the node, and makes it a router.
 func (c cluster) connect() error {
 	if err := syscall.Sethostname([]byte(c.NodeName())); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c cluster) connect() error {
 	return nil
 }
 
-// start starts a program and returns its process, which is reaped with all others.
+// start starts a program and returns its process ID. The caller reaps the process.
 func (c cluster) start(p program) (int, error) {
 	out, err := os.OpenFile(c.path("log", p.name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c cluster) start(p program) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	log.Printf("%s is process %d", p.name, process.Pid)
+	log.Printf("started %s as process %d", p.name, process.Pid)
 	pid := process.Pid
 	return pid, process.Release()
 }

@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// The operator, and what is made with it.
+// The operator and the objects that it manages.
 const (
-	operatorName = "kcp-operator" // of the release and of its namespace
+	operatorName = "kcp-operator" // name of the release and of its namespace
 	kcpPatience  = 10 * time.Minute
 )
 
 //go:embed kcp.yaml
 var kcpManifest string
 
-// KCPIP is the address of the Service of kcp. It can be reached from the machine.
+// KCPIP is the address of the Service of kcp, which the machine can reach.
 func (c cluster) KCPIP() string { return fmt.Sprintf("10.%d.0.100", 96+c.Number) }
 
-// operator installs the operator of this repository, and makes a small kcp with it. It can be run again, with other images.
+// operator installs the operator of this repository, and creates a small kcp. It can run again with other images.
 func (c cluster) operator(ctx context.Context) error {
 	if c.pid() == 0 {
 		return errNotRunning
@@ -43,18 +43,18 @@ func (c cluster) operator(ctx context.Context) error {
 		}
 		tags[image] = tag
 	}
-	if err := c.load(ctx, c.packed("etcd")); err != nil { // tags of etcd are its versions
+	if err := c.load(ctx, c.packed("etcd")); err != nil { // the tag of etcd is its version
 		return err
 	}
-	done("images are on the node")
+	done("imported images")
 	if err := c.installOperator(ctx, tags); err != nil {
 		return fmt.Errorf("installing the operator: %w", err)
 	}
-	done("the operator is ready to work")
+	done("installed the operator, and tested that it is ready")
 	if err := c.applyKCP(ctx, tags["kcp"]); err != nil {
 		return err
 	}
-	done("RootShard kcp and Kubeconfig admin are created")
+	done("created RootShard kcp and Kubeconfig admin")
 	for _, object := range []string{"rootshard/kcp", "kubeconfig/admin"} {
 		if err := c.awaitReady(ctx, object, done); err != nil {
 			return err
@@ -65,8 +65,8 @@ func (c cluster) operator(ctx context.Context) error {
 		return err
 	}
 	fmt.Printf(
-		"\nkcp is ready. Use it:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl ws tree\n  kubectl create workspace team-a --enter\n"+
-			"\nThe cluster that it runs on:\n\n  export KUBECONFIG=%s\n  kubectl get kcp\n",
+		"\nkcp is ready. To use it:\n\n  export KUBECONFIG=%s PATH=%s:$PATH\n  kubectl ws tree\n  kubectl create workspace team-a --enter\n"+
+			"\nThe cluster on which it runs:\n\n  export KUBECONFIG=%s\n  kubectl get kcp\n",
 		kubeconfig,
 		c.bin,
 		c.Kubeconfig("admin"),
@@ -74,15 +74,15 @@ func (c cluster) operator(ctx context.Context) error {
 	return nil
 }
 
-// packed returns the archive of an image.
+// packed returns the path of the archive of an image.
 func (c cluster) packed(name string) string { return c.built(filepath.Join("operator", name+".tar")) }
 
-// loadTagged gives an image to the node, with a tag that is made of its content: no node looks for a newer one under the same tag.
+// loadTagged imports an image into the node, with a tag derived from its content, because nodes do not pull a tag that they have.
 func (c cluster) loadTagged(ctx context.Context, name string) (string, error) {
 	archive := c.packed(name)
 	file, err := os.Open(archive)
 	if err != nil {
-		return "", fmt.Errorf("%w: make host-operator packs it", err)
+		return "", fmt.Errorf("%w: build it with make host-operator", err)
 	}
 	defer file.Close()
 	sum := sha256.New()
@@ -109,7 +109,7 @@ func (c cluster) installOperator(ctx context.Context, tags map[string]string) er
 		return err
 	}
 	if namespace := string(owner); namespace != "" && namespace != operatorName {
-		args = append(args, "--take-ownership") // of definitions that a release in another namespace has left
+		args = append(args, "--take-ownership") // of definitions that a release in another namespace created
 	}
 	if err := quiet(c.client(ctx, "helm", args...)); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (c cluster) applyKCP(ctx context.Context, tag string) error {
 	return quiet(apply)
 }
 
-// awaitReady waits for an object, and prints what it waits for itself.
+// awaitReady waits until an object is Ready, and prints the messages of its condition.
 func (c cluster) awaitReady(ctx context.Context, object string, progress func(string)) error {
 	deadline, last := time.Now().Add(kcpPatience), ""
 	for {
@@ -149,7 +149,7 @@ func (c cluster) awaitReady(ctx context.Context, object string, progress func(st
 			progress(object + ": " + last)
 		case time.Now().After(deadline):
 			return fmt.Errorf(
-				"%s is not Ready after %s: %s: KUBECONFIG=%s kubectl describe %s",
+				"waiting for %s: not Ready after %s: %s; inspect it with KUBECONFIG=%s kubectl describe %s",
 				object,
 				kcpPatience,
 				last,
@@ -161,7 +161,7 @@ func (c cluster) awaitReady(ctx context.Context, object string, progress func(st
 	}
 }
 
-// writeKCPKubeconfig writes access to kcp from the machine, and returns the file.
+// writeKCPKubeconfig writes a kubeconfig for kcp that works on this machine, and returns its path.
 func (c cluster) writeKCPKubeconfig(ctx context.Context) (string, error) {
 	content, err := c.kubectl(ctx, "get", "secret", "admin-kubeconfig", "--output=go-template={{.data.kubeconfig | base64decode}}").Output()
 	if err != nil {

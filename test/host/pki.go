@@ -17,7 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// certificate is a certificate with its key.
+// certificate is a certificate with its private key.
 type certificate struct {
 	*x509.Certificate
 	key             crypto.Signer
@@ -27,7 +27,7 @@ type certificate struct {
 func (c cluster) cert(name string) string { return c.path("pki", name+".crt") }
 func (c cluster) key(name string) string  { return c.path("pki", name+".key") }
 
-// issue makes a certificate that is signed by an authority, or an authority if there is none to sign it.
+// issue creates a certificate that authority signs, or a CA certificate if authority is nil.
 func issue(authority *certificate, subject pkix.Name, names ...string) (*certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -77,7 +77,7 @@ func issue(authority *certificate, subject pkix.Name, names ...string) (*certifi
 	}, nil
 }
 
-// writePKI writes the authorities, the certificates that they signed, and a kubeconfig for each user.
+// writePKI writes the CAs, the certificates that they sign, and a kubeconfig for each user.
 func (c cluster) writePKI() error {
 	if err := os.MkdirAll(c.path("pki"), 0o755); err != nil {
 		return err

@@ -8,20 +8,20 @@ import (
 	"text/template"
 )
 
-// files are what the programs of the node are configured with, and what is applied to the cluster.
+// files are the configuration of the node's programs, and the manifests for the cluster.
 //
 //go:embed files
 var files embed.FS
 
-// marker is a file in directories that clusters have written.
+// marker is a file that marks the directory of a cluster.
 const marker = "README"
 
-// prepare writes everything that the node reads.
+// prepare writes all files of the node.
 func (c cluster) prepare() error {
 	if err := os.MkdirAll(c.path("log"), 0o755); err != nil {
 		return err
 	}
-	text := "A cluster of kcp-host lives here. make host-down ends it and removes this directory.\n"
+	text := "This directory belongs to a cluster of kcp-host. To stop the cluster and remove the directory, run make host-down.\n"
 	if err := os.WriteFile(c.path(marker), []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -48,18 +48,18 @@ func (c cluster) writeFiles() error {
 			return err
 		}
 	}
-	// containerd reads every file of the directory that it looks for networks in.
+	// containerd reads every file in its directory of network configurations.
 	if err := os.MkdirAll(c.path("cni"), 0o755); err != nil {
 		return err
 	}
 	return os.Rename(c.path("pods.conflist"), c.path("cni", "pods.conflist"))
 }
 
-// giveTo lets whoever called sudo read a file.
+// giveTo makes a file readable for the user who called sudo.
 func giveTo(file string) error {
 	uid, err := strconv.Atoi(os.Getenv("SUDO_UID"))
 	if err != nil {
-		return nil // nobody called sudo
+		return nil // not run by sudo
 	}
 	return os.Chown(file, uid, -1)
 }

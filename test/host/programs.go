@@ -2,13 +2,13 @@ package main
 
 import "os/exec"
 
-// program is what runs on the node, beside pods.
+// program is a program that runs on the node, outside of pods.
 type program struct {
 	name, file string
 	args       []string
 }
 
-// components returns the programs in the order in which they start. None waits for another: those that are early try again.
+// components returns the programs in the order of their start. None waits for another: they retry.
 func (c cluster) components() []program {
 	kube := func(name string, args ...string) program { return program{name, c.built("kube"), args} }
 	containerd, err := exec.LookPath("containerd")
@@ -18,7 +18,7 @@ func (c cluster) components() []program {
 	return []program{
 		kube("etcd",
 			"--data-dir="+c.path("etcd"), "--log-level=warn",
-			"--unsafe-no-fsync", // the cluster does not outlive the machine
+			"--unsafe-no-fsync", // the data need not survive a crash of the machine
 			"--listen-client-urls=http://127.0.0.1:2379", "--advertise-client-urls=http://127.0.0.1:2379",
 			"--listen-peer-urls=http://127.0.0.1:2380"),
 		{"containerd", containerd, []string{"--config=" + c.path("containerd.toml")}},
@@ -28,7 +28,7 @@ func (c cluster) components() []program {
 			"--use-service-account-credentials",
 			"--service-account-private-key-file="+c.key("service-accounts"), "--root-ca-file="+c.cert("ca"),
 			"--cluster-signing-cert-file="+c.cert("ca"), "--cluster-signing-key-file="+c.key("ca"),
-			"--kube-api-qps=500", "--kube-api-burst=1000"), // the defaults take seconds to make what a cluster begins with
+			"--kube-api-qps=500", "--kube-api-burst=1000"), // with the defaults, creating the first objects takes seconds
 		kube("kube-scheduler",
 			"--kubeconfig="+c.Kubeconfig("scheduler"), "--leader-elect=false", "--bind-address=127.0.0.1"),
 		kube("kubelet",

@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// packages are what Debian has of a node, by a program of each.
+// packages are the Debian packages of a node, each with one of its programs.
 var packages = [][2]string{
 	{"containerd", "containerd"}, {"runc", "runc"}, {"/usr/lib/cni/bridge", "containernetworking-plugins"},
 	{"iptables", "iptables"}, {"conntrack", "conntrack"}, {"ip", "iproute2"}, {"nsenter", "util-linux"}, {"socat", "socat"},
 }
 
-// up goes through all steps. Each looks at what is there already, so that up can be interrupted and started again.
+// up runs all steps. Each step checks what exists already, so up can be interrupted and run again.
 func (c cluster) up(ctx context.Context) error {
 	if err := c.complete(); err != nil {
 		return err
@@ -34,33 +34,33 @@ func (c cluster) up(ctx context.Context) error {
 	begin := time.Now()
 	for _, s := range []struct {
 		what    string
-		patient time.Duration // how long it may take on a busy machine
+		timeout time.Duration // on a busy machine
 		do      func(context.Context) error
 	}{
-		{"the node's first process runs", 0, c.startNode},
-		{"containerd answers", time.Minute, func(ctx context.Context) error { return quiet(c.ctr(ctx, "version")) }},
-		{"images are on the node", 0, c.loadOwn},
+		{"started the first process of the node", 0, c.startNode},
+		{"containerd is ready", time.Minute, func(ctx context.Context) error { return quiet(c.ctr(ctx, "version")) }},
+		{"imported images", 0, c.loadOwn},
 		{"the API server is ready", 3 * time.Minute, func(ctx context.Context) error {
 			return quiet(c.kubectl(ctx, "get", "--raw=/readyz"))
 		}},
-		{"the cluster's own objects are applied", time.Minute, func(ctx context.Context) error {
+		{"applied the objects of the cluster", time.Minute, func(ctx context.Context) error {
 			return quiet(c.kubectl(ctx, "apply", "--filename", c.path("manifests.yaml")))
 		}},
-		{"cert-manager is applied", time.Minute, c.applyCertManager},
+		{"applied cert-manager", time.Minute, c.applyCertManager},
 		{"the node is Ready", 3 * time.Minute, func(ctx context.Context) error {
 			return quiet(c.kubectl(ctx, "wait", "--for=condition=Ready", "node/"+c.NodeName(), "--timeout=5s"))
 		}},
-		{"names resolve", 3 * time.Minute, func(ctx context.Context) error {
+		{"DNS is ready", 3 * time.Minute, func(ctx context.Context) error {
 			return quiet(c.kubectl(ctx, "--namespace=kube-system", "rollout", "status", "deployment/dns", "--timeout=5s"))
 		}},
-		{"cert-manager runs", 3 * time.Minute, func(ctx context.Context) error {
+		{"cert-manager is running", 3 * time.Minute, func(ctx context.Context) error {
 			return quiet(c.kubectl(ctx, "--namespace=cert-manager", "rollout", "status", "deployment", "--timeout=5s"))
 		}},
 		{"cert-manager issues certificates", 3 * time.Minute, c.probeCertManager},
 	} {
-		if err := c.step(ctx, s.patient, s.do); err != nil {
-			return fmt.Errorf("it did not come to this: %s: %w\nThe logs are in %s. What has been started stays; "+
-				"make host-up goes on, and make host-down removes it", s.what, err, c.path("log"))
+		if err := c.step(ctx, s.timeout, s.do); err != nil {
+			return fmt.Errorf("waiting for this step: %s: %w\nLogs are in %s. The cluster is not removed: "+
+				"continue with make host-up, or remove it with make host-down", s.what, err, c.path("log"))
 		}
 		fmt.Printf("%6.1fs  %s\n", time.Since(begin).Seconds(), s.what)
 	}
@@ -68,9 +68,9 @@ func (c cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// step does something until it succeeds, as long as there is hope.
-func (c cluster) step(ctx context.Context, patient time.Duration, do func(context.Context) error) error {
-	deadline := time.Now().Add(patient)
+// step calls do until it succeeds, the timeout expires or the node's first process exits.
+func (c cluster) step(ctx context.Context, timeout time.Duration, do func(context.Context) error) error {
+	deadline := time.Now().Add(timeout)
 	for {
 		err := do(ctx)
 		switch {
@@ -79,7 +79,7 @@ func (c cluster) step(ctx context.Context, patient time.Duration, do func(contex
 		case ctx.Err() != nil:
 			return errors.New("interrupted")
 		case c.pid() == 0:
-			return errors.Join(err, errors.New("the node's first process has ended; see node.log"))
+			return errors.Join(err, errors.New("the first process of the node has exited, see node.log"))
 		case time.Now().After(deadline):
 			return err
 		}
@@ -87,7 +87,7 @@ func (c cluster) step(ctx context.Context, patient time.Duration, do func(contex
 	}
 }
 
-// complete looks for everything that a cluster is made of.
+// complete returns an error if a program or image of the cluster is missing.
 func (c cluster) complete() error {
 	var missing []string
 	for _, p := range packages {
@@ -96,20 +96,20 @@ func (c cluster) complete() error {
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("this machine lacks programs: make host-packages installs %s", strings.Join(missing, ", "))
+		return fmt.Errorf("programs are missing on this machine: make host-packages installs %s", strings.Join(missing, ", "))
 	}
 	for _, file := range []string{
 		c.built("kube"), c.built("pause.tar"), c.built("dns.tar"), c.built("cert-manager.tar"),
 		c.built("cert-manager-chart"), filepath.Join(c.bin, "kubectl"), filepath.Join(c.bin, "helm"),
 	} {
 		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("%w: make host-programs builds it", err)
+			return fmt.Errorf("%w: build it with make host-programs", err)
 		}
 	}
 	return nil
 }
 
-// lock keeps a second up or down away until this one has ended.
+// lock waits until no other up or down runs, and keeps others waiting.
 func (c cluster) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(c.path(".."), 0o755); err != nil {
 		return nil, err
@@ -119,7 +119,7 @@ func (c cluster) lock() (unlock func(), err error) {
 		return nil, err
 	}
 	if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		fmt.Println("waiting for another kcp-host to end")
+		fmt.Println("waiting for another kcp-host to finish")
 		if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 			return nil, err
 		}
@@ -127,17 +127,17 @@ func (c cluster) lock() (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// startNode makes the namespaces, the link into them and the first process in them, unless they exist.
+// startNode creates the namespaces, the link to them and their first process, unless they exist.
 func (c cluster) startNode(context.Context) error {
 	if c.pid() != 0 {
 		return nil
 	}
-	if err := c.remove(); err != nil { // of a cluster that ended on its own
+	if err := c.remove(); err != nil { // what is left of a cluster whose processes have exited
 		return err
 	}
 	for _, net := range []string{c.PodCIDR(), c.ServiceNet(), c.HostIP() + "/30"} {
 		if route, err := exec.Command("ip", "route", "show", "root", net).Output(); err != nil || len(route) > 0 {
-			return fmt.Errorf("this machine already has a route into %s, which the cluster needs: choose another with "+
+			return fmt.Errorf("this machine already has a route to %s, which the cluster needs: select other networks with "+
 				"KCP_HOST=%d", net, (c.Number+1)%10)
 		}
 	}
@@ -171,7 +171,7 @@ func (c cluster) startNode(context.Context) error {
 	return err
 }
 
-// spawn starts the first process, which waits until it reads something from ready.
+// spawn starts the first process, which waits for input from ready.
 func (c cluster) spawn(ready *os.File) (int, error) {
 	defer ready.Close()
 	log, err := os.Create(c.path("log", "node.log"))
@@ -188,13 +188,13 @@ func (c cluster) spawn(ready *os.File) (int, error) {
 	cmd.Env = append(os.Environ(), "KCP_HOST="+strconv.Itoa(c.Number))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = ready, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Setsid:     true, // it outlives this terminal
+		Setsid:     true, // it must survive the end of this terminal session
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 	}
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	go func() { _ = cmd.Wait() }() // so that it is no zombie if it ends early
+	go func() { _ = cmd.Wait() }() // reap it if it exits early
 	return cmd.Process.Pid, nil
 }
 
@@ -202,8 +202,8 @@ func (c cluster) loadOwn(ctx context.Context) error {
 	return c.load(ctx, c.built("pause.tar"), c.built("dns.tar"), c.built("cert-manager.tar"))
 }
 
-// applyCertManager applies what the chart of cert-manager's own module consists of, with the images that were built. An
-// interrupted helm install would leave a release that nothing can be done with.
+// applyCertManager renders and applies the chart of cert-manager, with the images that were built. It does not use helm install: when
+// that is interrupted, it leaves a release that blocks the next one.
 func (c cluster) applyCertManager(ctx context.Context) error {
 	manifests, err := c.client(ctx, "helm", "template", "cert-manager", c.built("cert-manager-chart"),
 		"--namespace=cert-manager", "--values", c.path("cert-manager.yaml")).Output()
@@ -215,7 +215,7 @@ func (c cluster) applyCertManager(ctx context.Context) error {
 	return quiet(apply)
 }
 
-// probeCertManager asks whether the webhook lets an Issuer in: until it does, nothing that needs certificates can begin.
+// probeCertManager checks that the webhook admits an Issuer. Until then, no certificates can be created.
 func (c cluster) probeCertManager(ctx context.Context) error {
 	return quiet(c.kubectl(ctx, "apply", "--dry-run=server", "--filename", c.path("issuer.yaml")))
 }

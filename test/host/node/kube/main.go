@@ -1,5 +1,5 @@
-// Command kube is etcd and every program of a Kubernetes node in one executable, because linking them one by one takes
-// longer than everything else: the program to be is its own name (by a symbolic link) or its first argument.
+// Command kube is etcd and every program of a Kubernetes node in one executable, because linking them separately takes longer than the
+// rest of the build. Its name (a symbolic link) or its first argument selects the program.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 	}
 	program := programs[name]
 	if program == nil {
-		fmt.Fprintf(os.Stderr, "there is no program %q here; there are: %v\n", name, slices.Sorted(maps.Keys(programs)))
+		fmt.Fprintf(os.Stderr, "unknown program %q, expected one of %v\n", name, slices.Sorted(maps.Keys(programs)))
 		os.Exit(2)
 	}
 	program()

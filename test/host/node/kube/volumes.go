@@ -21,26 +21,26 @@ import (
 )
 
 const (
-	// provisioner is what a StorageClass calls this program.
+	// provisioner is the name of this program in a StorageClass.
 	provisioner = "host.kcp.io/directory"
 
-	// The controller manager writes the first on claims that wait for a provisioner, and reads the second on volumes.
+	// The controller manager sets the first annotation on claims that wait for a provisioner, and reads the second one on volumes.
 	claimProvisioner  = "volume.kubernetes.io/storage-provisioner"
 	volumeProvisioner = "pv.kubernetes.io/provisioned-by"
 )
 
-// directories makes a directory of the node for each claim, and removes it when the claim is gone.
+// directories creates a directory on the node for each claim, and removes it when the claim is deleted.
 type directories struct {
 	client kubernetes.Interface
 	root   string
 }
 
-// volumes is the program that provisions volumes, until it is told to end.
+// volumes provisions volumes until the process is interrupted.
 func volumes() {
 	flags := flag.NewFlagSet("volumes", flag.ExitOnError)
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the API server")
-	root := flags.String("root", "", "the directory that the volumes are made in")
-	_ = flags.Parse(os.Args[1:]) // ends the process when it fails
+	kubeconfig := flags.String("kubeconfig", "", "path of a kubeconfig")
+	root := flags.String("root", "", "parent directory of the volumes")
+	_ = flags.Parse(os.Args[1:]) // exits on errors
 
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
 	if err != nil {
@@ -54,7 +54,7 @@ func volumes() {
 	defer stop()
 
 	d := directories{client: client, root: *root}
-	factory := informers.NewSharedInformerFactory(client, 30*time.Second) // what failed is tried again
+	factory := informers.NewSharedInformerFactory(client, 30*time.Second) // a resync retries failures
 	handle(ctx, factory.Core().V1().PersistentVolumeClaims().Informer(), d.provision)
 	handle(ctx, factory.Core().V1().PersistentVolumes().Informer(), d.reclaim)
 	factory.Start(ctx.Done())
@@ -76,7 +76,7 @@ func handle[T metav1.Object](ctx context.Context, informer cache.SharedIndexInfo
 	}
 }
 
-// provision makes the volume of a claim that waits for one.
+// provision creates the volume of a claim that waits for one.
 func (d directories) provision(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	waits := claim.Status.Phase == corev1.ClaimPending && claim.Spec.VolumeName == ""
 	if !waits || claim.Annotations[claimProvisioner] != provisioner {
@@ -84,7 +84,7 @@ func (d directories) provision(ctx context.Context, claim *corev1.PersistentVolu
 	}
 	name := "pvc-" + string(claim.UID)
 	dir := filepath.Join(d.root, name)
-	// Pods run as any user; the umask must not keep them out.
+	// Pods run as any user, so set the mode regardless of the umask.
 	if err := errors.Join(os.MkdirAll(dir, 0o777), os.Chmod(dir, 0o777)); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func volumeFor(claim *corev1.PersistentVolumeClaim, name, dir string) *corev1.Pe
 	}
 }
 
-// reclaim removes a volume that nobody claims any more, with what is in it.
+// reclaim removes a volume that no claim uses any more, and its data.
 func (d directories) reclaim(ctx context.Context, volume *corev1.PersistentVolume) error {
 	ours := volume.Annotations[volumeProvisioner] == provisioner
 	unwanted := volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete

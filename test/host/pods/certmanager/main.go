@@ -1,6 +1,6 @@
-// Command certmanager is cert-manager: its controller, webhook and CA injector, of which the first argument chooses one.
-// cert-manager's own commands are no module that could be required, so this starts its packages, with the self-signed and
-// the CA issuers only. It has cert-manager's path as a module because some of these packages are internal.
+// Command certmanager is cert-manager: its controller, webhook and CA injector. The first argument selects one of them. cert-manager's
+// commands are not in a module that go.mod can require, so this command starts their packages, with the self-signed and the CA issuers
+// only. Its module path is below that of cert-manager because some of these packages are internal.
 package main
 
 import (
@@ -66,7 +66,8 @@ func main() {
 	}
 }
 
-// flagsOf returns flags that ignore those of the chart that nothing here needs, such as the image that solves challenges.
+// flagsOf returns flags that ignore unknown flags: the chart also sets some for features that are not used here, such as the solver
+// image.
 func flagsOf(part string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(part, pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -82,10 +83,10 @@ func runController(ctx context.Context, args []string) error {
 		},
 	}
 	flags := flagsOf("controller")
-	flags.StringVar(&opts.Kubeconfig, "kubeconfig", "", "how to reach the cluster; by default as a pod of it")
-	flags.StringVar(&opts.ClusterResourceNamespace, "cluster-resource-namespace", "kube-system", "where the Secrets of ClusterIssuers are")
+	flags.StringVar(&opts.Kubeconfig, "kubeconfig", "", "path of a kubeconfig; in a pod, the default is its service account")
+	flags.StringVar(&opts.ClusterResourceNamespace, "cluster-resource-namespace", "kube-system", "namespace of the Secrets of ClusterIssuers")
 	flags.BoolVar(&opts.EnableOwnerRef, "enable-certificate-owner-ref", false, "whether Certificates own their Secrets")
-	health := flags.String("healthz-listen-address", "0.0.0.0:9403", "where /livez answers")
+	health := flags.String("healthz-listen-address", "0.0.0.0:9403", "listen address of /livez")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -139,13 +140,13 @@ func runWebhook(ctx context.Context, args []string) error {
 
 func runInjector(ctx context.Context, args []string) error {
 	flags := flagsOf("cainjector")
-	kubeconfig := flags.String("kubeconfig", "", "how to reach the cluster; by default as a pod of it")
+	kubeconfig := flags.String("kubeconfig", "", "path of a kubeconfig; in a pod, the default is its service account")
 	enabled, choices := map[string]bool{}, map[string]*bool{}
 	for _, kind := range []string{
 		cainjector.MutatingWebhookConfigurationName, cainjector.ValidatingWebhookConfigurationName,
 		cainjector.APIServiceName, cainjector.CustomResourceDefinitionName,
 	} {
-		choices[kind] = flags.Bool("enable-"+kind+"s-injectable", true, "whether authorities are written into objects of this kind")
+		choices[kind] = flags.Bool("enable-"+kind+"s-injectable", true, "whether to inject CA certificates into objects of this kind")
 	}
 	if err := flags.Parse(args); err != nil {
 		return err

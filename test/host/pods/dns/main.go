@@ -1,4 +1,4 @@
-// Command dns is CoreDNS with the plugins that resolve the names of Services and pods, and no others.
+// Command dns is CoreDNS with only the plugins that resolve names of Services and pods.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command pause is what holds the namespaces of a pod open while its containers come and go: it ends when it is told to,
-// and reaps the orphans of pods that share their process namespace.
+// Command pause holds the namespaces of a pod open while containers start and exit. It exits on a signal, and reaps orphaned processes in
+// pods with a shared PID namespace.
 package main
 
 import (
