@@ -59,7 +59,8 @@ type Inputs struct {
 // Remains are the objects that the cluster of ctx stores of custom resources, also those that clients do not reach. See storage.Remains.
 type Remains interface {
 	// Delete deletes the objects of a resource under an identity. It returns how many are left: those with finalizers that wait.
-	Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error)
+	Delete(ctx context.Context, resource schema.GroupResource, identity string,
+		waits func(*unstructured.Unstructured) bool) (left int, err error)
 	// Identities returns the identities under which objects of a resource are stored.
 	Identities(ctx context.Context, resource schema.GroupResource) ([]string, error)
 	// StoredIn returns a version in which an object is stored and which is not known, empty if there is none.

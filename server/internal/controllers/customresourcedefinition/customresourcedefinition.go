@@ -48,7 +48,8 @@ type Inputs struct {
 // Remains deletes the objects that the cluster of ctx stores of a custom resource, also those that clients do not reach. See
 // storage.Remains.
 type Remains interface {
-	Delete(ctx context.Context, resource schema.GroupResource, identity string, waits func(*unstructured.Unstructured) bool) (left int, err error)
+	Delete(ctx context.Context, resource schema.GroupResource, identity string,
+		waits func(*unstructured.Unstructured) bool) (left int, err error)
 }
 
 type reconciler struct {
