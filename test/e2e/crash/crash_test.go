@@ -52,7 +52,7 @@ func TestWorkspacesAreCompleteOrGoneAfterKills(t *testing.T) {
 	var tenants []*tenant
 	for kill := range s.kills {
 		tenants = append(tenants, work(t, server, org.Name, kill, s)...)
-		server = kcptest.RestartIn(t, dir, []kcptest.Question{
+		server = kcptest.RestartIn(t, dir, []kcptest.Probe{
 			{User: kcptest.Masters, Path: "/clusters/root:org/apis/tenancy.kcp.io/v1alpha1/workspaces?limit=1"},
 			{User: kcptest.Masters, Path: "/clusters/root:org/api/v1/namespaces/default"},
 		})

@@ -89,12 +89,12 @@ func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
 }
 
 // questions are asked while a server starts again.
-func questions(all []*cluster) []kcptest.Question {
-	var questions []kcptest.Question
+func questions(all []*cluster) []kcptest.Probe {
+	var questions []kcptest.Probe
 	for _, c := range all {
 		questions = append(questions,
-			kcptest.Question{User: kcptest.Masters, Path: "/clusters/" + c.name + "/api/v1/namespaces/default/configmaps/" + registerName},
-			kcptest.Question{User: kcptest.Masters, Path: "/clusters/" + c.name + "/apis/durability.test/v1/widgets?limit=1"})
+			kcptest.Probe{User: kcptest.Masters, Path: "/clusters/" + c.name + "/api/v1/namespaces/default/configmaps/" + registerName},
+			kcptest.Probe{User: kcptest.Masters, Path: "/clusters/" + c.name + "/apis/durability.test/v1/widgets?limit=1"})
 	}
 	return questions
 }

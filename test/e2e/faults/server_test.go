@@ -88,7 +88,7 @@ func TestAStartTellsNobodyWhatIsNotSoAndAStopWaitsForNoWatch(t *testing.T) {
 	} else {
 		t.Logf("with an open watch a stop takes %s", took)
 	}
-	kcptest.RestartIn(t, dir, []kcptest.Question{
+	kcptest.RestartIn(t, dir, []kcptest.Probe{
 		{User: kcptest.Masters, Path: "/clusters/root:team/api/v1/namespaces/default"},
 		{User: kcptest.Alice, Path: "/clusters/root:team/api/v1/namespaces/default/configmaps"},
 		{User: account, Path: "/clusters/root:team/api/v1/namespaces/default/secrets"},

@@ -36,12 +36,12 @@ func TestObjectsOfOneClusterAreInvisibleInAnother(t *testing.T) {
 	}
 	for _, found := range all.Items {
 		if found.Name == "prices" {
-			t.Errorf("the list of %s contains an object of %s", theirs.Name, ours.Name)
+			t.Errorf("cluster %s lists an object of cluster %s", theirs.Name, ours.Name)
 		}
 	}
 }
 
-func TestEqualNamesInTwoClustersAreTwoObjects(t *testing.T) {
+func TestEqualNamesInTwoClustersAreSeparateObjects(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	clusters := []*kcptest.Cluster{server.Cluster(t), server.Cluster(t)}
@@ -55,20 +55,20 @@ func TestEqualNamesInTwoClustersAreTwoObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found.Data["owner"] != c.Name || found.Annotations[clusterAnnotation] != c.Name {
-			t.Errorf("%s reads data %v with annotations %v", c.Name, found.Data, found.Annotations)
+			t.Errorf("cluster %s returns data %v with annotations %v", c.Name, found.Data, found.Annotations)
 		}
 		uids[string(found.UID)] = true
 	}
 	if len(uids) != len(clusters) {
-		t.Errorf("the objects share an identity: %v", uids)
+		t.Errorf("the objects have the same UID: %v", uids)
 	}
 	clusters[0].Kubectl(t, "delete", "configmap", "settings")
 	if _, err := clusters[1].Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "settings", metav1.GetOptions{}); err != nil {
-		t.Errorf("deleting it in one cluster reached another: %v", err)
+		t.Errorf("deleting the object in one cluster affected another: %v", err)
 	}
 }
 
-func TestAWatchSeesOnlyItsOwnCluster(t *testing.T) {
+func TestWatchDeliversOnlyObjectsOfItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -91,10 +91,10 @@ func TestAWatchSeesOnlyItsOwnCluster(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("the watch ended before its own object came")
+	t.Fatal("the watch ended before it delivered the object of its cluster")
 }
 
-func TestRightsInOneClusterAreNoneInAnother(t *testing.T) {
+func TestPermissionsInOneClusterDoNotApplyInAnother(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -126,13 +126,13 @@ func TestRightsInOneClusterAreNoneInAnother(t *testing.T) {
 			"delete": func() error { return client.CoreV1().Namespaces().Delete(ctx, "default", metav1.DeleteOptions{}) },
 		} {
 			if err := attempt(); !apierrors.IsForbidden(err) {
-				t.Errorf("%s may %s: %v", refused.what, verb, err)
+				t.Errorf("%s can %s: %v", refused.what, verb, err)
 			}
 		}
 	}
 }
 
-func TestAClusterThatDoesNotExistIsForbiddenAndNamesNothing(t *testing.T) {
+func TestMissingClusterIsForbiddenAndErrorHasNoDetails(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	_, err := server.Named("absent"+kcptest.Suffix()).Kube(t, kcptest.Alice).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -142,13 +142,13 @@ func TestAClusterThatDoesNotExistIsForbiddenAndNamesNothing(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAClusterThatDoesNotExistTakesNoObjects(t *testing.T) {
+func TestMissingClusterStoresNoObjects(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	absent := server.Named("absent" + kcptest.Suffix())
 	for _, user := range []kcptest.User{kcptest.Alice, kcptest.Masters} {
 		if _, err := absent.Kube(t, user).CoreV1().Namespaces().Create(ctx, namespace("x"), metav1.CreateOptions{}); err == nil {
-			t.Errorf("%s made a namespace in a cluster that does not exist", user.Name)
+			t.Errorf("%s created a namespace in a cluster that does not exist", user.Name)
 		}
 	}
 	_, err := absent.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -166,7 +166,7 @@ func TestAClusterThatDoesNotExistTakesNoObjects(t *testing.T) {
 	}
 }
 
-func TestAUserMayGrantOnlyWhatTheyHaveInThatCluster(t *testing.T) {
+func TestUsersCannotGrantMorePermissionsThanTheyHave(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -182,10 +182,10 @@ rules:
   verbs: [create]
 `)
 	theirs.Kubectl(t, "create", "clusterrolebinding", "alice-binder", "--clusterrole=binder", "--user=alice")
-	kcptest.Eventually(t, "alice may create bindings and still gets no further", func(ctx context.Context) error {
+	kcptest.Eventually(t, "alice can create bindings, and escalation is refused", func(ctx context.Context) error {
 		_, err := theirs.Kube(t, kcptest.Alice).RbacV1().ClusterRoleBindings().Create(ctx, binding("escalation", "cluster-admin", "alice"), metav1.CreateOptions{})
 		if err == nil {
-			t.Fatal("a user bound a role with more rights than their own")
+			t.Fatal("a user bound a role with more permissions than they have")
 		}
 		if !strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held") {
 			return err
@@ -193,23 +193,23 @@ rules:
 		return nil
 	})
 	if _, err := ours.Kube(t, kcptest.Alice).RbacV1().ClusterRoleBindings().Create(ctx, binding("for-bob", "cluster-admin", "bob"), metav1.CreateOptions{}); err != nil {
-		t.Errorf("an administrator cannot share their rights: %v", err)
+		t.Errorf("an administrator cannot grant their permissions: %v", err)
 	}
 }
 
-func TestServiceAccountTokensAreGoodInTheirOwnClusterOnly(t *testing.T) {
+func TestServiceAccountTokensAreValidOnlyInTheirCluster(t *testing.T) {
 	t.Parallel()
 	ours, theirs := server.Cluster(t), server.Cluster(t)
 	robot, _ := robot(t, ours), robot(t, theirs)
 	_, err := theirs.Kube(t, robot).CoreV1().Secrets("").List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
-	kcptest.Eventually(t, "the token without a cluster in the path leads to its own", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the token without a cluster in the path is accepted for its own cluster", func(ctx context.Context) error {
 		_, err := ours.KubeAtServer(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 		return err
 	})
 	ours.Kubectl(t, "delete", "serviceaccount", "robot")
-	kcptest.Eventually(t, "the token ends with its service account", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the token is refused after its service account is deleted", func(ctx context.Context) error {
 		_, err := ours.Kube(t, robot).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 		if !apierrors.IsUnauthorized(err) {
 			return fmt.Errorf("got %w", errors.Join(errors.New("not unauthorized"), err))
@@ -218,7 +218,7 @@ func TestServiceAccountTokensAreGoodInTheirOwnClusterOnly(t *testing.T) {
 	})
 }
 
-func TestTheWildcardReadsEveryClusterForPrivilegedUsersOnly(t *testing.T) {
+func TestWildcardIsOnlyForPrivilegedUsers(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	one, two, wildcard := server.Cluster(t), server.Cluster(t), server.Named("*")
@@ -249,7 +249,7 @@ func TestTheWildcardReadsEveryClusterForPrivilegedUsersOnly(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonMethodNotAllowed)
 }
 
-func TestTheClusterAnnotationCannotBeForged(t *testing.T) {
+func TestClusterAnnotationCannotBeForged(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -257,7 +257,7 @@ func TestTheClusterAnnotationCannotBeForged(t *testing.T) {
 	forged := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "forged", Annotations: map[string]string{clusterAnnotation: theirs.Name}}}
 	stored, err := configMaps.Create(ctx, forged, metav1.CreateOptions{})
 	if err == nil && stored.Annotations[clusterAnnotation] != ours.Name {
-		t.Errorf("a created object claims to be in %s", stored.Annotations[clusterAnnotation])
+		t.Errorf("a created object has the annotation %s", stored.Annotations[clusterAnnotation])
 	}
 	ours.Kubectl(t, "create", "configmap", "honest")
 	ours.Kubectl(t, "create", "namespace", "honest")
@@ -271,7 +271,7 @@ func TestTheClusterAnnotationCannotBeForged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if found.Annotations[clusterAnnotation] != ours.Name {
-			t.Errorf("after setting the annotation to %s the object claims to be in %q", value, found.Annotations[clusterAnnotation])
+			t.Errorf("after setting the annotation to %s it is %q", value, found.Annotations[clusterAnnotation])
 		}
 	}
 	inTheirs, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})

@@ -1,4 +1,4 @@
-// Package isolation proves that nothing of one logical cluster reaches another.
+// Package isolation proves that data and permissions of one logical cluster do not reach another.
 package isolation
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

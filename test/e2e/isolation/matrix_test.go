@@ -15,12 +15,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// refusals is the page that TestWhoIsRefusedWhere checks. UPDATE=1 writes it.
+// refusals is the page that TestRefusalsMatchDocumentation checks. UPDATE=1 writes it.
 var refusals = filepath.Join("..", "..", "..", "docs", "refusals.md")
 
 const refusalsHead = `# Refusals
 
-This table lists the status code of each endpoint for each kind of user. ` + "`TestWhoIsRefusedWhere`" + ` in ` + "`test/e2e/isolation`" + `
+This table lists the status code of each endpoint for each kind of user. ` + "`TestRefusalsMatchDocumentation`" + ` in ` + "`test/e2e/isolation`" + `
 compares it with a server, and fails when a response changes; ` + "`UPDATE=1`" + ` updates this page. *ours* is a logical cluster, *theirs* is
 another one on the same shard. Writes are dry runs. Requests of a service account without a cluster in the path go to its own cluster.
 
@@ -37,7 +37,7 @@ another one on the same shard. Writes are dry runs. Requests of a service accoun
 
 `
 
-// endpoint is a kind of request. OURS in its path stands for the cluster.
+// endpoint is a kind of request. OURS in its path stands for the name of the cluster.
 type endpoint struct {
 	method, path, body string
 	header             http.Header
@@ -91,7 +91,7 @@ var endpoints = []endpoint{
 	{method: "GET", path: "/nothing"},
 }
 
-func TestWhoIsRefusedWhere(t *testing.T) {
+func TestRefusalsMatchDocumentation(t *testing.T) {
 	t.Parallel()
 	ours, theirs := server.Cluster(t), server.Cluster(t)
 	ours.Grant(t, kcptest.Alice, "cluster-admin")
@@ -124,7 +124,7 @@ func TestWhoIsRefusedWhere(t *testing.T) {
 			header.Set("Content-Type", "application/json")
 			code, body := ours.Raw(t, identity.user, e.method, strings.ReplaceAll(e.path, "OURS", ours.Name), header, e.body)
 			if code >= 400 && bytes.Contains(body, []byte(theirs.Name)) {
-				t.Errorf("%s tells %s of another cluster: %.300s", title, identity.title, body)
+				t.Errorf("%s as %s: the response contains the name of another cluster: %.300s", title, identity.title, body)
 			}
 			fmt.Fprintf(&table, " %d |", code)
 		}
@@ -140,17 +140,17 @@ func TestWhoIsRefusedWhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, table.Bytes()) {
-		t.Errorf("docs/refusals.md says otherwise. Now:\n%s", table.Bytes())
+		t.Errorf("docs/refusals.md is out of date, got:\n%s", table.Bytes())
 	}
 }
 
-// robot returns the service account default/robot of a cluster, with every right there.
+// robot returns the service account default/robot of a cluster, with cluster-admin there.
 func robot(t *testing.T, c *kcptest.Cluster) kcptest.User {
 	t.Helper()
 	c.Kubectl(t, "create", "serviceaccount", "robot")
 	c.Kubectl(t, "create", "clusterrolebinding", "robot", "--clusterrole=cluster-admin", "--serviceaccount=default:robot")
 	user := kcptest.User{Name: "system:serviceaccount:default:robot", Token: strings.TrimSpace(c.Kubectl(t, "create", "token", "robot"))}
-	kcptest.Eventually(t, "the robot has its rights", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the robot has its permissions", func(ctx context.Context) error {
 		_, err := c.Kube(t, user).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 		return err
 	})

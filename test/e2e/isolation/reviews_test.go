@@ -15,10 +15,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// clusterKey is the extra that names the logical cluster of a service account. Clients have it in their code.
+// clusterKey is the extra with the logical cluster of a service account. Clients rely on this key.
 const clusterKey = "authentication.kcp.io/cluster-name"
 
-func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
+func TestReviewsDistinguishServiceAccountsByCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -34,11 +34,11 @@ func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
 	review, err := ours.Kube(t, kcptest.Masters).AuthenticationV1().TokenReviews().Create(ctx,
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: robot.Token}}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Authenticated || !slices.Equal(review.Status.User.Extra[clusterKey], []string{ours.Name}) {
-		t.Errorf("the TokenReview answers %+v, %v", review, err)
+		t.Errorf("TokenReview: got %+v, %v", review, err)
 	}
 	self, err := theirs.Kube(t, robot).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil || !slices.Equal(self.Status.UserInfo.Extra[clusterKey], []string{ours.Name}) {
-		t.Errorf("the SelfSubjectReview answers %+v, %v", self, err)
+		t.Errorf("SelfSubjectReview: got %+v, %v", self, err)
 	}
 
 	extra := func(cluster string) map[string]authorizationv1.ExtraValue {
@@ -49,12 +49,12 @@ func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
 		verb  string
 		want  bool
 	}{
-		"our account by its own name":       {extra(ours.Name), "get", false},
-		"our account by its global name":    {extra(ours.Name), "list", true},
-		"their account by its own name":     {extra(theirs.Name), "get", true},
-		"their account by our global name":  {extra(theirs.Name), "list", false},
-		"an account without a cluster":      {nil, "get", true},
-		"an account without a cluster, too": {nil, "list", false},
+		"our account by its own name":        {extra(ours.Name), "get", false},
+		"our account by its global name":     {extra(ours.Name), "list", true},
+		"their account by its own name":      {extra(theirs.Name), "get", true},
+		"their account by our global name":   {extra(theirs.Name), "list", false},
+		"an account without a cluster, get":  {nil, "get", true},
+		"an account without a cluster, list": {nil, "list", false},
 	} {
 		kcptest.Eventually(t, what, func(ctx context.Context) error {
 			attributes := &authorizationv1.ResourceAttributes{Namespace: "default", Verb: c.verb, Resource: "configmaps"}
@@ -62,12 +62,12 @@ func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
 			authorization := theirs.Kube(t, kcptest.Masters).AuthorizationV1()
 			review, err := authorization.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 			if err != nil || review.Status.Allowed != c.want || len(review.Spec.Extra) != len(c.extra) {
-				return fmt.Errorf("the SubjectAccessReview answers %+v, %w", review, err)
+				return fmt.Errorf("SubjectAccessReview: got %+v, %w", review, err)
 			}
 			local, err := authorization.LocalSubjectAccessReviews("default").Create(ctx, &authorizationv1.LocalSubjectAccessReview{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: spec}, metav1.CreateOptions{})
 			if err != nil || local.Status.Allowed != c.want {
-				return fmt.Errorf("the LocalSubjectAccessReview answers %+v, %w", local, err)
+				return fmt.Errorf("LocalSubjectAccessReview: got %+v, %w", local, err)
 			}
 			return nil
 		})
@@ -103,23 +103,23 @@ func TestReviewsKnowTheClusterOfAServiceAccount(t *testing.T) {
 			}
 		}
 		if !slices.Equal(verbs, []string{c.want}) {
-			t.Errorf("%s: the SelfSubjectRulesReview answers %v for ConfigMaps, want %s", what, verbs, c.want)
+			t.Errorf("%s: SelfSubjectRulesReview: got %v for ConfigMaps, want %s", what, verbs, c.want)
 		}
 	}
 }
 
-func TestReviewsSayThatAccessIsDenied(t *testing.T) {
+func TestReviewsOnlySayThatAccessIsDenied(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
 	cluster.Kubectl(t, "annotate", "logicalcluster", "cluster", "authorization.kcp.io/required-groups=secret-team")
-	kcptest.Eventually(t, "the review says no more than that access is denied", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the review only says that access is denied", func(ctx context.Context) error {
 		review, err := cluster.Kube(t, kcptest.Masters).AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: kcptest.Stranger.Name, Groups: []string{"system:authenticated"},
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets"}},
 		}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed || !review.Status.Denied || review.Status.Reason != "access denied" {
-			return fmt.Errorf("the review answers %+v, %w", review.Status, err)
+			return fmt.Errorf("got %+v, %w", review.Status, err)
 		}
 		return nil
 	})

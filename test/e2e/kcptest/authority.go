@@ -18,16 +18,16 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// Authority signs the certificates of a test.
+// Authority is a CA that signs certificates for tests.
 type Authority struct {
-	// File has its own certificate.
+	// File contains the certificate of the CA.
 	File string
 
 	certificate *x509.Certificate
 	key         crypto.Signer
 }
 
-// NewAuthority returns one of a name, with its file in a directory.
+// NewAuthority creates a CA with that name, and writes its certificate to a directory.
 func NewAuthority(dir, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,7 +45,7 @@ func NewAuthority(dir, name string) (*Authority, error) {
 	return a, os.WriteFile(a.File, content, 0o600)
 }
 
-// Issue writes a certificate for the loopback address, with its key, and returns both files.
+// Issue writes a certificate for the loopback address and its key, and returns the paths of both files.
 func (a *Authority) Issue(dir, name string, organizations ...string) (certFile, keyFile string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -85,14 +85,14 @@ func (a *Authority) Issue(dir, name string, organizations ...string) (certFile, 
 	return certFile, keyFile, os.WriteFile(keyFile, private, 0o600)
 }
 
-// Pool holds the authority alone.
+// Pool returns a pool that contains only this CA.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
 	return pool
 }
 
-// TLSConfig is that of a server or a client with a certificate of the authority.
+// TLSConfig returns the configuration of a server or client with a certificate of the CA.
 func (a *Authority) TLSConfig(dir, name string) (*tls.Config, error) {
 	certFile, keyFile, err := a.Issue(dir, name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// sources tells for every program which package it is, and in which directory of the repository its module is.
+// sources are the directory of the module, and the package, of each program.
 var sources = map[string]struct{ module, pkg string }{
 	"kcp":                     {".", "github.com/kcplane/kcp/server/cmd/kcp"},
 	"kubectl-kcp":             {".", "github.com/kcplane/kcp/cli/cmd/kubectl-kcp"},
@@ -29,8 +29,8 @@ var sources = map[string]struct{ module, pkg string }{
 
 var built sync.Map // name → func() (string, error)
 
-// Binary returns the path of a program: ours, or one of others that tests run. It is the one in the directory KCP_BIN if that is set;
-// otherwise it is built into bin/ first, which costs nothing when nothing changed.
+// Binary returns the path of a program: one of this repository, or another one that tests run. If KCP_BIN is set, the program is in that
+// directory. Otherwise Binary builds it into bin/, which is fast if nothing changed.
 func Binary(name string) (string, error) {
 	build, _ := built.LoadOrStore(name, sync.OnceValues(func() (string, error) {
 		if dir := os.Getenv("KCP_BIN"); dir != "" {
@@ -42,7 +42,7 @@ func Binary(name string) (string, error) {
 		}
 		source, known := sources[name]
 		if !known {
-			return "", fmt.Errorf("no program is called %q", name)
+			return "", fmt.Errorf("unknown program %q", name)
 		}
 		file := filepath.Join(root, "bin", name)
 		build := exec.Command("go", "build", "-buildvcs=false", "-o", file, source.pkg)
@@ -55,7 +55,7 @@ func Binary(name string) (string, error) {
 	return build.(func() (string, error))()
 }
 
-// repository returns the root of the repository that the working directory is in.
+// repository returns the root of the repository that contains the working directory.
 func repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

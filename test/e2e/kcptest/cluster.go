@@ -21,20 +21,20 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Timeout is how long Eventually waits for what should happen at once.
+// Timeout limits how long Eventually waits. What it waits for usually happens at once.
 const Timeout = 30 * time.Second
 
-// LogicalClusters is the resource of the object that every logical cluster has.
+// LogicalClusters is the resource of LogicalCluster.
 var LogicalClusters = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}
 
-// Cluster is one logical cluster of a server.
+// Cluster is a logical cluster of a server.
 type Cluster struct {
-	// Name is what stands behind /clusters/ in its URL.
+	// Name is the name or path in its URL, after /clusters/.
 	Name   string
 	server *Server
 }
 
-// Cluster creates a logical cluster that nobody else uses, and waits until it is ready.
+// Cluster creates a logical cluster for one test, and waits until it is ready.
 func (s *Server) Cluster(t testing.TB) *Cluster {
 	t.Helper()
 	c := s.Named("test" + Suffix())
@@ -53,7 +53,7 @@ func (s *Server) Cluster(t testing.TB) *Cluster {
 			return err
 		}
 		if phase, _, _ := unstructured.NestedString(object.Object, "status", "phase"); phase != string(corev1alpha1.LogicalClusterPhaseReady) {
-			return fmt.Errorf("its phase is %q", phase)
+			return fmt.Errorf("phase is %q", phase)
 		}
 		return nil
 	})
@@ -64,13 +64,13 @@ func (s *Server) Cluster(t testing.TB) *Cluster {
 	return c
 }
 
-// Named returns the logical cluster of that name, which may not exist.
+// Named returns the logical cluster with that name or path, which need not exist.
 func (s *Server) Named(name string) *Cluster { return &Cluster{Name: name, server: s} }
 
-// URL is the address of the cluster for Kubernetes clients.
+// URL returns the URL of the cluster for Kubernetes clients.
 func (c *Cluster) URL() string { return c.server.URL + "/clusters/" + c.Name }
 
-// Config is how user reaches the cluster.
+// Config returns the configuration of a client of user for the cluster.
 func (c *Cluster) Config(user User) *rest.Config {
 	return c.server.At(user, "/clusters/"+c.Name)
 }
@@ -117,34 +117,34 @@ func (c *Cluster) WaitForDefinition(t testing.TB, name string) {
 				return nil
 			}
 		}
-		return fmt.Errorf("its conditions are %v", definition.Status.Conditions)
+		return fmt.Errorf("conditions are %v", definition.Status.Conditions)
 	})
 }
 
-// EntryRole is the ClusterRole that lets a user into a cluster, whatever else they may do there.
+// EntryRole is the ClusterRole that permits a user to enter a cluster.
 const EntryRole = "system:kcp:workspace:access"
 
-// Grant lets user into the cluster, binds them to a ClusterRole that reads ConfigMaps at least, and waits until that has
-// an effect.
+// Grant permits user to enter the cluster, binds them to a ClusterRole that permits at least reading ConfigMaps, and waits until this
+// takes effect.
 func (c *Cluster) Grant(t testing.TB, user User, role string) {
 	t.Helper()
 	for _, r := range []string{EntryRole, role} {
 		c.Kubectl(t, "create", "clusterrolebinding", user.Name+"-"+strings.ReplaceAll(r, ":", "-"), "--clusterrole="+r, "--user="+user.Name)
 	}
-	Eventually(t, user.Name+" has a right in "+c.Name, func(ctx context.Context) error {
+	Eventually(t, user.Name+" has permissions in "+c.Name, func(ctx context.Context) error {
 		_, err := c.Kube(t, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
 
-// Context ends a little before the test does.
+// Context returns a context that ends shortly before the deadline of the test.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*Timeout)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Eventually calls check until it returns nil, and fails the test with its last error when that takes too long.
+// Eventually calls check until it returns nil. If this takes too long, it fails the test with the last error of check.
 func Eventually(t testing.TB, what string, check func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Timeout)
@@ -157,20 +157,20 @@ func Eventually(t testing.TB, what string, check func(context.Context) error) {
 			return
 		}
 		if ctx.Err() == nil || last == nil {
-			last = err // not that the time is over
+			last = err // not the error of the context's end
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("still not so after %s: %s: %v", Timeout, what, last)
+			t.Fatalf("not true after %s: %s: %v", Timeout, what, last)
 		case <-ticker.C:
 		}
 	}
 }
 
-// Gone turns the result of a get into what Eventually wants while an object is being deleted.
+// Gone converts the result of a get for Eventually: it returns nil if the object is not found.
 func Gone(err error) error {
 	if err == nil {
-		return fmt.Errorf("it is still there")
+		return fmt.Errorf("the object still exists")
 	}
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -188,7 +188,7 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// KubeAtServer returns a client of user whose URL names no cluster, as programs in a cluster have one.
+// KubeAtServer returns a client of user whose URL names no cluster, like the clients of programs in pods.
 func (c *Cluster) KubeAtServer(t testing.TB, user User) kubernetes.Interface {
 	t.Helper()
 	return must[kubernetes.Interface](t)(kubernetes.NewForConfigAndClient(c.server.Config(user), c.server.client(t, user)))

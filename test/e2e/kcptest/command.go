@@ -16,7 +16,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Command is a program with everything that it needs to reach one cluster as one user.
+// Command is a program with the configuration to reach one cluster as one user.
 type Command struct {
 	program string
 	env     []string
@@ -24,25 +24,25 @@ type Command struct {
 	limit   time.Duration
 }
 
-// Kubectl runs kubectl in the cluster with every right, and returns what it printed. The test fails if it fails.
+// Kubectl runs kubectl in the cluster as system:masters, and returns its output. The test fails if kubectl fails.
 func (c *Cluster) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	return c.Command(t, "kubectl", Masters).Run(t, args...)
 }
 
-// Apply runs kubectl apply -f - with manifest as its input, and further arguments.
+// Apply runs kubectl apply -f - with manifest as its input, and with further arguments.
 func (c *Cluster) Apply(t testing.TB, manifest string, args ...string) string {
 	t.Helper()
 	return c.Command(t, "kubectl", Masters).Input(manifest).Run(t, append([]string{"apply", "-f", "-"}, args...)...)
 }
 
-// Helm runs helm in the cluster with every right, and returns what it printed. The test fails if it fails.
+// Helm runs helm in the cluster as system:masters, and returns its output. The test fails if helm fails.
 func (c *Cluster) Helm(t testing.TB, args ...string) string {
 	t.Helper()
 	return c.Command(t, "helm", Masters).Run(t, args...)
 }
 
-// Command prepares kubectl or helm for user. Its caches are those of the test.
+// Command returns kubectl or helm for user. Its caches are in a temporary directory of the test.
 func (c *Cluster) Command(t testing.TB, program string, user User) Command {
 	t.Helper()
 	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
@@ -50,7 +50,7 @@ func (c *Cluster) Command(t testing.TB, program string, user User) Command {
 	return CommandAt(t, program, kubeconfig)
 }
 
-// CommandAt prepares a program for the cluster and the user in a file. Its caches are those of the test.
+// CommandAt returns a program for the cluster and the user of a kubeconfig. Its caches are in a temporary directory of the test.
 func CommandAt(t testing.TB, program, kubeconfig string) Command {
 	t.Helper()
 	path, err := Binary(program)
@@ -64,7 +64,7 @@ func CommandAt(t testing.TB, program, kubeconfig string) Command {
 	return Command{program: path, env: append(environment(), "HOME="+home, "KUBECONFIG="+kubeconfig), limit: 4 * Timeout}
 }
 
-// WriteKubeconfig writes a file with which user reaches the cluster.
+// WriteKubeconfig writes a kubeconfig of user for the cluster.
 func (c *Cluster) WriteKubeconfig(t testing.TB, file string, user User) {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
@@ -77,7 +77,7 @@ func (c *Cluster) WriteKubeconfig(t testing.TB, file string, user User) {
 	}
 }
 
-// WithPlugins returns the command with the kubectl plugins of this repository in its PATH, under all of their names.
+// WithPlugins returns the command with the kubectl plugins of this repository in its PATH, under all their names.
 func (c Command) WithPlugins(t testing.TB) Command {
 	t.Helper()
 	program, err := Binary("kubectl-kcp")
@@ -97,7 +97,7 @@ func (c Command) WithPlugins(t testing.TB) Command {
 	return c
 }
 
-// Environment returns the variables that the command runs with, for programs that run it.
+// Environment returns the environment variables of the command, for programs that run it.
 func (c Command) Environment() []string { return slices.Clone(c.env) }
 
 // Input returns the command with text as its standard input.
@@ -106,13 +106,13 @@ func (c Command) Input(text string) Command {
 	return c
 }
 
-// Within returns the command with another limit of how long it may take than that of Context.
+// Within returns the command with a time limit other than that of Context.
 func (c Command) Within(limit time.Duration) Command {
 	c.limit = limit
 	return c
 }
 
-// Run returns what the command prints to its standard output. The test fails if the command does.
+// Run returns the standard output of the command. The test fails if the command fails.
 func (c Command) Run(t testing.TB, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := c.run(t, args)
@@ -122,17 +122,17 @@ func (c Command) Run(t testing.TB, args ...string) string {
 	return stdout
 }
 
-// Fail returns what the command prints to its standard error. The test fails if the command succeeds.
+// Fail returns the standard error of the command. The test fails if the command succeeds.
 func (c Command) Fail(t testing.TB, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := c.run(t, args)
 	if err == nil {
-		t.Fatalf("%s succeeded, and should not have:\n%s%s", c.describe(args), stdout, stderr)
+		t.Fatalf("%s succeeded, want an error:\n%s%s", c.describe(args), stdout, stderr)
 	}
 	return stderr
 }
 
-// Try returns what the command prints to its standard output, whether it fails or not.
+// Try returns the standard output of the command, even if it fails.
 func (c Command) Try(t testing.TB, args ...string) string {
 	t.Helper()
 	stdout, _, _ := c.run(t, args)
@@ -147,7 +147,7 @@ func (c Command) run(t testing.TB, args []string) (string, string, error) {
 	command.Env, command.Stdin, command.Stdout, command.Stderr = c.env, strings.NewReader(c.stdin), &stdout, &stderr
 	err := command.Run()
 	if ctx.Err() != nil {
-		err = fmt.Errorf("given up after %s: %w", c.limit, err)
+		err = fmt.Errorf("timed out after %s: %w", c.limit, err)
 	}
 	return stdout.String(), stderr.String(), err
 }
@@ -156,7 +156,7 @@ func (c Command) describe(args []string) string {
 	return fmt.Sprintf("%s %s", filepath.Base(c.program), strings.Join(args, " "))
 }
 
-// environment is that of the tests without what would lead a client elsewhere.
+// environment returns the environment of the tests without variables that affect clients.
 func environment() []string {
 	var env []string
 	for _, variable := range os.Environ() {

@@ -1,7 +1,7 @@
-// Package kcptest runs a real server, kubectl and Helm for tests, because what users depend on is the behaviour of the
-// programs and not of the packages in them.
+// Package kcptest runs a real server, kubectl and Helm for tests, because users depend on the behavior of the programs, not on that of
+// the packages in them.
 //
-// A test package starts one server in TestMain and gives every test logical clusters of its own:
+// A test package starts one server in TestMain, and each test creates its own logical clusters:
 //
 //	var server *kcptest.Server
 //

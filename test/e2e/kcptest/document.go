@@ -9,9 +9,9 @@ import (
 // Block is a fenced code block of a page of documentation.
 type Block struct {
 	Line int
-	// Section is the heading that it is below, without its hashes.
+	// Section is the heading above it, without #.
 	Section string
-	// Info is what stands behind the fence: "sh" for commands, for one.
+	// Info is the info string after the fence, for example "sh" for commands.
 	Info, Text string
 }
 

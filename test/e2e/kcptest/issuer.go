@@ -22,7 +22,7 @@ type Issuer struct {
 	key *ecdsa.PrivateKey
 }
 
-// NewIssuer starts one. Nil stands for a certificate that is its own authority.
+// NewIssuer starts an OpenID Connect provider. If serving is nil, it uses a self-signed certificate.
 func NewIssuer(serving *tls.Config) (*Issuer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -52,7 +52,7 @@ func NewIssuer(serving *tls.Config) (*Issuer, error) {
 	return i, nil
 }
 
-// Claims of a valid token, with some replaced.
+// Claims returns the claims of a valid token, with some of them replaced.
 func (i *Issuer) Claims(replaced map[string]any) map[string]any {
 	claims := map[string]any{
 		"iss": i.URL, "aud": "kcp", "sub": "jane", "groups": []string{"developers"},
@@ -64,10 +64,10 @@ func (i *Issuer) Claims(replaced map[string]any) map[string]any {
 	return claims
 }
 
-// Token returns one with claims.
+// Token returns a token with claims.
 func (i *Issuer) Token(claims map[string]any) (string, error) { return SignToken(i.key, claims) }
 
-// SignToken returns a token with claims that a key has signed.
+// SignToken returns a token with claims, signed by a key.
 func SignToken(key *ecdsa.PrivateKey, claims map[string]any) (string, error) {
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: "one"}}, nil)
 	if err != nil {
@@ -76,8 +76,8 @@ func SignToken(key *ecdsa.PrivateKey, claims map[string]any) (string, error) {
 	return jwt.Signed(signer).Claims(claims).Serialize()
 }
 
-// TrustedBy returns manifests of a type of workspaces that trusts the issuer, whose certificate ca has signed: what tokens call sub
-// and groups are users and their groups.
+// TrustedBy returns manifests of a WorkspaceType that trusts the issuer, whose certificate is signed by ca. The claims sub and groups are
+// the user and the groups.
 func (i *Issuer) TrustedBy(workspaceType string, ca []byte) string {
 	return fmt.Sprintf(`
 apiVersion: tenancy.kcp.io/v1alpha1
@@ -99,7 +99,7 @@ spec:
 `, workspaceType, i.URL, ca)
 }
 
-// CA is the authority of an issuer that was started without a certificate.
+// CA returns the certificate of an issuer that was started without one.
 func (i *Issuer) CA() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.Certificate().Raw})
 }

@@ -12,13 +12,13 @@ import (
 	"testing"
 )
 
-// Project is one that many people run, with CustomResourceDefinitions.
+// Project is a widely used project with CustomResourceDefinitions.
 type Project struct {
 	Name string
-	// Module is the Go module that the definitions are in, Versions one or two versions of it, and Sums their checksums.
+	// Module is the Go module with the definitions, Versions are one or two versions of it, and Sums their checksums.
 	Module         string
 	Versions, Sums [2]string
-	// Definitions is a pattern of the files with the definitions below the module.
+	// Definitions is a pattern for the files with the definitions, relative to the module.
 	Definitions string
 }
 
@@ -56,7 +56,7 @@ func (p Project) Files(t testing.TB, version int) []string {
 	return files
 }
 
-// Find is Files for those who have no test yet.
+// Find returns the same files as Files, for callers without a test.
 func (p Project) Find(ctx context.Context, version int) ([]string, error) {
 	dir, err := moduleDirectory(ctx, p.Module+"@"+p.Versions[version], p.Sums[version])
 	if err != nil {
@@ -64,12 +64,12 @@ func (p Project) Find(ctx context.Context, version int) ([]string, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(dir, p.Definitions))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s %s has no definitions in %s", p.Name, p.Versions[version], p.Definitions)
+		err = fmt.Errorf("finding definitions of %s %s: no file matches %s", p.Name, p.Versions[version], p.Definitions)
 	}
 	return files, err
 }
 
-// Install applies the definitions of one version, and waits until what they define is served.
+// Install applies the definitions of one version, and waits until their resources are served.
 func (p Project) Install(t testing.TB, cluster *Cluster, version int) {
 	t.Helper()
 	cluster.Kubectl(t, "apply", "--server-side", "--filename="+strings.Join(p.Files(t, version), ","))
@@ -78,7 +78,7 @@ func (p Project) Install(t testing.TB, cluster *Cluster, version int) {
 	}
 }
 
-// moduleDirectory downloads a module at a version into the module cache, and returns where it is.
+// moduleDirectory downloads a version of a module into the module cache, and returns its directory.
 func moduleDirectory(ctx context.Context, module, sum string) (string, error) {
 	command := exec.CommandContext(ctx, "go", "mod", "download", "-json", module)
 	command.Dir = os.TempDir()

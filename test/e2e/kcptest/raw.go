@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Raw sends a request that no client library would, and returns the code and the body of the answer. path is sent as it
-// is, and header takes precedence over the user's credentials.
+// Raw sends a request that client libraries would not send, and returns the code and the body of the response. path is sent unchanged,
+// and header takes precedence over the user's credentials.
 func (c *Cluster) Raw(t testing.TB, user User, method, path string, header http.Header, body string) (int, []byte) {
 	t.Helper()
 	client := c.server.client(t, Anonymous)

@@ -23,17 +23,17 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// User is an identity that the server knows by a bearer token.
+// User is an identity with a bearer token that the server accepts.
 type User struct {
-	// Name in Kubernetes.
+	// Name is the user name in Kubernetes.
 	Name string
-	// Groups besides system:authenticated.
+	// Groups are the groups besides system:authenticated.
 	Groups []string
-	// Token that proves the identity. Empty: anonymous.
+	// Token proves the identity. If it is empty, the user is anonymous.
 	Token string
 }
 
-// The identities of every server that Start starts. None but Masters has any right to begin with.
+// These users exist on every server that Start starts. Only Masters has permissions at first.
 var (
 	Alice     = User{Name: "alice", Groups: []string{"team-a"}, Token: "token-of-alice"}
 	Bob       = User{Name: "bob", Groups: []string{"team-b"}, Token: "token-of-bob"}
@@ -43,26 +43,26 @@ var (
 	Anonymous = User{Name: "system:anonymous"}
 )
 
-// mutationDetector makes the server panic when its code changes an object of an informer, which all who read it share. Suites that
-// measure set it to false in their own environment: it takes memory and time.
+// mutationDetector makes the server panic when its code changes an object of an informer, which all readers share. Packages that measure
+// set it to false in their environment, because it costs memory and time.
 const mutationDetector = "KUBE_CACHE_MUTATION_DETECTOR"
 
-// StartTimeout is how long a server may take until it is ready, on a machine that does much else.
+// StartTimeout limits the time until a server is ready, on a busy machine.
 const StartTimeout = 90 * time.Second
 
 // Server is a running server process.
 type Server struct {
-	// URL is where it serves, without a path.
+	// URL is the URL of the server, without a path.
 	URL string
-	// Root is its root directory.
+	// Root is the root directory of the server.
 	Root string
-	// Log is the file with its output.
+	// Log is the file with the output of the server.
 	Log string
 
 	process *exec.Cmd
 	exited  chan struct{}
 	base    *rest.Config
-	clients sync.Map // user → *http.Client: one connection for each user, however many clients a test makes
+	clients sync.Map // user → *http.Client: one connection for each user, regardless of the number of clients
 }
 
 // Main is the TestMain of a package: it starts a server, stores it, runs the tests and stops the server.
@@ -86,8 +86,8 @@ func run(m *testing.M, server **Server, flags []string) int {
 	return s.Run(m)
 }
 
-// Run runs the tests of a package, stops the server that they share, and returns the code to exit with: a server that panicked, or does not
-// stop well, fails the package.
+// Run runs the tests of a package, stops the server that they share, and returns the exit code. A server that panicked, or that fails to
+// stop, fails the package.
 func (s *Server) Run(m *testing.M) int {
 	code := m.Run()
 	if err := errors.Join(s.Stop(), s.Panics()); err != nil {
@@ -102,8 +102,8 @@ func (s *Server) Run(m *testing.M) int {
 	return code
 }
 
-// Start starts a server that keeps everything below dir, and returns when it is ready. A second Start on the same
-// directory, after Stop, finds what the first one stored.
+// Start starts a server with its data below dir, and returns when it is ready. After Stop, another Start with the same directory uses the
+// stored data.
 func Start(dir string, flags ...string) (*Server, error) {
 	s, err := Begin(dir, flags...)
 	if err != nil {
@@ -112,7 +112,7 @@ func Start(dir string, flags ...string) (*Server, error) {
 	return s, s.AwaitReady()
 }
 
-// Begin is Start that does not wait until the server is ready. On the directory of a former server it can be asked at once.
+// Begin is Start without waiting until the server is ready. If dir belonged to a former server, clients can send requests at once.
 func Begin(dir string, flags ...string) (*Server, error) {
 	binary, err := Binary("kcp")
 	if err != nil {
@@ -156,7 +156,7 @@ func Begin(dir string, flags ...string) (*Server, error) {
 	return s, nil
 }
 
-// AwaitReady returns when the server is ready, or ends it.
+// AwaitReady returns when the server is ready. If it does not become ready, AwaitReady stops it and returns an error.
 func (s *Server) AwaitReady() error {
 	if err := s.waitUntilReady(); err != nil {
 		s.Kill()
@@ -165,18 +165,18 @@ func (s *Server) AwaitReady() error {
 	return nil
 }
 
-// AwaitEnd waits until the process ends by itself, and returns whether it ended well and what it has logged last.
+// AwaitEnd waits until the process exits, and returns whether it succeeded, and the end of its log.
 func (s *Server) AwaitEnd(t testing.TB) (success bool, log string) {
 	t.Helper()
 	select {
 	case <-s.exited:
 	case <-time.After(StartTimeout):
-		t.Fatalf("the server did not end within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
+		t.Fatalf("the server did not exit within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
 	}
 	return s.process.ProcessState.Success(), s.tail(40)
 }
 
-// StartIn is Start for a test: the server ends with the test at the latest.
+// StartIn is Start for a test: the server is stopped when the test ends, or before.
 func StartIn(t testing.TB, dir string, flags ...string) *Server {
 	t.Helper()
 	server, err := Start(dir, flags...)
@@ -192,15 +192,16 @@ func StartIn(t testing.TB, dir string, flags ...string) *Server {
 	return server
 }
 
-// Question is a GET of a user, of something that exists and that they may get.
-type Question struct {
+// Probe is a GET of an object that exists and that the user has permission to read.
+type Probe struct {
 	User User
 	Path string
 }
 
-// RestartIn is StartIn on the directory of a former server, with clients that ask from the first moment on until the server is ready.
-// Nobody may be told anything then that is not so: the test fails if an answer is neither 200 nor one with which clients ask again.
-func RestartIn(t testing.TB, dir string, questions []Question, flags ...string) *Server {
+// RestartIn is StartIn for the directory of a former server, with clients that send probes from the first moment until the server is
+// ready. The server must not answer incorrectly during that time: the test fails if a status is neither 200 nor one after which clients
+// retry.
+func RestartIn(t testing.TB, dir string, probes []Probe, flags ...string) *Server {
 	t.Helper()
 	server, err := Begin(dir, flags...)
 	if err != nil {
@@ -208,12 +209,12 @@ func RestartIn(t testing.TB, dir string, questions []Question, flags ...string) 
 	}
 	t.Cleanup(server.Kill)
 	ctx, end := context.WithCancel(t.Context())
-	var asking sync.WaitGroup
-	for _, q := range questions {
-		asking.Go(func() {
+	var probing sync.WaitGroup
+	for _, q := range probes {
+		probing.Go(func() {
 			for ctx.Err() == nil {
-				if code, body := server.ask(ctx, t, q); code != 0 && code != http.StatusOK && code != http.StatusTooManyRequests && code < 500 {
-					t.Errorf("while the server starts, %s is told of %s: %d %s", q.User.Name, q.Path, code, body)
+				if code, body := server.get(ctx, t, q); code != 0 && code != http.StatusOK && code != http.StatusTooManyRequests && code < 500 {
+					t.Errorf("user %s, GET %s while the server starts: got %d %s", q.User.Name, q.Path, code, body)
 					return
 				}
 			}
@@ -221,26 +222,26 @@ func RestartIn(t testing.TB, dir string, questions []Question, flags ...string) 
 	}
 	err = server.AwaitReady()
 	end()
-	asking.Wait()
+	probing.Wait()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range questions {
-		if code, body := server.ask(t.Context(), t, q); code != http.StatusOK {
-			t.Errorf("once the server is ready, %s is told of %s: %d %s", q.User.Name, q.Path, code, body)
+	for _, q := range probes {
+		if code, body := server.get(t.Context(), t, q); code != http.StatusOK {
+			t.Errorf("user %s, GET %s when the server is ready: got %d %s", q.User.Name, q.Path, code, body)
 		}
 	}
 	return server
 }
 
-// Get returns the answer to a GET of what is the server's own.
+// Get returns the response to a GET of a path outside of clusters.
 func (s *Server) Get(t testing.TB, user User, path string) (int, string) {
 	t.Helper()
-	return s.ask(Context(t), t, Question{User: user, Path: path})
+	return s.get(Context(t), t, Probe{User: user, Path: path})
 }
 
-// ask returns the answer to a question, without a code if there is none.
-func (s *Server) ask(ctx context.Context, t testing.TB, q Question) (int, string) {
+// get returns the response to a probe; the code is 0 if there is no response.
+func (s *Server) get(ctx context.Context, t testing.TB, q Probe) (int, string) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+q.Path, nil)
 	if err != nil {
 		t.Error(err)
@@ -255,7 +256,7 @@ func (s *Server) ask(ctx context.Context, t testing.TB, q Question) (int, string
 	return response.StatusCode, string(body)
 }
 
-// Stop ends the server as an operator would, with SIGTERM, and fails if it does not end well.
+// Stop stops the server with SIGTERM, as an operator would, and returns an error if the server fails.
 func (s *Server) Stop() error {
 	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
@@ -267,12 +268,12 @@ func (s *Server) Stop() error {
 		return fmt.Errorf("the server did not stop within %s; the last lines of its log:\n%s", StartTimeout, s.tail(40))
 	}
 	if !s.process.ProcessState.Success() {
-		return fmt.Errorf("the server ended with %s; the last lines of its log:\n%s", s.process.ProcessState, s.tail(40))
+		return fmt.Errorf("the server exited with %s; the last lines of its log:\n%s", s.process.ProcessState, s.tail(40))
 	}
 	return nil
 }
 
-// Kill ends the server at once, as a power failure would.
+// Kill kills the server at once, as a power failure would.
 func (s *Server) Kill() {
 	_ = s.process.Process.Kill()
 	<-s.exited
@@ -281,7 +282,7 @@ func (s *Server) Kill() {
 // PID is the process ID of the server.
 func (s *Server) PID() int { return s.process.Process.Pid }
 
-// Config is how user reaches the server itself.
+// Config returns the configuration of a client of user for the server.
 func (s *Server) Config(user User) *rest.Config {
 	config := rest.AnonymousClientConfig(s.base)
 	config.Host = s.URL
@@ -305,15 +306,15 @@ func (s *Server) client(t testing.TB, user User) *http.Client {
 	return client
 }
 
-// Kubeconfig is the path of the administrators' kubeconfig.
+// Kubeconfig returns the path of the kubeconfig of administrators.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.Root, "admin.kubeconfig") }
 
 func (s *Server) waitUntilReady() error {
 	deadline := time.Now().Add(StartTimeout)
-	for last := errors.New("no answer"); ; {
+	for last := errors.New("no response"); ; {
 		select {
 		case <-s.exited:
-			return fmt.Errorf("the server ended with %s", s.process.ProcessState)
+			return fmt.Errorf("the server exited with %s", s.process.ProcessState)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
@@ -325,7 +326,7 @@ func (s *Server) waitUntilReady() error {
 	}
 }
 
-// authorities returns the configuration that the server has written for its administrators.
+// authorities returns the configuration that the server writes for administrators.
 func (s *Server) authorities() (*rest.Config, error) {
 	config, err := clientcmd.LoadFromFile(s.Kubeconfig())
 	if err != nil {
@@ -357,12 +358,12 @@ func (s *Server) ready() error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("/readyz answers %s", response.Status)
+		return fmt.Errorf("/readyz returns %s", response.Status)
 	}
 	return nil
 }
 
-// panics are what the libraries of the server write into its log about a panic.
+// panics are log messages that the libraries of the server write after a panic.
 var panics = [][]byte{
 	[]byte("Observed a panic"),
 	[]byte("panic serving"),
@@ -371,7 +372,7 @@ var panics = [][]byte{
 	[]byte("goroutine 1 ["),
 }
 
-// Panics returns an error if the log of the server tells of a panic, with the lines around the first one.
+// Panics returns an error if the log of the server contains a panic, with the lines around the first one.
 func (s *Server) Panics() error {
 	content, err := os.ReadFile(s.Log)
 	if err != nil {
@@ -402,7 +403,7 @@ func writeTokens(file string, users ...User) error {
 	return os.WriteFile(file, []byte(lines.String()), 0o600)
 }
 
-// FreePort returns a port of the loopback address that nobody listens at.
+// FreePort returns a port of the loopback address on which no process listens.
 func FreePort() (int, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,19 +15,19 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// The resources by which APIs are shared.
+// The resources with which APIs are shared.
 var (
 	APIBindings = apisv1alpha2.SchemeGroupVersion.WithResource("apibindings")
 	APIExports  = apisv1alpha2.SchemeGroupVersion.WithResource("apiexports")
 )
 
-// Objects returns a client for a resource of the cluster with every right.
+// Objects returns a client of Masters for a resource of the cluster.
 func (c *Cluster) Objects(t testing.TB, resource schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
 	t.Helper()
 	return c.Dynamic(t, Masters).Resource(resource)
 }
 
-// At returns how user reaches what is at a path of the server, such as a virtual workspace.
+// At returns the configuration of a client of user for a path of the server, such as a virtual workspace.
 func (s *Server) At(user User, path string) *rest.Config {
 	config := s.Config(user)
 	config.Host = s.URL + path
@@ -50,7 +50,7 @@ func Parse(t testing.TB, manifest string) *unstructured.Unstructured {
 	return u
 }
 
-// StatusField reads a field of the status of an object, empty while it is not there.
+// StatusField returns a field in the status of an object, or "" if it is not set.
 func StatusField(ctx context.Context, client dynamic.ResourceInterface, name string, field ...string) (string, error) {
 	obj, err := client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -63,20 +63,20 @@ func StatusField(ctx context.Context, client dynamic.ResourceInterface, name str
 	return fmt.Sprint(value), err
 }
 
-// WaitForStatus waits until a field of the status of an object has a value, and returns it; any value if want is empty.
+// WaitForStatus waits until a field in the status of an object has the value want, or any value if want is empty, and returns it.
 func WaitForStatus(t testing.TB, client dynamic.ResourceInterface, name, want string, field ...string) string {
 	t.Helper()
 	var got string
 	Eventually(t, fmt.Sprintf("status%v of %s is %q", field, name, want), func(ctx context.Context) (err error) {
 		if got, err = StatusField(ctx, client, name, field...); err == nil && (got == "" || (want != "" && got != want)) {
-			err = fmt.Errorf("it is %q", got)
+			err = fmt.Errorf("got %q", got)
 		}
 		return err
 	})
 	return got
 }
 
-// WaitUntilGone waits until there is no object of a name.
+// WaitUntilGone waits until no object with that name exists.
 func WaitUntilGone(t testing.TB, client dynamic.ResourceInterface, name string) {
 	t.Helper()
 	Eventually(t, name+" is gone", func(ctx context.Context) error {
@@ -100,11 +100,11 @@ func WaitForCondition(t testing.TB, client dynamic.ResourceInterface, name, kind
 				return nil
 			}
 		}
-		return fmt.Errorf("the conditions are %v", all)
+		return fmt.Errorf("conditions are %v", all)
 	})
 }
 
-// BindingTo returns an APIBinding to an export of a provider, of the same name.
+// BindingTo returns an APIBinding to an export of a provider, with the name of the export.
 func BindingTo(provider *Cluster, export string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apisv1alpha2.SchemeGroupVersion.String(), "kind": "APIBinding", "metadata": map[string]any{"name": export},

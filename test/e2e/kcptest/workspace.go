@@ -12,13 +12,13 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// The resources that make a tree of workspaces.
+// The resources of the workspace tree.
 var (
 	Workspaces     = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces")
 	WorkspaceTypes = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes")
 )
 
-// Workspace returns a new object of a type, which is given as <path>:<name>, <name>, or empty.
+// Workspace returns a Workspace object whose type is <path>:<name>, <name>, or empty.
 func Workspace(name, path, typeName string) *unstructured.Unstructured {
 	spec := map[string]any{}
 	if typeName != "" {
@@ -33,8 +33,8 @@ func Workspace(name, path, typeName string) *unstructured.Unstructured {
 	}}
 }
 
-// CreateWorkspace makes a workspace in the cluster as user and waits until it is ready. The cluster that it returns is
-// addressed by path.
+// CreateWorkspace creates a workspace in the cluster as user, and waits until it is ready. The returned cluster has the path of the
+// workspace as its name.
 func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unstructured) *Cluster {
 	t.Helper()
 	client := c.Dynamic(t, user).Resource(Workspaces)
@@ -44,19 +44,19 @@ func (c *Cluster) CreateWorkspace(t testing.TB, user User, ws *unstructured.Unst
 	Eventually(t, "workspace "+ws.GetName()+" is ready", func(ctx context.Context) error {
 		got := c.GetWorkspace(t, ws.GetName())
 		if got.Status.Phase != "Ready" {
-			return fmt.Errorf("its phase is %q", got.Status.Phase)
+			return fmt.Errorf("phase is %q", got.Status.Phase)
 		}
 		return nil
 	})
 	return c.server.Named(c.Name + ":" + ws.GetName())
 }
 
-// Organization returns a new workspace in root, owned by user, who may create workspaces there from then on.
+// Organization creates a workspace in root, owned by user, and permits user to create workspaces there.
 func (s *Server) Organization(t testing.TB, user User) *Cluster {
 	t.Helper()
 	root := s.Named("root")
 	root.Kubectl(t, "create", "clusterrolebinding", "creator-"+Suffix(), "--clusterrole=cluster-admin", "--user="+user.Name)
-	Eventually(t, user.Name+" may create workspaces in root", func(ctx context.Context) error {
+	Eventually(t, user.Name+" can create workspaces in root", func(ctx context.Context) error {
 		_, err := root.Dynamic(
 			t,
 			user,

@@ -26,7 +26,7 @@ rules:
 - level: Metadata
 `
 
-// events returns those of the audit log that match.
+// events returns the matching events of the audit log.
 func events(t *testing.T, match func(*auditv1.Event) bool) []*auditv1.Event {
 	t.Helper()
 	content, err := os.ReadFile(environment.auditLog)
@@ -37,7 +37,7 @@ func events(t *testing.T, match func(*auditv1.Event) bool) []*auditv1.Event {
 	for line := range bytes.Lines(content) {
 		event := &auditv1.Event{}
 		if err := json.Unmarshal(line, event); err != nil {
-			continue // the line is being written
+			continue // the line is incomplete
 		}
 		if match(event) {
 			found = append(found, event)
@@ -46,8 +46,8 @@ func events(t *testing.T, match func(*auditv1.Event) bool) []*auditv1.Event {
 	return found
 }
 
-// one waits for the event of a request that only this test makes.
-func one(t *testing.T, verb, resource, name, cluster string) *auditv1.Event {
+// awaitEvent waits for the event of a request that only this test sends, and returns it.
+func awaitEvent(t *testing.T, verb, resource, name, cluster string) *auditv1.Event {
 	t.Helper()
 	var found []*auditv1.Event
 	kcptest.Eventually(t, fmt.Sprintf("%s of %s %s is in the audit log", verb, resource, name), func(contextType) error {
@@ -56,14 +56,14 @@ func one(t *testing.T, verb, resource, name, cluster string) *auditv1.Event {
 				e.Annotations["kcp.io/cluster"] == cluster
 		})
 		if len(found) == 0 {
-			return fmt.Errorf("it is not")
+			return fmt.Errorf("no such event")
 		}
 		return nil
 	})
 	return found[0]
 }
 
-func TestTheAuditLogTellsWhereAndWhy(t *testing.T) {
+func TestAuditEventsHaveClusterAndAuthorizationDecisions(t *testing.T) {
 	c := environment.server.Cluster(t)
 	c.Grant(t, kcptest.Alice, "view")
 	ctx := kcptest.Context(t)
@@ -82,7 +82,7 @@ func TestTheAuditLogTellsWhereAndWhy(t *testing.T) {
 	err := alice.ConfigMaps("default").Delete(ctx, "audited", metav1.DeleteOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
-	created := one(t, "create", "secrets", "audited", c.Name)
+	created := awaitEvent(t, "create", "secrets", "audited", c.Name)
 	raw, err := json.Marshal(created)
 	if err != nil {
 		t.Fatal(err)
@@ -91,16 +91,16 @@ func TestTheAuditLogTellsWhereAndWhy(t *testing.T) {
 		t.Errorf("the content of a secret is in the audit log: %s", raw)
 	}
 	if a := created.Annotations; a["kcp.io/path"] != c.Name || a["tenancy.kcp.io/workspace"] != c.Name {
-		t.Errorf("the event does not tell where it was: %v", a)
+		t.Errorf("the event does not have the path and the workspace: %v", a)
 	}
-	shown := one(t, "create", "configmaps", "audited", c.Name)
+	shown := awaitEvent(t, "create", "configmaps", "audited", c.Name)
 	if shown.RequestObject == nil || !strings.Contains(string(shown.RequestObject.Raw), "shown") {
-		t.Error("the content of a ConfigMap is not in the audit log, as the policy says")
+		t.Error("the content of a ConfigMap is not in the audit log, although the policy requires it")
 	}
 	for verb, want := range map[string]struct{ decision, step string }{
 		"get": {"allow", "Allowed"}, "delete": {"forbid", "NoOpinion"},
 	} {
-		event := one(t, verb, "configmaps", "audited", c.Name)
+		event := awaitEvent(t, verb, "configmaps", "audited", c.Name)
 		if event.User.Username != kcptest.Alice.Name || event.Annotations["authorization.k8s.io/decision"] != want.decision {
 			t.Errorf("%s: user %s, annotations %v", verb, event.User.Username, event.Annotations)
 		}
@@ -116,43 +116,43 @@ func TestTheAuditLogTellsWhereAndWhy(t *testing.T) {
 			t.Errorf("%s: the steps of authorization are not in the audit log: %v", verb, event.Annotations)
 		}
 		if last != "" && last != want.step {
-			t.Errorf("%s: the decision of the rules is %q, want %q: %v", verb, last, want.step, event.Annotations)
+			t.Errorf("%s: the decision of RBAC is %q, want %q: %v", verb, last, want.step, event.Annotations)
 		}
 	}
 }
 
-func TestTheAuditLogTellsWhichRequestMadeTheFirstContent(t *testing.T) {
-	c := environment.server.Cluster(t) // enters it by asking for a namespace
-	if got := one(t, "get", "namespaces", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "created" {
+func TestAuditEventsMarkRequestThatCreatedDefaultObjects(t *testing.T) {
+	c := environment.server.Cluster(t) // enters it by reading a namespace
+	if got := awaitEvent(t, "get", "namespaces", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "created" {
 		t.Errorf("the first request: %q", got)
 	}
 	if _, err := c.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default").Get(kcptest.Context(t), "default", metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := one(t, "get", "serviceaccounts", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "" {
+	if got := awaitEvent(t, "get", "serviceaccounts", "default", c.Name).Annotations["entry.kcp.io/content"]; got != "" {
 		t.Errorf("a later request: %q", got)
 	}
 }
 
-func TestARequestThatIsNotAuthenticatedIsAuditedWithItsCluster(t *testing.T) {
+func TestUnauthenticatedRequestIsAuditedWithItsCluster(t *testing.T) {
 	c := environment.server.Cluster(t)
 	forged := kcptest.User{Name: "forged", Token: "not-a-token"}
 	_, err := c.Kube(t, forged).CoreV1().ConfigMaps("default").Get(kcptest.Context(t), "refused", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
-	event := one(t, "get", "configmaps", "refused", c.Name)
+	event := awaitEvent(t, "get", "configmaps", "refused", c.Name)
 	if event.ResponseStatus == nil || event.ResponseStatus.Code != 401 {
-		t.Errorf("the answer in the audit log is %v", event.ResponseStatus)
+		t.Errorf("the response in the audit log is %v", event.ResponseStatus)
 	}
 }
 
 func TestRequestsAreTracedDownToEtcd(t *testing.T) {
 	c := environment.server.Cluster(t)
 	c.Kubectl(t, "create", "configmap", "traced")
-	kcptest.Eventually(t, "spans of the request, its parts and its calls of etcd have arrived", func(contextType) error {
+	kcptest.Eventually(t, "the collector has spans of the request, its parts and its calls of etcd", func(contextType) error {
 		names := environment.spans.names()
 		for _, want := range []string{"Create", "Create etcd3", "etcdserverpb.KV/Txn"} {
 			if names[want] == 0 {
-				return fmt.Errorf("no span is called %q: %v", want, names)
+				return fmt.Errorf("no span has the name %q: %v", want, names)
 			}
 		}
 		return nil

@@ -22,8 +22,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// authenticationConfiguration trusts two issuers, whose users it names differently. Its gaps are the URL and the
-// certificate of each.
+// authenticationConfiguration trusts two issuers and maps their users differently. It is a format with the URL and the certificate of
+// each.
 const authenticationConfiguration = `apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 jwt:
@@ -70,18 +70,18 @@ func TestTokensOfConfiguredIssuersAreAccepted(t *testing.T) {
 				t.Fatal(err)
 			}
 			var who authenticationv1.UserInfo
-			kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
+			kcptest.Eventually(t, "the token is accepted", func(_ contextType) error {
 				who, err = whoIs(t, e.server.Named("root"), token)
 				return err
 			})
 			if who.Username != c.name || !slices.Contains(who.Groups, c.group) || !slices.Contains(who.Groups, "system:authenticated") {
-				t.Errorf("the user is %+v", who)
+				t.Errorf("got user %+v", who)
 			}
 		})
 	}
 }
 
-func TestOtherTokensAreRefused(t *testing.T) {
+func TestInvalidTokensAreRefused(t *testing.T) {
 	e := &environment
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestOtherTokensAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the keys of the issuer are known", func(_ contextType) error {
+	kcptest.Eventually(t, "the token is accepted", func(_ contextType) error {
 		_, err := whoIs(t, e.server.Named("root"), good)
 		return err
 	})
@@ -110,14 +110,14 @@ func TestOtherTokensAreRefused(t *testing.T) {
 		"of an unknown issuer": func() (string, error) {
 			return e.first.Token(e.first.Claims(map[string]any{"iss": "https://other.test"}))
 		},
-		"in the name of another issuer": func() (string, error) { return e.first.Token(e.other.Claims(map[string]any{"hd": "example.com"})) },
-		"signed by a stranger":          func() (string, error) { return kcptest.SignToken(own, e.first.Claims(nil)) },
-		"not signed":                    func() (string, error) { return unsigned(e.first.Claims(nil)), nil },
-		"against a claim rule":          func() (string, error) { return e.other.Token(e.other.Claims(map[string]any{"hd": "evil.test"})) },
-		"with a reserved name": func() (string, error) {
+		"with the issuer of another token":      func() (string, error) { return e.first.Token(e.other.Claims(map[string]any{"hd": "example.com"})) },
+		"signed with an unknown key":            func() (string, error) { return kcptest.SignToken(own, e.first.Claims(nil)) },
+		"not signed":                            func() (string, error) { return unsigned(e.first.Claims(nil)), nil },
+		"that violates a claim validation rule": func() (string, error) { return e.other.Token(e.other.Claims(map[string]any{"hd": "evil.test"})) },
+		"with a reserved user name": func() (string, error) {
 			return e.other.Token(e.other.Claims(map[string]any{"hd": "example.com", "sub": "system:x"}))
 		},
-		"changed after it was signed": func() (string, error) { return good[:len(good)-4] + "AAAA", nil },
+		"modified after signing": func() (string, error) { return good[:len(good)-4] + "AAAA", nil },
 	}
 	for what, make := range tokens {
 		t.Run(what, func(t *testing.T) {
@@ -128,13 +128,13 @@ func TestOtherTokensAreRefused(t *testing.T) {
 			_, err = whoIs(t, e.server.Named("root"), token)
 			kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 			if err != nil && (strings.Contains(err.Error(), e.first.URL) || strings.Contains(err.Error(), token)) {
-				t.Errorf("the refusal tells too much: %v", err)
+				t.Errorf("the error contains details: %v", err)
 			}
 		})
 	}
 }
 
-// asProxy sends identity headers with a client certificate of that name, or without one, and returns the answer.
+// asProxy sends identity headers with a client certificate of that name, or without one, and returns the response.
 func asProxy(t *testing.T, a *kcptest.Authority, name string, headers map[string]string) (int, authenticationv1.UserInfo) {
 	t.Helper()
 	e := &environment
@@ -180,7 +180,7 @@ func asProxy(t *testing.T, a *kcptest.Authority, name string, headers map[string
 	return response.StatusCode, review.Status.UserInfo
 }
 
-func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
+func TestIdentityHeadersAreAcceptedOnlyFromFrontProxy(t *testing.T) {
 	e := &environment
 	headers := map[string]string{
 		"X-Remote-User": "carol", "X-Remote-Group": "auditors",
@@ -197,9 +197,9 @@ func TestIdentityHeadersCountFromTheFrontProxyOnly(t *testing.T) {
 		ca   *kcptest.Authority
 		name string
 	}{
-		"without a certificate":              {nil, ""},
-		"with a certificate of a stranger":   {e.stranger, "front-proxy"},
-		"with a certificate of another name": {e.ca, "somebody"},
+		"without a certificate":                {nil, ""},
+		"with a certificate of another CA":     {e.stranger, "front-proxy"},
+		"with a certificate with another name": {e.ca, "other"},
 	} {
 		if code, who := asProxy(t, c.ca, c.name, headers); code == http.StatusCreated && who.Username != "system:anonymous" || who.Username == "carol" {
 			t.Errorf("%s: %d, %+v", what, code, who)
@@ -218,7 +218,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 	kcptest.Eventually(t, "the token is accepted", func(_ contextType) error {
 		who, err := whoIs(t, server.Named("root"), token)
 		if err == nil && (who.Username != "oidc:jane" || !slices.Contains(who.Groups, "oidc:developers")) {
-			t.Fatalf("the user is %+v", who)
+			t.Fatalf("got user %+v", who)
 		}
 		return err
 	})
@@ -230,7 +230,7 @@ func TestOIDCFlagsWorkWithoutAConfigurationFile(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 }
 
-func TestGivenServingCertificatesAreUsed(t *testing.T) {
+func TestConfiguredServingCertificatesAreUsed(t *testing.T) {
 	e := &environment
 	certFile, keyFile, err := e.ca.Issue(t.TempDir(), "kcp-serving")
 	if err != nil {
@@ -243,11 +243,11 @@ func TestGivenServingCertificatesAreUsed(t *testing.T) {
 	}
 	defer connection.Close()
 	if name := connection.ConnectionState().PeerCertificates[0].Subject.CommonName; name != "kcp-serving" {
-		t.Errorf("the certificate is that of %q", name)
+		t.Errorf("got the certificate of %q", name)
 	}
 }
 
-func TestAnEtcdThatIsNotTrustedIsRefused(t *testing.T) {
+func TestUntrustedEtcdCertificateIsRefused(t *testing.T) {
 	e := &environment
 	dir := t.TempDir()
 	certFile, keyFile, err := e.ca.Issue(dir, "client")
@@ -257,10 +257,10 @@ func TestAnEtcdThatIsNotTrustedIsRefused(t *testing.T) {
 	server, err := kcptest.Start(dir, "--etcd-servers="+e.etcdURL, "--etcd-cafile="+e.stranger.File, "--etcd-certfile="+certFile, "--etcd-keyfile="+keyFile)
 	if err == nil {
 		server.Kill()
-		t.Fatal("the server runs")
+		t.Fatal("the server started")
 	}
 	log, readErr := os.ReadFile(dir + "/kcp.log")
 	if readErr != nil || !strings.Contains(string(log), "etcd") || !strings.Contains(string(log), "certificate") {
-		t.Errorf("the refusal does not speak of etcd's certificate: %v", err)
+		t.Errorf("the error does not mention the certificate of etcd: %v", err)
 	}
 }

@@ -25,10 +25,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// unpacked is what each bomb has in memory, and allowed what the server may allocate for it.
+// unpacked is the size of each bomb after decompression. allowed is how much the server may allocate for it.
 const unpacked, allowed = 300 << 20, 150 << 20
 
-// packed is gzip of a bomb: JSON that begins like an answer, and goes on with spaces.
+// packed returns a gzip bomb: JSON that begins like a response, and continues with spaces.
 func packed(t *testing.T) []byte {
 	t.Helper()
 	pack := func(content []byte) []byte {
@@ -46,7 +46,7 @@ func packed(t *testing.T) []byte {
 	return append(pack([]byte("{")), bytes.Repeat(pack(bytes.Repeat([]byte(" "), member)), unpacked/member)...)
 }
 
-// answerWithCopies answers a review with a patch that doubles the data of an object, again and again.
+// answerWithCopies answers a review with a patch that doubles the data of an object repeatedly.
 func answerWithCopies(w http.ResponseWriter, r *http.Request) {
 	review := &admissionv1.AdmissionReview{}
 	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
@@ -64,13 +64,13 @@ func answerWithCopies(w http.ResponseWriter, r *http.Request) {
 
 var allocatedBytes = regexp.MustCompile(`(?m)^go_memstats_alloc_bytes_total (\S+)$`)
 
-// allocated returns how many bytes the server has allocated since it started.
+// allocated returns the number of bytes that the server has allocated since its start.
 func allocated(t *testing.T) float64 {
 	t.Helper()
 	_, body := environment.server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/metrics", nil, "")
 	found := allocatedBytes.FindSubmatch(body)
 	if found == nil {
-		t.Fatalf("no metric of allocations: %.300s", body)
+		t.Fatalf("the metric of allocations is missing: %.300s", body)
 	}
 	n, err := strconv.ParseFloat(string(found[1]), 64)
 	if err != nil {
@@ -79,7 +79,7 @@ func allocated(t *testing.T) float64 {
 	return n
 }
 
-// within does something for which the server must not allocate much.
+// within fails the test if the server allocates much during do.
 func within(t *testing.T, what string, do func()) {
 	t.Helper()
 	before := allocated(t)
@@ -87,12 +87,12 @@ func within(t *testing.T, what string, do func()) {
 	after := allocated(t)
 	t.Logf("%s: %.0f MiB allocated", what, (after-before)/(1<<20))
 	if after-before > allowed {
-		t.Errorf("%s: the server allocates %.0f bytes", what, after-before)
+		t.Errorf("%s: the server allocated %.0f bytes", what, after-before)
 	}
 }
 
-// Whatever the hosts of tenants answer, the server reads little of it, and says so.
-func TestAnswersOfTenantsHostsAreBounded(t *testing.T) {
+// The server reads only a limited part of the responses of hosts that tenants configure, and reports the limit.
+func TestResponsesOfTenantHostsAreLimited(t *testing.T) {
 	bomb := packed(t)
 	var asked atomic.Int32
 	host := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -191,12 +191,12 @@ webhooks:
 		}
 	})
 	if n := asked.Load(); n < 1 || n > 10 {
-		t.Errorf("the discovery document is fetched %d times for 20 tokens", n)
+		t.Errorf("the discovery document was fetched %d times for 20 tokens", n)
 	}
 }
 
-// The error of a webhook that cannot be called says why, and nothing of the network around the server.
-func TestErrorsOfWebhooksSayNothingOfTheNetwork(t *testing.T) {
+// The error for a webhook that cannot be reached has the cause, and no details of the network around the server.
+func TestWebhookErrorsHaveNoNetworkDetails(t *testing.T) {
 	c := environment.server.Cluster(t)
 	port, err := kcptest.FreePort()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// spans is a collector of traces: it counts spans by their name.
+// spans is a collector of traces: it counts spans by name.
 type spans struct {
 	collector.UnimplementedTraceServiceServer
 	address string

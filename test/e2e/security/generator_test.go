@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// generator makes random values that a schema allows, and prefers those that decoders disagree on.
+// generator generates random values that a schema allows. It prefers values for which decoders differ.
 type generator struct{ *rand.Rand }
 
 func newGenerator(seed uint64) *generator { return &generator{rand.New(rand.NewPCG(seed, 0))} }
 
-// poisonSeed returns KCP_POISON_SEED if it is set: it repeats a run.
+// poisonSeed returns KCP_POISON_SEED if it is set, to repeat a run.
 func poisonSeed(t *testing.T) uint64 {
 	t.Helper()
 	seed := rand.Uint64()
@@ -49,7 +49,7 @@ var (
 
 func (g *generator) pick(from ...string) string { return from[g.IntN(len(from))] }
 
-// object returns an object whose name is not set.
+// object returns an object without a name.
 func (g *generator) object(kind schema.GroupVersionKind, s *apiextensionsv1.JSONSchemaProps) *unstructured.Unstructured {
 	content, _ := g.value(s, 0, true).(map[string]any)
 	u := &unstructured.Unstructured{Object: content}
@@ -58,7 +58,7 @@ func (g *generator) object(kind schema.GroupVersionKind, s *apiextensionsv1.JSON
 	return u
 }
 
-// minimal returns an object of required fields only.
+// minimal returns an object with only the required fields.
 func (g *generator) minimal(kind schema.GroupVersionKind, s *apiextensionsv1.JSONSchemaProps) *unstructured.Unstructured {
 	content, _ := g.value(s, 0, false).(map[string]any)
 	u := &unstructured.Unstructured{Object: content}
@@ -97,7 +97,7 @@ func (g *generator) value(s *apiextensionsv1.JSONSchemaProps, depth int, whole b
 	}
 	if len(s.Enum) > 0 {
 		var v any
-		_ = json.Unmarshal(s.Enum[g.IntN(len(s.Enum))].Raw, &v) // of a definition that is valid
+		_ = json.Unmarshal(s.Enum[g.IntN(len(s.Enum))].Raw, &v) // the definition is valid
 		return v
 	}
 	if s.XIntOrString {

@@ -1,5 +1,5 @@
-// Package security proves what the flags of authentication, authorization, encryption, audit and tracing promise, against
-// servers that are started with them.
+// Package security tests what the flags of authentication, authorization, encryption, audit and tracing promise, with servers that use
+// them.
 package security
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// environment is what the server of the package is surrounded by.
+// environment is the server of the package, and the services around it.
 var environment struct {
 	dir          string
 	server       *kcptest.Server
-	ca, stranger *kcptest.Authority // the one that everybody trusts, and one that nobody does
+	ca, stranger *kcptest.Authority // one that all trust, and one that none trusts
 	etcd         *clientv3.Client
 	etcdURL      string
 	first, other *kcptest.Issuer
@@ -54,7 +54,7 @@ func run(m *testing.M) int {
 	return environment.server.Run(m)
 }
 
-// surround starts what the server of the package needs, and decides its flags.
+// surround starts the services around the server, and sets its flags.
 func surround(dir string) (stop func(), err error) {
 	e := &environment
 	stops := []func(){}
@@ -104,7 +104,7 @@ func surround(dir string) (stop func(), err error) {
 	return stop, err
 }
 
-// newIssuer starts an issuer with a certificate that everybody trusts.
+// newIssuer starts an issuer with a certificate of the trusted CA.
 func newIssuer(dir, name string) (*kcptest.Issuer, error) {
 	serving, err := environment.ca.TLSConfig(dir, name)
 	if err != nil {

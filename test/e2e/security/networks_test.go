@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// converted is a definition whose objects a webhook, told by clientConfig, converts.
+// converted is a definition with a conversion webhook, and with a placeholder for its clientConfig.
 const converted = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -37,8 +37,8 @@ spec:
     webhook: {conversionReviewVersions: [v1], clientConfig: %[2]s}
 `
 
-// A server that others reach calls nobody on its own machine, whatever tenants name: none of these is even connected to.
-func TestTenantsLeadTheServerToPublicHostsOnly(t *testing.T) {
+// A server with an external address connects to no address of its own machine that a tenant configures.
+func TestServerConnectsToPublicHostsOfTenantsOnly(t *testing.T) {
 	server := kcptest.StartIn(t, t.TempDir(), "--shard-external-url=https://kcp.example.com")
 	c := server.Cluster(t)
 	var connected atomic.Int32
@@ -110,6 +110,6 @@ func TestTenantsLeadTheServerToPublicHostsOnly(t *testing.T) {
 	_, err = whoIs(t, team, token)
 	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 	if n := connected.Load(); n > 0 {
-		t.Errorf("the server connected %d times to where it must not", n)
+		t.Errorf("the server connected %d times to a forbidden address", n)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// usualPoisonTime is how long an ordinary run writes random objects. KCP_POISON has a longer time.
+// usualPoisonTime is how long an ordinary run writes random objects. KCP_POISON sets a longer time.
 const usualPoisonTime = 8 * time.Second
 
 func poisonTime(t *testing.T) time.Duration {
@@ -42,12 +42,12 @@ func poisonTime(t *testing.T) time.Duration {
 	return d
 }
 
-// systemDefinitions are those of the server's own resources.
+// systemDefinitions returns the definitions of kcp's own resources.
 func systemDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	files, err := filepath.Glob("../../../server/internal/apis/customresources/system/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatalf("no definitions: %v", err)
+		t.Fatalf("found no definitions: %v", err)
 	}
 	var all []*apiextensionsv1.CustomResourceDefinition
 	for _, file := range files {
@@ -64,7 +64,7 @@ func systemDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition
 	return all
 }
 
-func TestNoStoredValueStopsTheServer(t *testing.T) {
+func TestServerToleratesEveryStoredValue(t *testing.T) {
 	dir := t.TempDir()
 	certFile, keyFile, err := environment.ca.Issue(dir, "client")
 	if err != nil {
@@ -104,11 +104,11 @@ func TestNoStoredValueStopsTheServer(t *testing.T) {
 	damaged := poisoned.Dynamic(t, kcptest.Alice).Resource(endpointSlices)
 	for _, name := range []string{"garbage", "conditions"} {
 		if err := damaged.Delete(kcptest.Context(t), name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("its owner deletes %s: %v", name, err)
+			t.Errorf("deleting %s as its owner: %v", name, err)
 		}
 	}
 
-	// What is left goes with its cluster, whose own object is damaged, too.
+	// The rest is deleted with its cluster, whose LogicalCluster object is also corrupt.
 	put(t, prefix+"/core.kcp.io/logicalclusters/customresources/"+poisoned.Name+"/cluster", "garbage")
 	workspaces := c.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
 	if err := workspaces.Delete(kcptest.Context(t), "poisoned", metav1.DeleteOptions{}); err != nil {
@@ -117,13 +117,13 @@ func TestNoStoredValueStopsTheServer(t *testing.T) {
 	kcptest.Eventually(t, "the workspace is gone", func(ctx context.Context) error {
 		ws, err := workspaces.Get(ctx, "poisoned", metav1.GetOptions{})
 		if err == nil {
-			return fmt.Errorf("it is still there: %v", ws.Object["status"])
+			return fmt.Errorf("it still exists, with status %v", ws.Object["status"])
 		}
 		return kcptest.Gone(err)
 	})
 	for _, key := range keys {
 		if found, err := environment.etcd.Get(t.Context(), key, clientv3.WithCountOnly()); err != nil || found.Count > 0 {
-			t.Errorf("%s is left: %v", key, err)
+			t.Errorf("%s remains: %v", key, err)
 		}
 	}
 }
@@ -143,7 +143,7 @@ func put(t *testing.T, key, value string) {
 	}
 }
 
-// poisonCluster writes values of every system resource, and of built-in ones, that no API accepts, and returns their keys.
+// poisonCluster writes values that no API accepts for every system resource, and for built-in ones, and returns their keys.
 func poisonCluster(t *testing.T, prefix, cluster string, definitions []*apiextensionsv1.CustomResourceDefinition) []string {
 	t.Helper()
 	var keys []string
@@ -153,7 +153,7 @@ func poisonCluster(t *testing.T, prefix, cluster string, definitions []*apiexten
 	}
 	for _, crd := range definitions {
 		if crd.Name == "logicalclusters.core.kcp.io" {
-			continue // the last
+			continue // the last object
 		}
 		below := fmt.Sprintf("%s/%s/%s/customresources/%s/", prefix, crd.Spec.Group, crd.Spec.Names.Plural, cluster)
 		stored := crd.Spec.Versions[0].Name
@@ -185,11 +185,11 @@ func poisonCluster(t *testing.T, prefix, cluster string, definitions []*apiexten
 	return keys
 }
 
-// inService fails unless the server is ready and its controllers work.
+// inService fails the test unless the server is ready and its controllers work.
 func inService(t *testing.T, server *kcptest.Server, when string) {
 	t.Helper()
 	if code, body := get(t, server, "/readyz"); code != http.StatusOK {
-		t.Fatalf("%s: /readyz answers %d: %s", when, code, body)
+		t.Fatalf("%s: /readyz returned %d: %s", when, code, body)
 	}
 	root := server.Named("root")
 	root.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("w"+kcptest.Suffix(), "", ""))
@@ -222,16 +222,16 @@ func get(t *testing.T, server *kcptest.Server, path string) (int, string) {
 	return response.StatusCode, string(body)
 }
 
-// reported fails unless the log, a metric and an Event tell of what cannot be read.
+// reported fails the test unless the log, a metric and an Event report the unreadable objects.
 func reported(t *testing.T, server *kcptest.Server, c *kcptest.Cluster) {
 	t.Helper()
 	if _, metrics := get(t, server, "/metrics"); !strings.Contains(metrics, "\nkcp_storage_unreadable_objects_total ") || strings.Contains(metrics, "\nkcp_storage_unreadable_objects_total 0") {
-		t.Error("the metric does not count what cannot be read")
+		t.Error("the metric does not count the unreadable objects")
 	}
 	if log, err := os.ReadFile(server.Log); err != nil || !strings.Contains(string(log), "Stored object is set aside") || !strings.Contains(string(log), c.Name) {
-		t.Errorf("the log does not tell of what cannot be read: %v", err)
+		t.Errorf("the log does not mention the unreadable objects: %v", err)
 	}
-	kcptest.Eventually(t, "an Event tells the owner", func(ctx context.Context) error {
+	kcptest.Eventually(t, "an Event reports the unreadable object to its owner", func(ctx context.Context) error {
 		events, err := c.Kube(t, kcptest.Alice).CoreV1().Events("default").List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -241,11 +241,11 @@ func reported(t *testing.T, server *kcptest.Server, c *kcptest.Cluster) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there are %d others", len(events.Items))
+		return fmt.Errorf("found %d other Events", len(events.Items))
 	})
 }
 
-// fuzz writes random objects that the schemas of the server's own resources allow.
+// fuzz writes random objects that the schemas of kcp's own resources allow.
 type fuzz struct {
 	t     *testing.T
 	kinds []fuzzedKind
@@ -254,7 +254,7 @@ type fuzz struct {
 	mu      sync.Mutex
 	written map[string]int
 	refused map[string]int
-	reasons map[string]string // of the last refusals
+	reasons map[string]string // the last reasons
 }
 
 type fuzzedKind struct {
@@ -282,7 +282,7 @@ func newFuzz(t *testing.T, server *kcptest.Server, c *kcptest.Cluster, definitio
 	return f
 }
 
-// writers write at a time.
+// writers is the number of concurrent writers.
 const writers = 4
 
 func (f *fuzz) run(d time.Duration) {
@@ -356,7 +356,7 @@ func (f *fuzz) write(ctx context.Context, random *generator, k fuzzedKind, name 
 	}
 }
 
-// note returns whether a write was done. Anything but a refusal is a defect.
+// note records the result of a write, and reports whether it succeeded. An error other than a refusal is a defect.
 func (f *fuzz) note(ctx context.Context, verb string, k fuzzedKind, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -371,14 +371,14 @@ func (f *fuzz) note(ctx context.Context, verb string, k fuzzedKind, err error) b
 	f.refused[key]++
 	f.reasons[key] = err.Error()
 	var status apierrors.APIStatus
-	invalidPatch := strings.Contains(err.Error(), "failed to create typed patch object") // upstream answers with 500
+	invalidPatch := strings.Contains(err.Error(), "failed to create typed patch object") // upstream returns 500
 	if !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError && !invalidPatch {
 		f.t.Errorf("seed %d: %s of a %s: %v", f.seed, verb, k.gvk, err)
 	}
 	return false
 }
 
-// report logs what was written, and fails if nothing of a kind was. An APIConversion needs the APIResourceSchema of its name.
+// report logs the counts, and fails if no object of a kind was stored. An APIConversion requires the APIResourceSchema of the same name.
 func (f *fuzz) report() {
 	f.t.Helper()
 	for _, k := range f.kinds {
@@ -386,7 +386,7 @@ func (f *fuzz) report() {
 		for _, verb := range []string{"create", "plain", "update", "status", "apply"} {
 			key := k.gvk.Kind + " " + k.gvk.Version + " " + verb
 			written += f.written[key]
-			f.t.Logf("%s: %d done, %d refused, the last because %.300s", key, f.written[key], f.refused[key], f.reasons[key])
+			f.t.Logf("%s: %d stored, %d refused, the last with %.300s", key, f.written[key], f.refused[key], f.reasons[key])
 		}
 		if written == 0 && k.gvk.Kind != "APIConversion" {
 			f.t.Errorf("seed %d: no random %s was stored", f.seed, k.gvk)

@@ -19,22 +19,22 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// ofServer returns what the server has at a path.
+// ofServer returns the response of the server for a path.
 func ofServer(t *testing.T, path string) string {
 	t.Helper()
 	code, body := environment.server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, path, nil, "")
 	if code != http.StatusOK {
-		t.Fatalf("%s answers %d: %.300s", path, code, body)
+		t.Fatalf("%s returned %d: %.300s", path, code, body)
 	}
 	return string(body)
 }
 
 var liveBytes = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// liveHeap returns the bytes of the server's heap that are in use.
+// liveHeap returns the size of the server's heap that is in use, in bytes.
 func liveHeap(t *testing.T) int {
 	t.Helper()
-	ofServer(t, "/debug/pprof/heap?gc=1&debug=1") // what has a finalizer goes with the second collection
+	ofServer(t, "/debug/pprof/heap?gc=1&debug=1") // objects with finalizers are freed by the second collection
 	found := liveBytes.FindStringSubmatch(ofServer(t, "/debug/pprof/heap?gc=1&debug=1"))
 	if found == nil {
 		t.Fatal("the profile of the heap does not contain its size")
@@ -46,7 +46,7 @@ func liveHeap(t *testing.T) int {
 	return n
 }
 
-func TestClientsThatDoNotReadTheirWatchesAreEnded(t *testing.T) {
+func TestWatchesThatClientsDoNotReadAreEnded(t *testing.T) {
 	org := environment.server.Organization(t, kcptest.Alice)
 	maps := org.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default")
 	labels := map[string]string{"a": "", "b": "", "c": "", "d": ""}
@@ -92,7 +92,7 @@ func TestClientsThatDoNotReadTheirWatchesAreEnded(t *testing.T) {
 		}
 		defer response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			t.Fatalf("the watch answers %s", response.Status)
+			t.Fatalf("the watch returned %s", response.Status)
 		}
 		unread = append(unread, response)
 	}
@@ -103,7 +103,7 @@ func TestClientsThatDoNotReadTheirWatchesAreEnded(t *testing.T) {
 		}
 	}
 	if err := <-seen; err != nil {
-		t.Errorf("the watch of a client that reads: %v", err)
+		t.Errorf("the watch of a reading client: %v", err)
 	}
 	after := liveHeap(t)
 	t.Logf("the live heap is %d MiB after %d updates of 900 KiB, and was %d MiB", after>>20, updates, before>>20)
@@ -112,12 +112,12 @@ func TestClientsThatDoNotReadTheirWatchesAreEnded(t *testing.T) {
 	}
 	for _, response := range unread {
 		n, err := io.Copy(io.Discard, io.LimitReader(response.Body, updates*900<<10))
-		t.Logf("a watch that was not read delivers %d MiB, then %v", n>>20, err)
+		t.Logf("a watch that was not read delivered %d MiB, then %v", n>>20, err)
 		if err == nil && n == updates*900<<10 {
-			t.Errorf("a watch that was not read delivers everything: %d bytes", n)
+			t.Errorf("a watch that was not read delivered everything: %d bytes", n)
 		}
 	}
 	if !regexp.MustCompile(`(?m)^kcp_watches_ended_total\{.*\} [1-9]`).MatchString(ofServer(t, "/metrics")) {
-		t.Error("the metrics count no watch that was ended")
+		t.Error("the metrics do not count the ended watch")
 	}
 }

@@ -22,7 +22,7 @@ type contextType = context.Context
 
 const firstKey, secondKey = "key-1", "key-2"
 
-// encryption is a configuration whose first key encrypts, and whose others decrypt as well.
+// encryption returns a configuration whose first key encrypts, and whose other keys only decrypt.
 func encryption(keys ...string) string {
 	var list strings.Builder
 	for _, key := range keys {
@@ -63,8 +63,8 @@ spec:
 
 const plain = "nobody-may-read-this"
 
-// keep stores a Secret and a custom resource with the same text.
-func keep(t *testing.T, c *kcptest.Cluster, name string) {
+// store creates a Secret and a custom resource with the same text.
+func store(t *testing.T, c *kcptest.Cluster, name string) {
 	t.Helper()
 	_, err := c.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Create(kcptest.Context(t),
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"text": plain}}, metav1.CreateOptions{})
@@ -77,7 +77,7 @@ func keep(t *testing.T, c *kcptest.Cluster, name string) {
 	}
 }
 
-// read returns the text of both.
+// read returns the texts of both.
 func read(t *testing.T, c *kcptest.Cluster, name string) (secret, note string, err error) {
 	t.Helper()
 	s, err := c.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Get(kcptest.Context(t), name, metav1.GetOptions{})
@@ -92,7 +92,7 @@ func read(t *testing.T, c *kcptest.Cluster, name string) (secret, note string, e
 	return string(s.Data["text"]), note, nil
 }
 
-// keysOf returns the keys of both, and how their values begin when they are encrypted.
+// keysOf returns the etcd keys of both, each with the prefix that its encrypted value has.
 func keysOf(cluster, name string) map[string]string {
 	return map[string]string{
 		"/registry/core/secrets/" + cluster + "/default/" + name: "k8s:enc:secretbox:v1:",
@@ -114,13 +114,13 @@ func stored(t *testing.T, key string) []byte {
 	return found.Kvs[0].Value
 }
 
-func TestWhatIsEncryptedIsUnreadableInEtcdAndBoundToItsCluster(t *testing.T) {
+func TestEncryptedContentIsBoundToItsCluster(t *testing.T) {
 	server := environment.server
 	one, two := server.Cluster(t), server.Cluster(t)
 	for _, c := range []*kcptest.Cluster{one, two} {
 		c.Apply(t, notesDefinition)
 		c.WaitForDefinition(t, "notes.security.test")
-		keep(t, c, "kept")
+		store(t, c, "kept")
 		if secret, note, err := read(t, c, "kept"); err != nil || secret != plain || note != plain {
 			t.Errorf("read %q and %q: %v", secret, note, err)
 		}
@@ -136,19 +136,19 @@ func TestWhatIsEncryptedIsUnreadableInEtcdAndBoundToItsCluster(t *testing.T) {
 	}
 	plainMap := "/registry/core/configmaps/" + one.Name + "/default/kube-root-ca.crt"
 	if value := stored(t, plainMap); bytes.HasPrefix(value, []byte("k8s:enc:")) {
-		t.Errorf("%s is encrypted, which nobody asked for", plainMap)
+		t.Errorf("%s is encrypted, but the configuration does not include it", plainMap)
 	}
-	// The key, and so the cluster, is authenticated with the content: what was written for one is worth nothing in another.
+	// The key in etcd, which includes the cluster, is authenticated with the content: content of one cluster is invalid in another.
 	if _, err := environment.etcd.Put(t.Context(), noteKey(two.Name, "kept"), string(stored(t, noteKey(one.Name, "kept")))); err != nil {
 		t.Fatal(err)
 	}
 	_, err := two.Dynamic(t, kcptest.Masters).Resource(notes).Namespace("default").Get(kcptest.Context(t), "kept", metav1.GetOptions{})
 	if err == nil || strings.Contains(err.Error(), plain) || strings.Contains(err.Error(), one.Name) {
-		t.Errorf("the content of another cluster is answered with: %v", err)
+		t.Errorf("reading the content of another cluster: %v", err)
 	}
 }
 
-func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
+func TestEncryptionKeysCanBeRotated(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "encryption.yaml")
 	write := func(keys ...string) {
@@ -171,7 +171,7 @@ func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
 	c := server.Cluster(t)
 	c.Apply(t, notesDefinition)
 	c.WaitForDefinition(t, "notes.security.test")
-	keep(t, c, "old")
+	store(t, c, "old")
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestKeysOfEncryptionCanBeRotated(t *testing.T) {
 	server = begin()
 	c = server.Named(c.Name)
 	c.WaitForDefinition(t, "notes.security.test")
-	keep(t, c, "new")
+	store(t, c, "new")
 	for name, key := range map[string]string{"old": firstKey, "new": secondKey} {
 		kcptest.Eventually(t, "both are readable", func(contextType) error {
 			secret, note, err := read(t, c, name)

@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// webhooks are a server that authorizes, and one that audits.
+// webhooks is a server with an authorization webhook and an audit webhook.
 type webhooks struct {
 	*httptest.Server
 
@@ -30,7 +30,7 @@ type webhooks struct {
 	audited []auditv1.Event
 }
 
-// clusterOf is the extra value that tells the webhook which logical cluster a request is for.
+// clusterOf is the extra with the logical cluster of a request.
 const clusterOf = "authorization.kcp.io/cluster-name"
 
 func newWebhooks(ca *kcptest.Authority, dir string) (*webhooks, error) {
@@ -47,7 +47,7 @@ func newWebhooks(ca *kcptest.Authority, dir string) (*webhooks, error) {
 	return w, nil
 }
 
-// authorize approves of requests for a ConfigMap that is called after the logical cluster of the request.
+// authorize allows requests for the ConfigMap that has the name of the request's logical cluster.
 func (w *webhooks) authorize(out http.ResponseWriter, r *http.Request) {
 	review := &authorizationv1.SubjectAccessReview{}
 	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
@@ -82,21 +82,21 @@ func (w *webhooks) kubeconfig(ca *kcptest.Authority, dir, path string) (file str
 	}, file)
 }
 
-// letIn lets Alice into a cluster, where nothing but the webhook gives her a right.
-func letIn(t *testing.T, c *kcptest.Cluster) {
+// grantAccess permits Alice to enter a cluster, where only the webhook gives her permissions.
+func grantAccess(t *testing.T, c *kcptest.Cluster) {
 	t.Helper()
 	c.Kubectl(t, "create", "clusterrolebinding", "alice", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
-	kcptest.Eventually(t, "Alice is let in", func(ctx contextType) error {
+	kcptest.Eventually(t, "Alice can enter", func(ctx contextType) error {
 		_, err := c.Kube(t, kcptest.Alice).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		return err
 	})
 }
 
-func TestAWebhookAuthorizesWhatNobodyElseHasAnOpinionOn(t *testing.T) {
+func TestAuthorizationWebhookDecidesRequestsWithoutOtherDecision(t *testing.T) {
 	one, other := environment.server.Cluster(t), environment.server.Cluster(t)
 	ctx := kcptest.Context(t)
-	letIn(t, one)
-	letIn(t, other)
+	grantAccess(t, one)
+	grantAccess(t, other)
 	name := "of-" + one.Name
 	for _, c := range []*kcptest.Cluster{one, other} {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -104,10 +104,10 @@ func TestAWebhookAuthorizesWhatNobodyElseHasAnOpinionOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Twice: what is remembered of one cluster must not be the answer for another.
+	// Request twice: a cached decision for one cluster must not be used for another.
 	for range 2 {
 		if _, err := one.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{}); err != nil {
-			t.Errorf("what the webhook approves of is refused: %v", err)
+			t.Errorf("a request that the webhook allows is refused: %v", err)
 		}
 		_, err := other.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
@@ -116,14 +116,14 @@ func TestAWebhookAuthorizesWhatNobodyElseHasAnOpinionOn(t *testing.T) {
 	defer environment.webhooks.mu.Unlock()
 	for _, review := range environment.webhooks.reviews {
 		if clusters := review.Extra[clusterOf]; len(clusters) != 1 {
-			t.Errorf("the webhook was asked about %s without one cluster: %v", review.User, clusters)
+			t.Errorf("the webhook got a request of %s with clusters %v, want one", review.User, clusters)
 		}
 	}
 }
 
-func TestAUserCanNotTellTheWebhookAnotherCluster(t *testing.T) {
+func TestUserCannotForgeClusterForAuthorizationWebhook(t *testing.T) {
 	one, other := environment.server.Cluster(t), environment.server.Cluster(t)
-	letIn(t, other)
+	grantAccess(t, other)
 	config := other.Config(kcptest.Masters)
 	config.Impersonate.UserName = kcptest.Alice.Name
 	config.Impersonate.Extra = map[string][]string{clusterOf: {one.Name}}
@@ -135,10 +135,10 @@ func TestAUserCanNotTellTheWebhookAnotherCluster(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAWebhookGetsTheAuditEvents(t *testing.T) {
+func TestAuditWebhookReceivesEvents(t *testing.T) {
 	c := environment.server.Cluster(t)
 	c.Kubectl(t, "create", "configmap", "told")
-	kcptest.Eventually(t, "the event has arrived", func(contextType) error {
+	kcptest.Eventually(t, "the webhook has the event", func(contextType) error {
 		environment.webhooks.mu.Lock()
 		defer environment.webhooks.mu.Unlock()
 		for _, e := range environment.webhooks.audited {
@@ -146,6 +146,6 @@ func TestAWebhookGetsTheAuditEvents(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("none of %d is", len(environment.webhooks.audited))
+		return fmt.Errorf("none of %d events matches", len(environment.webhooks.audited))
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// whoIs asks a cluster who a token is.
+// whoIs returns the user of a token in a cluster.
 func whoIs(t *testing.T, c *kcptest.Cluster, token string) (authenticationv1.UserInfo, error) {
 	t.Helper()
 	kube := c.Kube(t, kcptest.User{Name: "token", Token: token})
@@ -24,7 +24,7 @@ func whoIs(t *testing.T, c *kcptest.Cluster, token string) (authenticationv1.Use
 	return review.Status.UserInfo, nil
 }
 
-func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
+func TestIssuerOfTypeIsTrustedOnlyInWorkspacesOfThatType(t *testing.T) {
 	e := &environment
 	third, err := newIssuer(e.dir, "issuer-three")
 	if err != nil {
@@ -48,50 +48,50 @@ func TestAnIssuerOfATypeIsTrustedInItsWorkspacesOnly(t *testing.T) {
 		return signed
 	}
 	jane := token(map[string]any{"groups": []string{"developers", "system:masters", "system:kcp:admin"}})
-	// The user is known, and has the rights that RBAC in the workspace gives.
+	// The server knows the user, who has the permissions that RBAC in the workspace gives.
 	user := kcptest.User{Name: "jane", Token: jane}
 	_, err = team.Kube(t, user).CoreV1().ConfigMaps("default").List(kcptest.Context(t), metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	team.Kubectl(t, "create", "clusterrolebinding", "developers", "--clusterrole=cluster-admin", "--group=developers")
-	kcptest.Eventually(t, "the user has the rights of their group", func(ctx contextType) error {
+	kcptest.Eventually(t, "the user has the permissions of their group", func(ctx contextType) error {
 		_, err := team.Kube(t, user).CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
 	who, err := whoIs(t, team, jane)
 	if err != nil || who.Username != "jane" || !slices.Equal(who.Groups, []string{"developers", "system:authenticated"}) {
-		t.Errorf("the user is %+v: %v", who, err)
+		t.Errorf("got user %+v: %v", who, err)
 	}
 	if scopes := who.Extra["authentication.kcp.io/scopes"]; !slices.Equal(scopes, []string{"cluster:" + name}) {
-		t.Errorf("the scopes are %v", scopes)
+		t.Errorf("got scopes %v", scopes)
 	}
 	for _, elsewhere := range []*kcptest.Cluster{org, plain, e.server.Named("root")} {
 		if _, err := whoIs(t, elsewhere, jane); err == nil {
-			t.Errorf("the token is good in %s", elsewhere.Name)
+			t.Errorf("the token is accepted in %s", elsewhere.Name)
 		}
 	}
 	_, err = whoIs(t, team, token(map[string]any{"sub": "system:apiserver"}))
 	kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 
-	// Reviews know the token there.
+	// A TokenReview accepts the token there.
 	for c, want := range map[*kcptest.Cluster]bool{team: true, plain: false} {
 		review, err := c.Kube(t, kcptest.Masters).AuthenticationV1().TokenReviews().Create(kcptest.Context(t),
 			&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: jane}}, metav1.CreateOptions{})
 		if err != nil || review.Status.Authenticated != want {
-			t.Errorf("%s: the review says %+v: %v", c.Name, review.Status, err)
+			t.Errorf("%s: TokenReview: got %+v: %v", c.Name, review.Status, err)
 		}
 	}
 
 	org.Kubectl(t, "delete", "workspaceauthenticationconfiguration", "tenanted")
-	kcptest.Eventually(t, "the token is good nowhere once the configuration is gone", func(contextType) error {
+	kcptest.Eventually(t, "the token is refused everywhere after its configuration is deleted", func(contextType) error {
 		if _, err := whoIs(t, team, jane); err == nil {
-			return fmt.Errorf("it still is")
+			return fmt.Errorf("the token is still accepted")
 		}
 		return nil
 	})
 }
 
-// The type of a workspace says whom it trusts, and is named by a path, which somebody else may have by now.
-func TestWhoTakesThePathOfATypeVouchesForNobody(t *testing.T) {
+// A workspace trusts the issuers of its type, which it names by a path. Another workspace can have that path later.
+func TestNewTypeAtSamePathDoesNotChangeTrustedIssuers(t *testing.T) {
 	e := &environment
 	ca, err := os.ReadFile(e.ca.File)
 	if err != nil {
@@ -111,9 +111,9 @@ func TestWhoTakesThePathOfATypeVouchesForNobody(t *testing.T) {
 		types := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("types", "", ""))
 		types.Apply(t, issuer.TrustedBy("tenanted", ca))
 		team := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, types.Name, "tenanted"))
-		kcptest.Eventually(t, "the issuer is trusted in workspaces that were made of its type", func(contextType) error {
+		kcptest.Eventually(t, "the issuer is trusted in workspaces that were created with its type", func(contextType) error {
 			if _, err := whoIs(t, team, tokens[name]); apierrors.IsUnauthorized(err) {
-				return err // others are known
+				return err // other errors are expected
 			}
 			return nil
 		})
