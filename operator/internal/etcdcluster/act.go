@@ -13,7 +13,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -28,7 +27,7 @@ func (s *scope) act(ctx context.Context, seen *clusterSnapshot, d decision) erro
 	var err error
 	switch d.step {
 	// done by writing the status, or the StatefulSet
-	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply, stepGrowVolumes:
+	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply:
 		return nil
 	case stepBootstrap:
 		err = s.annotateStart(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
@@ -68,6 +67,11 @@ func (s *scope) act(ctx context.Context, seen *clusterSnapshot, d decision) erro
 			_, err := c.Defragment(ctx, c.Endpoints()[0])
 			return err
 		})
+	case stepGrowVolumes:
+		if seen.stateful == nil {
+			return nil // it is made by applyMembers, with larger volumes
+		}
+		err = s.growVolumes(ctx, seen)
 	case stepDisarm:
 		err = s.disarm(ctx, seen)
 	case stepRestore:
@@ -110,6 +114,8 @@ func (s *scope) describe(d decision) string {
 		return name + " is restarted"
 	case stepDefragment:
 		return name + " is defragmented"
+	case stepGrowVolumes:
+		return "the volumes are expanded"
 	case stepRestore:
 		return "the snapshot " + s.cluster.Spec.Restore.Key + " is restored"
 	case stepRecover:
@@ -209,7 +215,7 @@ func (s *scope) disarm(ctx context.Context, seen *clusterSnapshot) error {
 
 // applyMembers makes the StatefulSet what it is to be. How many pods there are is decided step by step; what they are made
 // of can change at any time, since it is the operator that replaces them.
-func (s *scope) applyMembers(ctx context.Context, seen *clusterSnapshot, d decision, version string) error {
+func (s *scope) applyMembers(ctx context.Context, seen *clusterSnapshot, d decision) error {
 	pods := len(seen.pods)
 	switch {
 	case d.step == stepScalePods:
@@ -223,11 +229,11 @@ func (s *scope) applyMembers(ctx context.Context, seen *clusterSnapshot, d decis
 	if err := s.markVolumes(ctx, seen); err != nil {
 		return err
 	}
-	wanted, held, err := s.wanted(seen, pods, version)
+	wanted, held, err := s.wanted(seen, pods)
 	switch {
 	case err != nil:
 		return err
-	case wanted != nil && !held:
+	case wanted != nil && held.Status != metav1.ConditionTrue:
 		return apply.All(ctx, s.Client, s.cluster, wanted)
 	case seen.stateful != nil:
 		return s.resize(ctx, seen.stateful, seen.atLeast(pods))
@@ -245,22 +251,19 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 	return s.Patch(ctx, resized, client.MergeFrom(set), client.FieldOwner(apply.FieldOwner))
 }
 
-// wanted builds the StatefulSet, and finds out whether its pods are held as they are. It is nil where the condition Stalled says why.
-func (s *scope) wanted(seen *clusterSnapshot, pods int, version string) (set *appsv1.StatefulSet, held bool, err error) {
-	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, version), authorities: s.authorities,
+// wanted builds the StatefulSet, and the condition RolloutHeld, which says whether its pods are held as they are. The StatefulSet is nil
+// where the condition Stalled says why.
+func (s *scope) wanted(seen *clusterSnapshot, pods int) (set *appsv1.StatefulSet, held metav1.Condition, err error) {
+	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, seen.version), authorities: s.authorities,
 		sharing: seen.sharing()}
 	if seen.stateful != nil {
 		m.size = templateSize(seen)
 	}
 	if set, err = s.statefulSet(m); err != nil {
-		return nil, false, nil
+		return nil, held, nil
 	}
-	condition, err := workload.Hold(s.cluster, seen.stateful, set, version, m.authorities, m.sharing, dataDirectory(s.cluster))
-	if err != nil {
-		return nil, false, err
-	}
-	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, condition)
-	return set, condition.Status == metav1.ConditionTrue, nil
+	held, err = workload.Hold(s.cluster, seen.stateful, set, seen.version, m.authorities, m.sharing, dataDirectory(s.cluster))
+	return set, held, err
 }
 
 // atLeast returns a number of pods that has one for each member, whatever an old copy of the StatefulSet says.
@@ -286,17 +289,4 @@ func (s *scope) adopt(ctx context.Context, seen *clusterSnapshot) error {
 		}
 	}
 	return nil
-}
-
-// changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
-func (s *scope) changing(seen *clusterSnapshot, version string) (bool, error) {
-	set := seen.stateful
-	if set == nil {
-		return false, nil
-	}
-	wanted, held, err := s.wanted(seen, len(seen.pods), version)
-	if err != nil || wanted == nil {
-		return false, err
-	}
-	return !held && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
 }

@@ -67,6 +67,7 @@ const (
 	reasonRestore      = "Restoring"
 	reasonRecover      = "Recovering"
 	reasonGrow         = "GrowingVolumes"
+	reasonNoExpansion  = "VolumeExpansionUnsupported"
 )
 
 // decide says what to do next. Its rules come in the order of their urgency; the first that has something to say decides.

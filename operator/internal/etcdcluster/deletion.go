@@ -55,6 +55,7 @@ func (s *scope) delete(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.
 		if err != nil {
 			return ctrl.Result{}, err
 		}
+		s.reportObservation(seen)
 		s.reportMembers(seen)
 		s.reportHealth(seen, wait(waits.Reason, "%s", waits.Message))
 	}

@@ -12,34 +12,59 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
+	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// execute takes the step that was decided on, and then makes the pods what they are to be. It is the only place that changes a cluster that
-// was observed. A step that fails is decided on again; the condition StepFailed, an event and a metric say so.
-func (s *scope) execute(ctx context.Context, seen *clusterSnapshot, d decision, version string) (failed bool, err error) {
+// execute takes the step that was decided on and written into the status, and then makes the pods what they are to be. It is the only
+// place that changes a cluster that was observed. A step that fails is counted, and decided on again:
+//   - if trying again may help, the condition StepFailed and an event say so;
+//   - if a person has to act, the condition Stalled says so, and the rest of the cluster is maintained.
+func (s *scope) execute(ctx context.Context, seen *clusterSnapshot, d decision) (ctrl.Result, error) {
+	decided := s.cluster.DeepCopy()
 	if err := s.act(ctx, seen, d); err != nil {
 		ctrl.LoggerFrom(ctx).Info("step failed, deciding again", "step", d.step, "ordinal", d.ordinal, "error", err.Error())
-		s.recordFailure(d.step, err)
-		return true, nil
+		if s.StepErrors != nil {
+			s.StepErrors.WithLabelValues(string(d.step)).Inc()
+		}
+		refused := (*conditions.Blocked)(nil)
+		if !errors.As(err, &refused) {
+			s.recordFailure(d.step, err)
+			return ctrl.Result{RequeueAfter: whileWaiting}, s.save(ctx, decided)
+		}
+		d = help(refused.Reason, "%s", refused.Message)
+		s.report(seen, d, s.userError)
+		if err := s.save(ctx, decided); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	result := ctrl.Result{RequeueAfter: conditions.Earliest(pause(d), s.after)}
+	if d.step == stepGrowVolumes && seen.stateful != nil {
+		return result, nil // the StatefulSet is deleted, and created again in the next reconciliation
 	}
 	if err := s.adopt(ctx, seen); err != nil || seen.paused {
-		return false, err
+		return result, err
 	}
-	return false, s.applyMembers(ctx, seen, d, version)
+	return result, s.applyMembers(ctx, seen, d)
 }
 
-// recordFailure counts a failed step, and writes it into the condition StepFailed. The event is sent once for each step that begins to
-// fail.
+// recordFailure writes a failed step into the condition StepFailed. The event is sent once for each step that begins to fail.
 func (s *scope) recordFailure(failed step, err error) {
-	if s.StepErrors != nil {
-		s.StepErrors.WithLabelValues(string(failed)).Inc()
-	}
 	reason := string(failed) + "Failed"
 	before := apimeta.FindStatusCondition(s.cluster.Status.Conditions, v1alpha1.ConditionStepFailed)
 	if before == nil || before.Status != metav1.ConditionTrue || before.Reason != reason {
 		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, reason, string(failed), "%.1000s", err.Error())
 	}
 	s.set(v1alpha1.ConditionStepFailed, true, reason, err.Error()+"; the step is tried again")
+}
+
+// refusedBefore returns the decision to report before a step is taken that the API server has refused before: the refusal, until the step
+// succeeds. Otherwise each attempt would change the conditions twice.
+func (s *scope) refusedBefore(seen *clusterSnapshot, d decision) decision {
+	c := apimeta.FindStatusCondition(s.cluster.Status.Conditions, v1alpha1.ConditionStalled)
+	if d.step == stepGrowVolumes && seen.stateful != nil && c != nil && c.Status == metav1.ConditionTrue && c.Reason == reasonNoExpansion {
+		return help(c.Reason, "%s", c.Message)
+	}
+	return d
 }
 
 // clearFailure ends the condition StepFailed when another step, or none, was decided on.

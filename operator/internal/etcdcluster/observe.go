@@ -38,9 +38,20 @@ type clusterSnapshot struct {
 	answers   map[int]answer
 	alarms    []*etcdserverpb.AlarmMember
 	clusterID uint64 // as the majority says
+
+	// dataDirectory is what the volumes say about the directory in use. Empty: nothing.
+	dataDirectory string
+	// endRecovery says that the recovery in the status is not asked for any more, refuseRecovery that a majority answers.
+	endRecovery, refuseRecovery bool
+	// recheck is when to look again for what no watch reports. Zero: nothing.
+	recheck time.Duration
+
+	version     string            // that members are to run
+	rolloutHeld *metav1.Condition // nil if there is no StatefulSet to compare
 }
 
-// observe returns the state of a cluster, from the API server and from the members themselves.
+// observe returns the state of a cluster, from the API server and from the members themselves. It changes nothing, the status in memory
+// included: see reportObservation.
 func (s *scope) observe(ctx context.Context) (*clusterSnapshot, error) {
 	seen := &clusterSnapshot{live: map[int]*corev1.Pod{}, clients: map[int]memberClient{}}
 	seen.revisions = map[int]int64{}
@@ -87,7 +98,7 @@ func (s *scope) observeObjects(ctx context.Context, seen *clusterSnapshot) error
 		name := strings.TrimPrefix(claims.Items[i].Name, dataVolume+"-")
 		seen.volumes = max(seen.volumes, ordinalOf(s.cluster, name)+1)
 		if directory := claims.Items[i].Annotations[directoryAnnotation]; directory != "" && !seen.known {
-			s.cluster.Status.DataDirectory = directory
+			seen.dataDirectory = directory
 		}
 	}
 	if err := s.observeRestoration(ctx, seen, claims.Items); err != nil {

@@ -78,6 +78,8 @@ type scope struct {
 	// authorities is a hash of whom the members trust, and of who has signed what they show.
 	authorities string
 	rotation    rotation
+	// issued are the Certificates of the cluster. Nil: they were not read.
+	issued []*certmanager.Certificate
 	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
 	certificatesErr error
 	// after is when to look again for what no watch tells of, such as a certificate that should have been renewed.
@@ -107,10 +109,10 @@ func (s *scope) save(ctx context.Context, before *v1alpha1.EtcdCluster) error {
 	return conditions.Save(ctx, s.Client, s.Recorder, before, s.cluster, before.Status.Conditions, s.cluster.Status.Conditions)
 }
 
-// reconcile writes down what it is about to do before it does it, so that people and the next operator know.
+// reconcile observes the cluster, decides on one step, writes the decision into the status, and then executes the step: people, and an
+// operator that takes over, can read what was about to happen.
 func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
-	blocked := s.prepare(ctx)
-	if blocked != nil {
+	if blocked := s.prepare(ctx); blocked != nil {
 		s.report(nil, decision{}, blocked)
 		if err := s.save(ctx, before); err != nil {
 			return ctrl.Result{}, err
@@ -121,24 +123,27 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	version, err := chooseVersion(s.cluster.Spec.Version, s.cluster.Status.CurrentVersion, s.Version)
-	if err != nil {
-		s.userError = err
-	}
-	seen.upgrading = s.cluster.Status.CurrentVersion != "" && version != s.cluster.Status.CurrentVersion
-	if seen.changing, err = s.changing(seen, version); err != nil {
+	s.reportObservation(seen)
+	if err := s.compare(seen); err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := s.checkRestoration(ctx, seen); err != nil {
-		return ctrl.Result{}, err
-	}
-	s.schedule(seen)
-	s.measure(seen)
-	d := decide(seen.observation)
 	if s.unmounted != nil {
 		s.report(seen, wait(conditions.Cause(s.unmounted).Reason, "%s", s.unmounted), s.userError)
 		return ctrl.Result{RequeueAfter: conditions.Earliest(whileWaiting, s.after)}, s.save(ctx, before)
 	}
+	d := s.explain(seen, decide(seen.observation))
+	if err := s.reportBackups(ctx); err != nil {
+		return ctrl.Result{}, err
+	}
+	s.report(seen, s.refusedBefore(seen, d), s.userError)
+	if err := s.save(ctx, before); err != nil {
+		return ctrl.Result{}, err
+	}
+	return s.execute(ctx, seen, d)
+}
+
+// explain adds to a decision what a person needs to act on it. A wait that does not end by itself becomes a request for help.
+func (s *scope) explain(seen *clusterSnapshot, d decision) decision {
 	if trouble := seen.trouble(s.Now()); d.step == stepWait {
 		d.why += trouble.String()
 		if trouble.Stalled() {
@@ -148,28 +153,7 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 	if d.reason == reasonQuorumLost {
 		d.why += s.survivors(seen)
 	}
-	if d.step == stepGrowVolumes && s.grows() && seen.stateful != nil {
-		blocked := s.growVolumes(ctx, seen)
-		if blocked == nil || retriable(blocked) != nil {
-			return ctrl.Result{RequeueAfter: afterStep}, blocked
-		}
-		d = help(conditions.Cause(blocked).Reason, "%v", blocked)
-	}
-	if err := s.reportBackups(ctx); err != nil {
-		return ctrl.Result{}, err
-	}
-	s.report(seen, d, s.userError)
-	if err := s.save(ctx, before); err != nil {
-		return ctrl.Result{}, err
-	}
-	decided := s.cluster.DeepCopy()
-	switch failed, err := s.execute(ctx, seen, d, version); {
-	case err != nil:
-		return ctrl.Result{}, err
-	case failed:
-		return ctrl.Result{RequeueAfter: whileWaiting}, s.save(ctx, decided)
-	}
-	return ctrl.Result{RequeueAfter: conditions.Earliest(pause(d), s.after)}, nil
+	return d
 }
 
 func pause(d decision) time.Duration {
@@ -205,7 +189,7 @@ func (s *scope) prepare(ctx context.Context) error {
 		}
 		issued = append(issued, live)
 	}
-	s.after = conditions.Expiring(&s.cluster.Status.Conditions, s.cluster.Generation, issued)
+	s.issued = issued
 	unreachable := s.readSecrets(ctx)
 	if retriable(unreachable) != nil {
 		return unreachable

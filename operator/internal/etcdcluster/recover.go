@@ -12,7 +12,6 @@ import (
 
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 	"github.com/kcplane/kcp/operator/internal/apply"
-	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
 // recovery is how far the recovery from a lost majority is, which spec.restore.survivor asks for. Nobody's data are changed by it: the
@@ -90,8 +89,7 @@ func (s *scope) survivor() *v1alpha1.EtcdSurvivorSpec {
 // observeRecovery finds out how far the recovery is. One that the spec does not ask for any more is forgotten, unless members run on its
 // data.
 func (s *scope) observeRecovery(ctx context.Context, seen *clusterSnapshot) error {
-	status, asked := &s.cluster.Status, s.survivor()
-	under := status.Recovery
+	under, asked := s.cluster.Status.Recovery, s.survivor()
 	if !seen.known && asked != nil {
 		seen.recovery = recoverUnknown
 		return nil
@@ -108,21 +106,18 @@ func (s *scope) observeRecovery(ctx context.Context, seen *clusterSnapshot) erro
 	case same && under.State == v1alpha1.EtcdRecoveryDone:
 		return nil
 	case !same && under != nil && under.State != v1alpha1.EtcdRecoveryDone:
-		status.Recovery = nil
+		seen.endRecovery = true
 	}
 	switch {
 	case asked == nil:
 		return nil
-	case asked.ClusterID != status.ClusterID:
+	case asked.ClusterID != s.cluster.Status.ClusterID:
 		if !seen.quorum {
 			seen.recovery = recoverUnknown
 		}
 		return nil
 	case seen.quorum:
-		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *asked, State: v1alpha1.EtcdRecoveryRefused}
-		s.userError = cmp.Or(s.userError,
-			conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
-				"answers: take it out of the spec"))
+		seen.refuseRecovery = true
 		return nil
 	}
 	seen.survivor = ordinalOf(s.cluster, asked.Member)

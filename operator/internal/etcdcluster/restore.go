@@ -67,6 +67,8 @@ func (s *scope) observeRestoration(ctx context.Context, seen *clusterSnapshot, c
 	}
 	how, message, err := s.observeJob(ctx, restoreJobName(s.cluster))
 	switch {
+	case !done && how == jobNeeded && err == nil:
+		return s.checkRestoration(ctx, seen)
 	case !done:
 		seen.restore, seen.restoreMessage = restoration(how), message
 	case how != jobNeeded: // an operator has written down that it is done, and has ended before it removed the Job

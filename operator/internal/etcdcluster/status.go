@@ -1,6 +1,7 @@
 package etcdcluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,22 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
+// reportObservation writes into the status what was observed and needs no decision.
+func (s *scope) reportObservation(seen *clusterSnapshot) {
+	status := &s.cluster.Status
+	status.DataDirectory = cmp.Or(seen.dataDirectory, status.DataDirectory)
+	if seen.endRecovery {
+		status.Recovery = nil
+	}
+	if seen.refuseRecovery {
+		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *s.survivor(), State: v1alpha1.EtcdRecoveryRefused}
+		s.userError = cmp.Or(s.userError,
+			conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
+				"answers: take it out of the spec"))
+	}
+	s.after = conditions.Earliest(s.after, seen.recheck)
+}
+
 // report writes the status. Without a clusterSnapshot, what was known of the members stays, and blocked says why there is none.
 func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 	status := &s.cluster.Status
@@ -25,6 +42,9 @@ func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 				"supports well: members take long to start, to replace and to defragment", size)
 	}
 	status.ObservedGeneration = s.cluster.Generation
+	if s.issued != nil {
+		s.after = conditions.Earliest(s.after, conditions.Expiring(&status.Conditions, s.cluster.Generation, s.issued))
+	}
 	if _, err := s.statefulSet(members{}); err != nil && blocked == nil {
 		blocked = conditions.Stall("InvalidPodTemplate", "%s", err.Error())
 	}
@@ -35,6 +55,9 @@ func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 	}
 	if seen != nil {
 		s.clearFailure(d)
+		if seen.rolloutHeld != nil {
+			apimeta.SetStatusCondition(&status.Conditions, *seen.rolloutHeld)
+		}
 		s.reportRotation()
 		if d.step == stepRecordIdentity {
 			status.ClusterID = identity(seen.clusterID)

@@ -55,13 +55,11 @@ func ReferredSecret(ctx context.Context, reader client.Reader, namespace, field,
 
 // checkRestoration looks for what a restoration needs before its Job is made.
 func (s *scope) checkRestoration(ctx context.Context, seen *clusterSnapshot) error {
-	if seen.restore != restoreNeeded {
-		return nil
-	}
+	seen.restore = restoreNeeded
 	err := CheckStore(ctx, s.Live, s.cluster.Namespace, "spec.restore.store", s.cluster.Spec.Restore.Store)
 	if blocked := (*conditions.Blocked)(nil); errors.As(err, &blocked) {
 		seen.restore, seen.restoreMessage = restoreUnready, blocked.Message
-		s.after = conditions.Earliest(s.after, whileWaiting)
+		seen.recheck = whileWaiting
 		return nil
 	}
 	return err

@@ -24,8 +24,8 @@ func (s *scope) grows() bool {
 	return under != nil && under.Type == v1alpha1.EtcdGrowVolume
 }
 
-// growVolumes asks for larger volumes, and then gives up the StatefulSet, whose template of volumes cannot be changed; the pods
-// stay. It is made anew in the next reconciliation, whoever does that.
+// growVolumes expands the volumes, and then deletes the StatefulSet, whose template of volumes cannot be changed; the pods stay. The next
+// reconciliation creates the StatefulSet again.
 func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
 	want := volumeSize(s.cluster)
 	for i := range seen.claims {
@@ -37,7 +37,7 @@ func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
 		volume.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: want}
 		err := s.Patch(ctx, volume, client.MergeFrom(before))
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
-			return conditions.Stall("VolumeExpansionUnsupported",
+			return conditions.Stall(reasonNoExpansion,
 				"spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
 					"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
 		}
