@@ -14,7 +14,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/conversion"
 )
 
-// bindingRules refuse bindings whose claims select nothing in particular, and keep what a binding has reached.
+// bindingRules refuses bindings with invalid selectors of claims, and protects the phase of a binding and the parts of its status that are in
+// annotations.
 type bindingRules struct{ rules }
 
 var (
@@ -22,14 +23,14 @@ var (
 	_ admission.ValidationInterface = bindingRules{}
 )
 
-// statusAnnotations are parts of the status, in one version or the other.
+// statusAnnotations hold parts of the status that one of the versions has no fields for.
 var statusAnnotations = []string{
 	apisv1alpha2.StatusExportPermissionClaimsAnnotation, apisv1alpha2.V1alpha1StatusExportPermissionClaimsAnnotation,
 	apisv1alpha2.StatusAppliedPermissionClaimsAnnotation, apisv1alpha2.V1alpha1StatusAppliedPermissionClaimsAnnotation,
 }
 
-// Admit implements admission.MutationInterface. What conversion keeps of the status in annotations stays as it is, like the
-// status itself: who may write bindings need not be able to write their status.
+// Admit implements admission.MutationInterface. It keeps the annotations in which the conversion stores parts of the status: users who may
+// write bindings may not be allowed to write their status.
 func (bindingRules) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !isAPIBinding(a) {
 		return nil
@@ -101,7 +102,7 @@ func (bindingRules) Validate(_ context.Context, a admission.Attributes, _ admiss
 	return invalid(a, errs)
 }
 
-// validateHiddenClaims checks what the schema of v1alpha2 demands and that of v1alpha1 cannot.
+// validateHiddenClaims checks the rules of the schema of v1alpha2 that the schema of v1alpha1 cannot express.
 func validateHiddenClaims(claims, before []apisv1alpha2.AcceptablePermissionClaim) field.ErrorList {
 	type key struct{ group, resource, identityHash string }
 	keyOf := func(c apisv1alpha2.AcceptablePermissionClaim) key { return key{c.Group, c.Resource, c.IdentityHash} }

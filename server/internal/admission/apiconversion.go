@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// conversionRules accept conversions that fit the schema of their name.
+// conversionRules accepts conversions that are valid for the APIResourceSchema with the same name.
 type conversionRules struct{ rules }
 
 var _ admission.ValidationInterface = conversionRules{}
@@ -36,7 +36,7 @@ func (c conversionRules) Validate(ctx context.Context, a admission.Attributes, _
 	s, err := c.config.Exports.Schema(cluster, conversion.Name)
 	if apierrors.IsNotFound(err) {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), conversion.Name,
-			"there is no APIResourceSchema of this name: create it first, the conversion is between its versions")})
+			"no APIResourceSchema has this name: create it first, because the conversion is between its versions")})
 	}
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/conversion"
 )
 
-// exportRules refuse exports whose schemas are of other resources, and claims that do not say on whose resource.
+// exportRules refuses exports with schemas of other resources, and claims that do not identify the provider of a resource.
 type exportRules struct{ rules }
 
 var _ admission.ValidationInterface = exportRules{}
@@ -56,7 +56,7 @@ func (r exportRules) Validate(ctx context.Context, a admission.Attributes, _ adm
 		resource := schema.GroupResource{Group: claim.Group, Resource: claim.Resource}
 		if claim.IdentityHash == "" && !r.config.OfServer(resource) {
 			errs = append(errs, field.Required(path.Child("identityHash"),
-				fmt.Sprintf("%s is not built in: it takes the status.identityHash of the APIExport that it comes from", resource)))
+				fmt.Sprintf("%s is not built in: set the status.identityHash of the APIExport that provides it", resource)))
 		}
 		if claim.DefaultSelector != nil {
 			errs = append(errs, validateSelector(claim.DefaultSelector, path.Child("defaultSelector"))...)
@@ -67,7 +67,7 @@ func (r exportRules) Validate(ctx context.Context, a admission.Attributes, _ adm
 	return invalid(a, errs)
 }
 
-// checkIdentity refuses an identity whose key is in a secret that the user may not read: whoever has the key has the identity.
+// checkIdentity refuses an identity whose key is in a Secret that the user may not read: any holder of the key can use the identity.
 func (r rules) checkIdentity(ctx context.Context, a admission.Attributes, now, old *apisv1alpha2.Identity) error {
 	if now == nil || now.SecretRef == nil || (old != nil && old.SecretRef != nil && *old.SecretRef == *now.SecretRef) || isExempt(ctx, a) {
 		return nil
@@ -80,12 +80,12 @@ func (r rules) checkIdentity(ctx context.Context, a admission.Attributes, now, o
 	return nil
 }
 
-// claimsLimit is how many bytes of JSON the claims of an object may have. A binding that v1alpha1 shows has up to three such
-// lists in annotations: those that it accepts, and in its status, those of the export and those in effect. If they did not
-// fit there together with annotationsLimit, nobody could list the binding, nor any other one beside it, in v1alpha1.
+// claimsLimit is the maximum size of the claims of an object, in bytes of JSON. In v1alpha1 a binding has up to three such lists in
+// annotations: the accepted claims and, of its status, the claims of the export and those in effect. They must fit into the limit of
+// annotations together with annotationsLimit: otherwise a list in v1alpha1 that includes the binding would fail.
 const claimsLimit = 40 << 10
 
-// annotationsLimit is how many bytes the annotations of a binding may have.
+// annotationsLimit is the maximum size of the annotations of a binding, in bytes.
 const annotationsLimit = 64 << 10
 
 var (
@@ -100,8 +100,8 @@ func validateSize[T any](claims []T) field.ErrorList {
 	return nil
 }
 
-// validateResources checks the names of the schemas of resources. In v1alpha1 there are no more than these names for the
-// first resources, as many as listed.
+// validateResources checks the names of the schemas of resources. In v1alpha1 the first resources, as many as listed, have no other fields
+// than these names.
 func validateResources(resources []apisv1alpha2.ResourceSchema, listed int) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[schema.GroupResource]bool{}
@@ -116,21 +116,21 @@ func validateResources(resources []apisv1alpha2.ResourceSchema, listed int) fiel
 		}
 		name := schema.GroupResource{Group: resource.Group, Resource: resource.Name}
 		if seen[name] {
-			errs = append(errs, field.Invalid(path, resource.Schema, fmt.Sprintf("there is another schema of %s already", name)))
+			errs = append(errs, field.Invalid(path, resource.Schema, fmt.Sprintf("another schema of %s is already in the list", name)))
 		}
 		seen[name] = true
 	}
 	return errs
 }
 
-// validateSelector wants one way to select, and selectors that can be evaluated.
+// validateSelector requires that a selector is valid and selects either everything or by labels.
 func validateSelector(s *apisv1alpha2.PermissionClaimSelector, path *field.Path) field.ErrorList {
 	labels := len(s.MatchLabels) > 0 || len(s.MatchExpressions) > 0
 	switch {
 	case s.MatchAll && labels:
 		return field.ErrorList{field.Forbidden(path, "matchAll excludes matchLabels and matchExpressions")}
 	case !s.MatchAll && !labels:
-		return field.ErrorList{field.Required(path, "either matchAll must be true, or matchLabels or matchExpressions be set")}
+		return field.ErrorList{field.Required(path, "set matchAll to true, or set matchLabels or matchExpressions")}
 	}
 	if _, err := metav1.LabelSelectorAsSelector(&s.LabelSelector); err != nil {
 		return field.ErrorList{field.Invalid(path, s.LabelSelector, err.Error())}

@@ -17,8 +17,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 )
 
-// resourceSchemaRules accept the schemas that would be accepted as CustomResourceDefinitions, and keep them as they are:
-// the definitions of whoever bound an export hang on them.
+// resourceSchemaRules accepts schemas that would be valid CustomResourceDefinitions, and makes them immutable: the definitions of all
+// consumers of an export depend on them.
 type resourceSchemaRules struct{ rules }
 
 var _ admission.ValidationInterface = resourceSchemaRules{}
@@ -35,20 +35,20 @@ func (r resourceSchemaRules) Validate(ctx context.Context, a admission.Attribute
 	if a.GetOperation() == admission.Update {
 		if !reflect.DeepEqual(schema.Spec, old.Spec) {
 			return invalid(a, field.ErrorList{field.Forbidden(field.NewPath("spec"),
-				"field is immutable: create another APIResourceSchema, and name it in the APIExport in place of this one")})
+				"field is immutable: create another APIResourceSchema and refer to it in the APIExport instead of this one")})
 		}
 		if schema.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] == old.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] {
 			return nil
 		}
 	}
 	if resource := (k8sschema.GroupResource{Group: schema.Spec.Group, Resource: schema.Spec.Names.Plural}); r.config.OfServer(resource) {
-		// Whoever exports it would decide about the server's own in the workspaces of others.
+		// A provider that exports it would control resources of the server in the workspaces of consumers.
 		return invalid(a, field.ErrorList{field.Forbidden(field.NewPath("spec", "names", "plural"), resource.String()+" is built in")})
 	}
 	return invalid(a, validateResourceSchema(ctx, schema))
 }
 
-// undottedGroups are the groups without a dot that a resource can be in.
+// undottedGroups are the valid groups without a dot.
 var undottedGroups = []string{"", "apps", "autoscaling", "batch", "extensions", "policy"}
 
 var schemaPrefix = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
@@ -80,7 +80,7 @@ func validateResourceSchema(ctx context.Context, schema *apisv1alpha1.APIResourc
 	}
 	for _, err := range customresources.ValidateDefinition(ctx, crd) {
 		if err.Field == "metadata.name" || strings.HasPrefix(err.Field, "status") {
-			continue // the schema has another name, and no status
+			continue // a schema is named differently and has no status
 		}
 		err.Field = schemaFields.Replace(err.Field)
 		errs = append(errs, err)
@@ -88,15 +88,15 @@ func validateResourceSchema(ctx context.Context, schema *apisv1alpha1.APIResourc
 	return errs
 }
 
-// schemaFields turns fields of definitions, as upstream's validation has them, into those of schemas. There, what all
-// versions have in common is a level higher.
+// schemaFields replaces the paths of fields of definitions, as upstream's validation reports them, by those of schemas. Definitions have
+// fields that are common to all versions one level higher.
 var schemaFields = strings.NewReplacer(
 	".schema.openAPIV3Schema", ".schema", "spec.validation.openAPIV3Schema", "spec.versions[0].schema",
 	"spec.subresources", "spec.versions[0].subresources", "spec.selectableFields", "spec.versions[0].selectableFields",
 	"spec.additionalPrinterColumns", "spec.versions[0].additionalPrinterColumns",
 )
 
-// schemaSuffix is how the name of the APIResourceSchema of a resource ends.
+// schemaSuffix returns the suffix of the names of the APIResourceSchemas of a resource.
 func schemaSuffix(resource, group string) string {
 	return "." + customresources.ResourceName(resource, group)
 }

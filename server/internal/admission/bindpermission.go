@@ -15,8 +15,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// bindPermission lets those bind an export, or list its endpoints, who may: the provider says who does. It marks bindings with
-// their export, and holds them until their objects are gone.
+// bindPermission lets users bind an export, or list its endpoints, if the provider grants them the verb bind. It labels bindings with their
+// export, and adds the finalizer that keeps them until their objects are deleted.
 type bindPermission struct{ rules }
 
 var (
@@ -33,7 +33,7 @@ func isEndpointSlice(a admission.Attributes) bool {
 	return (resource == apisv1alpha1.Resource("apiexportendpointslices") || resource == cachedSlice) && a.GetSubresource() == ""
 }
 
-// reference is what both versions of both kinds have in the same place.
+// reference has the fields that refer to an export. Both versions of both kinds have them in the same place.
 type reference struct {
 	Spec struct {
 		Reference struct {
@@ -43,7 +43,7 @@ type reference struct {
 	} `json:"spec"`
 }
 
-// exportOf returns what an object refers to, nil if it names nothing.
+// exportOf returns the export that an object refers to, or nil if it refers to none.
 func exportOf(a admission.Attributes) (*apisv1alpha2.ExportBindingReference, error) {
 	r := &reference{}
 	if err := decode(a.GetObject(), r); err != nil {
@@ -125,7 +125,7 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	if !ok || !p.mayBind(ctx, a, cluster, apisv1alpha2.Resource("apiexports"), export.Name) {
 		return refused
 	}
-	if isEndpointSlice(a) { // a binding may come before its export
+	if isEndpointSlice(a) { // a binding may be created before its export
 		p.config.Set.APIExports.Current(ctx, cluster)
 		if _, err := p.config.Exports.Get(cluster, export.Name); apierrors.IsNotFound(err) {
 			return refused
@@ -134,8 +134,8 @@ func (p bindPermission) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// unchanged tells whether an update leaves the reference as it was: who may change a binding need not be able to make it. A provider that
-// claims bindings has to be able to.
+// unchanged reports whether an update keeps the reference. Such an update does not require the permission to bind, unless a provider makes
+// it by a claim on bindings.
 func (p bindPermission) unchanged(a admission.Attributes) bool {
 	now, old := &reference{}, &reference{}
 	if decode(a.GetObject(), now) != nil || decode(a.GetOldObject(), old) != nil {

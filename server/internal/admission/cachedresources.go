@@ -21,8 +21,8 @@ var (
 	cachedSlice    = cachev1alpha1.Resource("clustercachedresourceendpointslices")
 )
 
-// cachedResourceRules let those show objects to others who may read them all, and those take them into an export whom the
-// workspace that shows them allows it.
+// cachedResourceRules lets users publish objects if they may read all of them, and add published objects to an export if the workspace that
+// publishes them allows it.
 type cachedResourceRules struct{ rules }
 
 var _ admission.ValidationInterface = cachedResourceRules{}
@@ -62,28 +62,28 @@ func (r cachedResourceRules) validateResource(ctx context.Context, a admission.A
 		if kind, err := mapper.KindFor(resource); err == nil {
 			mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
 			if err == nil && mapping.Resource.GroupResource() == resource.GroupResource() && mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-				return forbidden(a, "%s is namespaced: only objects of cluster scoped resources can be shown to others", resource.GroupResource())
+				return forbidden(a, "%s is namespaced: only cluster-scoped resources can be published", resource.GroupResource())
 			}
 		}
 	}
 	return r.isOnly(ctx, a, resource)
 }
 
-// mayRead refuses to show anybody what the user cannot read.
+// mayRead refuses to publish objects that the user may not read.
 func (r cachedResourceRules) mayRead(ctx context.Context, a admission.Attributes, resource schema.GroupVersionResource) error {
 	if isExempt(ctx, a) {
 		return nil
 	}
 	for _, verb := range []string{"get", "list", "watch"} {
 		if !r.allows(ctx, a, authorizer.AttributesRecord{Verb: verb, APIGroup: resource.Group, APIVersion: "*", Resource: resource.Resource}) {
-			return forbidden(a, "missing verb='%s' permission on %s: who shows objects to others has to be able to read all of them", verb,
-				resource.GroupResource())
+			return forbidden(a, "missing verb='%s' permission on %s: publishing a resource requires permission to read all of its objects",
+				verb, resource.GroupResource())
 		}
 	}
 	return nil
 }
 
-// isOnly refuses a second object for a resource.
+// isOnly refuses a second ClusterCachedResource for a resource.
 func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes, resource schema.GroupVersionResource) error {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -97,13 +97,14 @@ func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes,
 	for _, other := range all {
 		if other.Name != a.GetName() &&
 			(schema.GroupVersionResource{Group: other.Spec.Group, Version: other.Spec.Version, Resource: other.Spec.Resource}) == resource {
-			return forbidden(a, "there is a ClusterCachedResource of %s already: %s", resource.GroupResource(), other.Name)
+			return forbidden(a, "ClusterCachedResource %s already publishes %s", other.Name, resource.GroupResource())
 		}
 	}
 	return nil
 }
 
-// validateSlice lets those in whom the workspace of the ClusterCachedResource allows it. Everybody else learns nothing of it.
+// validateSlice admits users whom the workspace of the ClusterCachedResource allows to bind it. All others get the same message, whether the
+// ClusterCachedResource exists or not.
 func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attributes) error {
 	slice := &cachev1alpha1.ClusterCachedResourceEndpointSlice{}
 	if err := decode(a.GetObject(), slice); err != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// clusterAnnotation shows the later plugins, webhooks among them, and dry runs the annotation that storage will set.
+// clusterAnnotation sets the annotation that the storage sets when it stores an object. With it, later plugins, webhooks and dry runs see the
+// annotation too.
 type clusterAnnotation struct{ rules }
 
 var _ admission.MutationInterface = clusterAnnotation{}
@@ -24,13 +25,13 @@ func (clusterAnnotation) Admit(ctx context.Context, a admission.Attributes, _ ad
 	}
 	m, err := meta.Accessor(a.GetObject())
 	if err != nil || isReview(a) || (a.GetSubresource() != "" && a.GetSubresource() != "status") {
-		return nil // nothing that is stored under this name
+		return nil // not an object that is stored under this name
 	}
 	annotate(m, logicalcluster.AnnotationKey, string(cluster))
 	return nil
 }
 
-// annotate gives an object an annotation. It does not change what others may share with the object.
+// annotate sets an annotation of an object. It replaces the map of annotations, which other objects may share.
 func annotate(m metav1.Object, key, value string) {
 	if m.GetAnnotations()[key] == value {
 		return

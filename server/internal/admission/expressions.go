@@ -8,7 +8,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/expressions"
 )
 
-// boundedExpressions refuses webhooks and policies with expressions that can make values of any size.
+// boundedExpressions refuses webhooks and policies with expressions that can create values of unbounded size.
 type boundedExpressions struct{ rules }
 
 var _ admission.ValidationInterface = boundedExpressions{}

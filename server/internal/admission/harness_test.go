@@ -208,3 +208,27 @@ func wantOutcome(t *testing.T, a admission.Attributes, err error, want string) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 }
+
+// wantInvalid checks that a plugin refuses a write as invalid with a text in the message, or admits it if the text is empty.
+func wantInvalid(t *testing.T, plugin admission.ValidationInterface, a admission.Attributes, want string) {
+	t.Helper()
+	err := plugin.Validate(context.Background(), a, nil)
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case want != "" && err == nil:
+		t.Errorf("admitted, want %s", want)
+	case want != "" && (!apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want)):
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// contentOf returns the object of a request as plugins have left it.
+func contentOf(t *testing.T, a admission.Attributes) map[string]any {
+	t.Helper()
+	u, ok := a.GetObject().(*unstructured.Unstructured)
+	if !ok {
+		t.Fatalf("the object is a %T", a.GetObject())
+	}
+	return u.Object
+}

@@ -28,7 +28,7 @@ func TestServiceAccountsOfOtherClustersAdministerNothingHere(t *testing.T) {
 			if got := mayAdminister(ctx, a); got != want {
 				t.Errorf("an account of %s in %s administers: %t, want %t", cluster, group, got, want)
 			}
-			if got := isMaster(ctx, a); got != (want && group == user.SystemPrivilegedGroup) {
+			if got := isPrivileged(ctx, a); got != (want && group == user.SystemPrivilegedGroup) {
 				t.Errorf("an account of %s in %s is a master: %t", cluster, group, got)
 			}
 		}
@@ -99,23 +99,6 @@ func TestWhatMayBeChangedOfALogicalCluster(t *testing.T) {
 		tc.change(now)
 		if got := changeProblem(old, now); (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
 			t.Errorf("%s: got %q, want %q", name, got, tc.want)
-		}
-	}
-}
-
-func TestURLsOfAShardAreThoseOfItsBase(t *testing.T) {
-	for name, tc := range map[string]struct{ given, want corev1alpha1.ShardSpec }{
-		"all are filled in":    {corev1alpha1.ShardSpec{BaseURL: "b"}, corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "b", VirtualWorkspaceURL: "b"}},
-		"what is given stays":  {corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "e"}, corev1alpha1.ShardSpec{BaseURL: "b", ExternalURL: "e", VirtualWorkspaceURL: "b"}},
-		"nothing without base": {corev1alpha1.ShardSpec{ExternalURL: "e"}, corev1alpha1.ShardSpec{ExternalURL: "e"}},
-	} {
-		a := attributesOf(t, corev1alpha1.SchemeGroupVersion.WithKind("Shard"), nil, &corev1alpha1.Shard{Spec: tc.given}, "", admission.Create, tenant)
-		if err := (shardDefaults{}).Admit(t.Context(), a, nil); err != nil {
-			t.Fatal(err)
-		}
-		got := &corev1alpha1.Shard{}
-		if err := decode(a.GetObject(), got); err != nil || got.Spec != tc.want {
-			t.Errorf("%s: got %+v, want %+v, %v", name, got.Spec, tc.want, err)
 		}
 	}
 }

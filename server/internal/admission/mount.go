@@ -15,8 +15,8 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// mountOf returns what a new workspace is mounted from: what its spec says, or the annotation in which manifests for older servers
-// say it. It is nil for all others.
+// mountOf returns the mount of a new workspace: the one in its spec, or the one in the annotation that manifests for older servers use. It is
+// nil if the workspace is not mounted.
 func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
 	text, given := ws.Annotations[tenancyv1alpha1.MountAnnotation]
 	if ws.Spec.Mount != nil || !given {
@@ -24,13 +24,13 @@ func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
 	}
 	var legacy struct {
 		Spec   tenancyv1alpha1.Mount `json:"spec"`
-		Status json.RawMessage       `json:"status"` // of the object, which tells it itself
+		Status json.RawMessage       `json:"status"` // ignored: the object itself has the status
 	}
 	decoder := json.NewDecoder(bytes.NewBufferString(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&legacy); err != nil {
 		return nil, fmt.Errorf(
-			`annotation %s is invalid, want {"spec": {"ref": {"apiVersion": …, "kind": …, "name": …}}}, or better spec.mount: %w`,
+			`annotation %s is invalid, want {"spec": {"ref": {"apiVersion": …, "kind": …, "name": …}}}, or set spec.mount: %w`,
 			tenancyv1alpha1.MountAnnotation,
 			err,
 		)
@@ -38,21 +38,21 @@ func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
 	return &legacy.Spec, nil
 }
 
-// mountProblem returns what is wrong with a reference to the object that a workspace is mounted from, empty if nothing.
-// Built-in types have no status.URL; that their objects are looked at all the same would tell which there are.
+// mountProblem returns why a reference to the object that a workspace is mounted from is invalid, or an empty string if it is valid.
+// Built-in types have no status.URL, and reading their objects would reveal which of them exist.
 func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	switch {
 	case err != nil || gv.Version == "" || ref.Kind == "" || ref.Name == "":
 		return "spec.mount.ref needs apiVersion, as <group>/<version>, kind and name"
 	case legacyscheme.Scheme.Recognizes(gv.WithKind(ref.Kind)):
-		return "spec.mount.ref refers to a built-in type; it needs a custom resource with status.URL and status.phase"
+		return "spec.mount.ref refers to a built-in type; a custom resource with status.URL and status.phase is required"
 	}
 	return ""
 }
 
-// checkMount refuses a mount from an object that the user may not get: the workspace shows its URL and its phase. Of a kind that is
-// not served yet, nobody can tell the resource, and the right to get all of its group is asked for.
+// checkMount refuses a mount from an object that the user may not get, because the workspace shows its URL and phase. The resource of a kind
+// that is not served yet is unknown: mounting from it requires permission to get all resources of its group.
 func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.ObjectReference) error {
 	mapper, err := w.config.currentMapper(ctx)
 	if err != nil {
@@ -73,8 +73,8 @@ func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, 
 	case allowed:
 		return nil
 	case name == "":
-		return forbidden(a, "the kind %s of %s is not served in this workspace: to mount from it all the same takes verb='get' permission on "+
-			"all resources of its group", ref.Kind, ref.APIVersion)
+		return forbidden(a, "kind %s of %s is not served in this workspace: mounting from it requires verb='get' permission on all "+
+			"resources of its group", ref.Kind, ref.APIVersion)
 	}
 	return forbidden(a, "unable to mount from %s %s: missing verb='get' permission on %s", ref.Kind, ref.Name, resource.GroupResource())
 }

@@ -52,7 +52,7 @@ func (p *mutatingPolicies) Admit(ctx context.Context, a admission.Attributes, o 
 		return nil
 	}
 	return p.policies.each(ctx, a, func(ctx context.Context, d generic.Dispatcher[mutating.PolicyHook], hooks []mutating.PolicyHook) error {
-		return untampered(a, func() error { return d.Dispatch(ctx, a, o, hooks) })
+		return withProtection(a, func() error { return d.Dispatch(ctx, a, o, hooks) })
 	})
 }
 

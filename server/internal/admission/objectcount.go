@@ -8,8 +8,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/admission/objectlimit"
 )
 
-// objectCountLimit refuses objects in clusters that are full, before quotas are charged for them, and in dry runs as well.
-// What is decided here is decided again when the object is stored: others may have been faster.
+// objectCountLimit refuses objects in clusters that have reached their limit, before quotas are charged, and in dry runs too. The storage
+// decides again when it stores the object, because concurrent requests may have reached the limit first.
 type objectCountLimit struct{ limits *objectlimit.Limits }
 
 var _ admission.ValidationInterface = objectCountLimit{}

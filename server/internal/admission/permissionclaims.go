@@ -13,8 +13,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// permissionClaims labels objects with the claims that its cluster accepts on them. The labels are the server's: what clients
-// write there is dropped.
+// permissionClaims labels objects with the claims that their cluster accepts for them. The server manages these labels and drops the values
+// that clients write.
 type permissionClaims struct{ rules }
 
 var (
@@ -24,8 +24,8 @@ var (
 
 type claimKey struct{}
 
-// WithClaim makes the writes of a context be on behalf of a claim: what they write gets the labels that selector wants, or is
-// refused.
+// WithClaim returns a context whose writes are on behalf of a claim: an object gets the labels that selector requires, or is refused if it has
+// others.
 func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelector) context.Context {
 	return context.WithValue(ctx, claimKey{}, selector)
 }
@@ -33,8 +33,9 @@ func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelect
 // byClaim reports whether the writes of a context are on behalf of a claim.
 func byClaim(ctx context.Context) bool { return ctx.Value(claimKey{}) != nil }
 
-// whole are the subresources that are objects of the resource, labels included: several built-in types take these from there.
-var whole = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
+// objectSubresources are the subresources whose objects are those of the resource, with labels: several built-in types store the labels from
+// there.
+var objectSubresources = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
 
 // Admit implements admission.MutationInterface.
 func (p permissionClaims) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -46,18 +47,18 @@ func (p permissionClaims) Admit(ctx context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// Validate implements admission.ValidationInterface: nobody has changed the labels since.
+// Validate implements admission.ValidationInterface. It refuses objects whose labels were changed after Admit.
 func (p permissionClaims) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	m, wanted, err := p.wanted(ctx, a)
 	if err != nil || m == nil || maps.Equal(m.GetLabels(), wanted) {
 		return err
 	}
-	return forbidden(a, "the labels %s* are written by the server", apisv1alpha2.ClaimedLabelPrefix)
+	return forbidden(a, "the labels %s* are managed by the server and cannot be changed", apisv1alpha2.ClaimedLabelPrefix)
 }
 
-// wanted returns the metadata of what is written and the labels that it must have; nil where there is nothing to say.
+// wanted returns the metadata of the object of a request and the labels that it must have. The metadata is nil if no labels are required.
 func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (metav1.Object, map[string]string, error) {
-	if !whole[a.GetSubresource()] || a.GetObject() == nil || isReview(a) {
+	if !objectSubresources[a.GetSubresource()] || a.GetObject() == nil || isReview(a) {
 		return nil, nil, nil
 	}
 	m, err := meta.Accessor(a.GetObject())
@@ -82,7 +83,7 @@ func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (m
 	return m, claims.Wanted(p.config.Exports, cluster, resource, labels), nil
 }
 
-// ofBinding is wanted for a binding, which its export may always see.
+// ofBinding is wanted for a binding, which the provider of its export can always read.
 func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Attributes, m metav1.Object,
 	labels map[string]string) (metav1.Object, map[string]string, error) {
 	b := &apisv1alpha2.APIBinding{}

@@ -16,39 +16,39 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// keptAnnotations are what the server, or who may write it as its administrator, says of an object.
-var keptAnnotations = slices.Concat(statusAnnotations, placeAnnotations, []string{
+// protectedAnnotations are the annotations that only the server, or an administrator, sets.
+var protectedAnnotations = slices.Concat(statusAnnotations, placeAnnotations, []string{
 	corev1alpha1.PathAnnotation, corev1alpha1.MaxTotalObjectsAnnotation, corev1alpha1.RequiredGroupsAnnotation,
 	tenancyv1alpha1.OwnerAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation,
 	apisv1alpha2.ResourceBindingsAnnotation,
 })
 
-// keptFields are those that only the server writes, or who may act for it, by the resources that have them.
-var keptFields = map[string][][]string{
+// protectedFields are the fields that only the server, or a user that may act for it, sets, by the resource that has them.
+var protectedFields = map[string][][]string{
 	workspaceResource.String():      {{"spec", "cluster"}, {"spec", "URL"}, {"status"}},
 	logicalClusterResource.String(): {{"spec"}, {"status"}},
 }
 
-// untampered lets policies or webhooks of tenants change an object, but not what the server says in it. Rules about that look
-// at who writes the object; those who change it on its way are others.
-func untampered(a admission.Attributes, change func() error) error {
-	before := said(a)
+// withProtection calls change, by which policies or webhooks of tenants change an object, and refuses the request if they have changed
+// protected annotations or fields. The rules for those depend on the user who writes the object, which is not who changes it here.
+func withProtection(a admission.Attributes, change func() error) error {
+	before := protectedValues(a)
 	if err := change(); err != nil || before == nil {
 		return err
 	}
-	after := said(a)
+	after := protectedValues(a)
 	fields := maps.Clone(before)
 	maps.Copy(fields, after)
 	for _, field := range slices.Sorted(maps.Keys(fields)) {
 		if !reflect.DeepEqual(before[field], after[field]) {
-			return forbidden(a, "%s is written by the system: no mutating webhook or policy changes it", field)
+			return forbidden(a, "%s is set by the system: mutating webhooks and policies cannot change it", field)
 		}
 	}
 	return nil
 }
 
-// said returns what the server says in an object, by its field; nil if there is no object.
-func said(a admission.Attributes) map[string]any {
+// protectedValues returns the values of protected annotations and fields of an object, by their names; nil if there is no object.
+func protectedValues(a admission.Attributes) map[string]any {
 	if a.GetObject() == nil {
 		return nil
 	}
@@ -57,13 +57,13 @@ func said(a admission.Attributes) map[string]any {
 		return nil
 	}
 	all := map[string]any{}
-	for _, key := range keptAnnotations {
+	for _, key := range protectedAnnotations {
 		if value, ok := m.GetAnnotations()[key]; ok {
 			all["annotation "+key] = value
 		}
 	}
 	if u, ok := a.GetObject().(*unstructured.Unstructured); ok {
-		for _, path := range keptFields[a.GetResource().GroupResource().String()] {
+		for _, path := range protectedFields[a.GetResource().GroupResource().String()] {
 			if value, found, _ := unstructured.NestedFieldNoCopy(u.Object, path...); found {
 				all[strings.Join(path, ".")] = runtime.DeepCopyJSONValue(value)
 			}

@@ -9,10 +9,10 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file holds look-ups of what other requests may have stored a moment ago. Each waits until the informers have what this server has
-// acknowledged, see informers.Informer.Current.
+// The functions of this file wait until the informers have all writes that this server has acknowledged, see informers.Informer.Current.
+// Without that, a request could miss an object that an earlier request has just stored.
 
-// currentAuthorizer decides by all rules of the cluster of ctx that this server has acknowledged.
+// currentAuthorizer decides with all roles and role bindings of the cluster of ctx that this server has acknowledged.
 type currentAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 	config Config
@@ -30,7 +30,7 @@ func (c currentAuthorizer) Authorize(ctx context.Context, a authorizer.Attribute
 	return c.UnconditionalAuthorizer.Authorize(ctx, a)
 }
 
-// currentMapper returns the mapper of the cluster of ctx, with all that is defined and bound there.
+// currentMapper returns the mapper of the cluster of ctx, with all definitions and bindings of the cluster.
 func (c Config) currentMapper(ctx context.Context) (meta.RESTMapper, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (c Config) currentMapper(ctx context.Context) (meta.RESTMapper, error) {
 	return c.RESTMapper(ctx)
 }
 
-// cluster returns the logical cluster that a path leads to; an empty path leads to from.
+// cluster returns the logical cluster at a path; an empty path means the cluster from.
 func (c Config) cluster(ctx context.Context, from logicalcluster.Name, path string) (logicalcluster.Name, bool) {
 	if path != "" {
 		c.Tree.Current(ctx, path)

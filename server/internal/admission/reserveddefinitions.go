@@ -10,8 +10,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// reservedDefinitions keeps what the server's own definitions use out of those of users: annotations in the domain
-// apis.kcp.io, and API groups that end with it.
+// reservedDefinitions reserves names for definitions of the server: annotations in the domain apis.kcp.io, API groups that end with it, and
+// the group core.kcp.io.
 type reservedDefinitions struct{ rules }
 
 var _ admission.ValidationInterface = reservedDefinitions{}

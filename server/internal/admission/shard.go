@@ -10,7 +10,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// shardDefaults completes the URLs of a Shard.
+// shardDefaults sets the URLs of a Shard that are empty to its base URL.
 type shardDefaults struct{ rules }
 
 var _ admission.MutationInterface = shardDefaults{}

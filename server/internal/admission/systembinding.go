@@ -12,7 +12,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// systemBindings keep what every cluster has bound as long as the cluster: the server goes on to serve it.
+// systemBindings refuses to delete bindings that every cluster has for as long as it exists: the server serves these APIs without a binding
+// too.
 type systemBindings struct {
 	*admission.Handler
 	config Config
@@ -36,7 +37,7 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	s.config.Set.APIBindings.Current(ctx, cluster)
 	binding, err := s.config.Set.APIBindings.Get(cluster, "", a.GetName())
 	if err != nil || binding.Spec.Reference.Export == nil {
-		return nil // what is not here yet is not what the cluster began with
+		return nil // a binding that informers do not have yet is not one that the cluster was created with
 	}
 	of, ok := s.config.cluster(ctx, cluster, binding.Spec.Reference.Export.Path)
 	if !ok || !exports.Everywhere(of, binding.Spec.Reference.Export.Name) {
@@ -53,6 +54,6 @@ func (s systemBindings) Validate(ctx context.Context, a admission.Attributes, _ 
 	if err != nil || lc.DeletionTimestamp != nil {
 		return nil
 	}
-	return forbidden(a, "every workspace has bound %s:%s, and keeps it", binding.Spec.Reference.Export.Path,
+	return forbidden(a, "every workspace binds %s:%s: its last APIBinding cannot be deleted", binding.Spec.Reference.Export.Path,
 		binding.Spec.Reference.Export.Name)
 }

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestWebhooksAnswerWithLittle(t *testing.T) {
+func TestResponsesOfWebhooksAreBounded(t *testing.T) {
 	operation := `{"op":"add","path":"/metadata/labels/x","value":"y"}`
 	patch := func(operations int) []byte {
 		return []byte("[" + strings.Repeat(operation+",", operations-1) + operation + "]")
@@ -18,14 +18,14 @@ func TestWebhooksAnswerWithLittle(t *testing.T) {
 		response *admissionv1.AdmissionResponse
 		want     string
 	}{
-		"nothing":          {&admissionv1.AdmissionResponse{}, ""},
-		"a large object":   {&admissionv1.AdmissionResponse{Patch: []byte(`[{"op":"replace","path":"","value":"` + strings.Repeat("x", 1<<20) + `"}]`)}, ""},
-		"many operations":  {&admissionv1.AdmissionResponse{Patch: patch(maxPatchOperations)}, ""},
-		"more":             {&admissionv1.AdmissionResponse{Patch: patch(maxPatchOperations + 1)}, "response.patch of the answer has more than 10000 operations"},
-		"tiny operations":  {&admissionv1.AdmissionResponse{Patch: []byte("[" + strings.Repeat("{},", maxPatchOperations) + "{}]")}, "more than 10000 operations"},
-		"a deep patch":     {&admissionv1.AdmissionResponse{Patch: []byte(strings.Repeat("[", 100000))}, ""}, // upstream refuses it
-		"a long message":   {&admissionv1.AdmissionResponse{Result: &metav1.Status{Message: strings.Repeat("x", maxStatusBytes)}}, "response.status of the answer has"},
-		"long annotations": {&admissionv1.AdmissionResponse{AuditAnnotations: map[string]string{"x": strings.Repeat("x", maxAnnotationBytes)}}, "response.auditAnnotations of the answer have"},
+		"an empty response is accepted":                {&admissionv1.AdmissionResponse{}, ""},
+		"a patch with a large object is accepted":      {&admissionv1.AdmissionResponse{Patch: []byte(`[{"op":"replace","path":"","value":"` + strings.Repeat("x", 1<<20) + `"}]`)}, ""},
+		"as many operations as the limit are accepted": {&admissionv1.AdmissionResponse{Patch: patch(maxPatchOperations)}, ""},
+		"one operation more than the limit is refused": {&admissionv1.AdmissionResponse{Patch: patch(maxPatchOperations + 1)}, "response.patch has more than 10000 operations"},
+		"empty operations count":                       {&admissionv1.AdmissionResponse{Patch: []byte("[" + strings.Repeat("{},", maxPatchOperations) + "{}]")}, "more than 10000 operations"},
+		"a deeply nested patch is left to upstream":    {&admissionv1.AdmissionResponse{Patch: []byte(strings.Repeat("[", 100000))}, ""}, // upstream refuses it
+		"a long message is refused":                    {&admissionv1.AdmissionResponse{Result: &metav1.Status{Message: strings.Repeat("x", maxStatusBytes)}}, "response.status has"},
+		"long annotations are refused":                 {&admissionv1.AdmissionResponse{AuditAnnotations: map[string]string{"x": strings.Repeat("x", maxAnnotationBytes)}}, "response.auditAnnotations has"},
 	} {
 		content, err := json.Marshal(&admissionv1.AdmissionReview{Response: test.response})
 		if err != nil {

@@ -231,7 +231,7 @@ func (w *mutatingWebhooks) Admit(ctx context.Context, a admission.Attributes, o 
 		return nil
 	}
 	return w.webhooks.call(ctx, a, func(plugin *mutating.Plugin) error {
-		return untampered(a, func() error { return plugin.Admit(ctx, a, o) })
+		return withProtection(a, func() error { return plugin.Admit(ctx, a, o) })
 	})
 }
 

@@ -39,7 +39,7 @@ func isWorkspace(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == workspaceResource
 }
 
-func isMaster(ctx context.Context, a admission.Attributes) bool {
+func isPrivileged(ctx context.Context, a admission.Attributes) bool {
 	return slices.Contains(authorization.GroupsIn(ctx, a.GetUserInfo()), user.SystemPrivilegedGroup)
 }
 
@@ -124,7 +124,7 @@ func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluste
 func systemAnnotations(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) (map[string]string, error) {
 	given := annotations(a.GetObject())
 	written := map[string]string{}
-	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isMaster(ctx, a) {
+	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isPrivileged(ctx, a) {
 		who := a.GetUserInfo()
 		info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
 		for key, values := range who.GetExtra() {
@@ -140,11 +140,11 @@ func systemAnnotations(ctx context.Context, a admission.Attributes, parent *core
 		written[tenancyv1alpha1.OwnerAnnotation] = string(owner)
 	}
 	if groups := parent.Annotations[corev1alpha1.RequiredGroupsAnnotation]; groups != "" {
-		if _, ok := given[corev1alpha1.RequiredGroupsAnnotation]; !ok || !isMaster(ctx, a) {
+		if _, ok := given[corev1alpha1.RequiredGroupsAnnotation]; !ok || !isPrivileged(ctx, a) {
 			written[corev1alpha1.RequiredGroupsAnnotation] = groups
 		}
 	}
-	if !isMaster(ctx, a) {
+	if !isPrivileged(ctx, a) {
 		for _, key := range placeAnnotations {
 			written[key] = ""
 		}
@@ -249,7 +249,7 @@ func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tena
 		return "spec.mount is immutable"
 	case creating && ws.Spec.Mount != nil && mountProblem(ws.Spec.Mount.Reference) != "":
 		return mountProblem(ws.Spec.Mount.Reference)
-	case isMaster(ctx, a):
+	case isPrivileged(ctx, a):
 		return ""
 	case old.Spec.Cluster != ws.Spec.Cluster:
 		return "spec.cluster can only be set by system privileged users"

@@ -21,10 +21,10 @@ import (
 
 var workspaceTypeResource = tenancyv1alpha1.Resource("workspacetypes")
 
-// reservedTypeNames mean something else in references.
+// reservedTypeNames have another meaning in references.
 var reservedTypeNames = []string{"any", "system"}
 
-// workspaceTypeRules make references absolute, and refuse types that nobody could use.
+// workspaceTypeRules makes references absolute, and refuses types that cannot be used.
 type workspaceTypeRules struct{ rules }
 
 var (
@@ -36,7 +36,7 @@ func isWorkspaceType(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == workspaceTypeResource && a.GetSubresource() == ""
 }
 
-// referenceFields are where a WorkspaceType refers to others, as lists.
+// referenceFields are the fields of a WorkspaceType that are lists of references.
 var referenceFields = [][]string{
 	{"spec", "extend", "with"}, {"spec", "limitAllowedChildren", "types"}, {"spec", "limitAllowedParents", "types"},
 	{"spec", "defaultAPIBindings"},
@@ -92,7 +92,7 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	case slices.Contains(reservedTypeNames, wt.Name):
 		return forbidden(a, "name is reserved")
 	case wt.Name == string(logicalcluster.Root) && cluster != logicalcluster.Root:
-		return forbidden(a, "the workspace type root exists in the workspace root only")
+		return forbidden(a, "the workspace type root can be created in the workspace root only")
 	}
 	if isExempt(ctx, a) {
 		return nil
@@ -118,8 +118,8 @@ func (w workspaceTypeRules) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// checkExtend refuses to extend a type that the user may not use: workspaces of the type get the default bindings of what it extends,
-// those that exist already among them.
+// checkExtend refuses to extend a type that the user may not use: all workspaces of the extending type, also existing ones, get the default
+// bindings of the extended type.
 func (w workspaceTypeRules) checkExtend(
 	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, cluster logicalcluster.Name,
 	ref tenancyv1alpha1.WorkspaceTypeReference,
@@ -135,8 +135,8 @@ func (w workspaceTypeRules) checkExtend(
 	return w.checkUse(ctx, a, aliases)
 }
 
-// findType returns a type that the user may use. The refusal is the same for one that does not exist at a path, unless the user could
-// use it.
+// findType returns a type that the user may use. It refuses a type that does not exist at a path with the same message, unless the user
+// would be allowed to use it.
 func (r rules) findType(
 	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, from logicalcluster.Name,
 	ref tenancyv1alpha1.WorkspaceTypeReference,
@@ -152,7 +152,7 @@ func (r rules) findType(
 	return of, forbidden(a, "%w", err)
 }
 
-// checkUse refuses types that the user may not use. The last one, which extends the others, is the first that it looks at.
+// checkUse refuses types that the user may not use. It checks the last one first, because that extends the others.
 func (r rules) checkUse(ctx context.Context, a admission.Attributes, aliases []workspacetypes.Type) error {
 	for _, alias := range slices.Backward(aliases) {
 		if !r.mayUse(ctx, a, alias.Cluster, alias.Name) {
@@ -166,7 +166,7 @@ func mayNotUse(a admission.Attributes, ref tenancyv1alpha1.WorkspaceTypeReferenc
 	return forbidden(a, "unable to use workspace type %s: missing verb='use' permission on workspacetype", ref)
 }
 
-// mayUse tells whether they may use a workspace type of a cluster, which they need not be able to enter.
+// mayUse reports whether the user of a request may use a workspace type of a cluster. Access to the cluster is not required.
 func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name, name string) bool {
 	return r.allows(authorization.Deep(logicalcluster.WithName(ctx, cluster)), a, authorizer.AttributesRecord{
 		Verb: "use", APIGroup: workspaceTypeResource.Group, APIVersion: tenancyv1alpha1.SchemeGroupVersion.Version,
@@ -174,7 +174,7 @@ func (r rules) mayUse(ctx context.Context, a admission.Attributes, cluster logic
 	})
 }
 
-// checkBind refuses a default binding to an export that the user may not bind. It says the same of one that is not there.
+// checkBind refuses a default binding to an export that the user may not bind. The message is the same for an export that does not exist.
 func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attributes, binding tenancyv1alpha1.APIExportReference) error {
 	refused := forbidden(a, "unable to use APIExport %s:%s as a default binding: no permission to bind", binding.Path, binding.Export)
 	w.config.Tree.Current(ctx, binding.Path)
@@ -185,11 +185,11 @@ func (w workspaceTypeRules) checkBind(ctx context.Context, a admission.Attribute
 	return nil
 }
 
-// pathResources always carry their path: other workspaces refer to them by it.
+// pathResources always have the annotation with their path, which other workspaces use to refer to them.
 var pathResources = []schema.GroupResource{workspaceTypeResource, apisv1alpha2.Resource("apiexports"),
 	apisv1alpha2.Resource("apibindings"), cachedResource}
 
-// pathAnnotation keeps the annotation kcp.io/path true, on types that need it and on whatever carries it.
+// pathAnnotation keeps the annotation kcp.io/path correct on objects of pathResources and on all other objects that have it.
 type pathAnnotation struct{ rules }
 
 var _ admission.MutationInterface = pathAnnotation{}
@@ -197,13 +197,13 @@ var _ admission.MutationInterface = pathAnnotation{}
 // Admit implements admission.MutationInterface.
 func (p pathAnnotation) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" || isReview(a) || a.GetResource().GroupResource() == logicalClusterResource {
-		return nil // the path of a LogicalCluster is where all others come from
+		return nil // the paths of all other objects are derived from that of the LogicalCluster
 	}
 	m, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return nil
 	}
-	if _, carried := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !carried &&
+	if _, found := m.GetAnnotations()[corev1alpha1.PathAnnotation]; !found &&
 		!slices.Contains(pathResources, a.GetResource().GroupResource()) {
 		return nil
 	}

@@ -122,7 +122,7 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 	for name := range bindingsTo(t, made, "root", "tenancy.kcp.io") {
 		err := client.Delete(ctx, name, metav1.DeleteOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-		if err != nil && !strings.Contains(err.Error(), "every workspace has bound root:tenancy.kcp.io") {
+		if err != nil && !strings.Contains(err.Error(), "every workspace binds root:tenancy.kcp.io") {
 			t.Errorf("the refusal is %v", err)
 		}
 	}

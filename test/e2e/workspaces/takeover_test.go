@@ -93,7 +93,7 @@ spec: {policyName: forge}
 			kcptest.Eventually(t, key+" cannot be forged when "+user.Name+" writes", func(ctx context.Context) error {
 				obj.SetName("x-" + kcptest.Suffix())
 				_, err := org.Dynamic(t, user).Resource(in).Create(ctx, obj, metav1.CreateOptions{})
-				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no mutating webhook or policy changes it") {
+				if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "mutating webhooks and policies cannot change it") {
 					return fmt.Errorf("got %v", err)
 				}
 				return nil

@@ -143,7 +143,7 @@ func (l *Limits) add(ctx context.Context, resource schema.GroupResource, name st
 		} else if held := t.held.Load(); held >= limit {
 			return nil, apierrors.NewForbidden(resource, name,
 				fmt.Errorf("the logical cluster holds %d objects, and its total object count limit is %d: "+
-					"delete what is not needed, or ask an administrator of the installation for a higher %s", held, limit,
+					"delete unneeded objects, or ask an administrator of the installation for a higher %s", held, limit,
 					corev1alpha1.MaxTotalObjectsAnnotation))
 		}
 	}
