@@ -1,4 +1,4 @@
-// Package abuse measures what one tenant who abuses the server does to another who does not.
+// Package abuse measures how a tenant who abuses the server affects another tenant.
 package abuse
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// The attackers are processes of their own, which run this program again.
+// Attackers are separate processes, which run this program again.
 func TestMain(m *testing.M) {
 	if ordered := os.Getenv(attackVariable); ordered != "" {
 		os.Exit(attackAsOrdered(ordered))
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attacks of every family.
+// attacks returns the attacks of all families.
 func attacks() []attack {
 	return slices.Concat(connectionAttacks, bodyAttacks, readAttacks, writeAttacks, identityAttacks, roleAttacks, definitionAttacks, outsideAttacks, workspaceAttacks)
 }
@@ -44,16 +44,16 @@ func find(name string) *attack {
 	return nil
 }
 
-// phases are how long the victim is measured before, during and after an attack.
+// phases are the durations of the measurements before, during and after an attack.
 type phases struct{ quiet, attack time.Duration }
 
-// most is by how much the live heap may be larger while an attack lasts, and after it.
+// most is how much larger the live heap may be during an attack, and after it, than before.
 const most = 256 * mebibyte
 
-// stage is a server with a victim and the organization of an attacker.
+// stage is a server with a victim, and the organization of an attacker.
 type stage struct {
 	server *kcptest.Server
-	// group is a control group for attackers.
+	// group is the control group of attackers.
 	group   string
 	target  target
 	victim  *victim
@@ -62,8 +62,8 @@ type stage struct {
 	logged  int
 }
 
-// KCP_ABUSE=all measures longer.
-func TestATenantWhoAbusesTheServerHarmsNoOther(t *testing.T) {
+// With KCP_ABUSE=all, the measurements take longer.
+func TestAbuseByOneTenantDoesNotAffectOthers(t *testing.T) {
 	s := prepare(t)
 	var rows []row
 	for i, a := range attacks() {
@@ -76,7 +76,7 @@ func prepare(t *testing.T) *stage {
 	t.Helper()
 	hanging, group := hang(t), divide(t)
 	t.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "false")
-	t.Setenv("GODEBUG", "memprofilerate=0") // a profile, of which only the size of the heap is read, takes seconds otherwise
+	t.Setenv("GODEBUG", "memprofilerate=0") // otherwise a heap profile takes seconds, of which the test only needs the size of the heap
 	server := kcptest.StartIn(t, t.TempDir(), "--mount-proxy-hosts="+hanging)
 	s := &stage{server: server, group: group, hanging: hanging, phases: phases{quiet: 300 * time.Millisecond, attack: 10 * time.Second}}
 	if os.Getenv("KCP_ABUSE") == "all" {
@@ -108,14 +108,14 @@ func prepare(t *testing.T) *stage {
 		cancel()
 		<-worked
 	})
-	time.Sleep(time.Second) // what is slow once
+	time.Sleep(time.Second) // for what is slow only once
 	s.victim.take()
 	return s
 }
 
 const attackers, victims = "root:attackers", "root:victims"
 
-// organize makes a workspace in root, in which user may do everything.
+// organize creates a workspace in root in which user has all permissions.
 func organize(t *testing.T, server *kcptest.Server, path string, user kcptest.User) {
 	t.Helper()
 	name := strings.TrimPrefix(path, "root:")
@@ -131,7 +131,7 @@ func organize(t *testing.T, server *kcptest.Server, path string, user kcptest.Us
 	}
 }
 
-// hang returns the address of a host that takes connections and never answers.
+// hang returns the address of a host that accepts connections and never responds.
 func hang(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -151,7 +151,7 @@ func hang(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// suffer lets an attack happen, and returns what the victim felt.
+// suffer runs an attack, and returns the measurements of the victim.
 func (s *stage) suffer(t *testing.T, number int, a attack) row {
 	t.Helper()
 	ordered, err := json.Marshal(order{
@@ -188,10 +188,10 @@ func (s *stage) suffer(t *testing.T, number int, a attack) row {
 	return r
 }
 
-// feel returns the latencies of the victim while f runs, and fails the test for every request that failed.
+// feel returns the latencies of the victim during f, and fails the test for every failed request.
 func (s *stage) feel(t *testing.T, when string, f func()) latencies {
 	t.Helper()
-	_, failures := s.victim.take() // requests since the phase before, such as those beside a collection of garbage
+	_, failures := s.victim.take() // requests between the phases, for example during a garbage collection
 	f()
 	samples, more := s.victim.take()
 	failures = append(failures, more...)
@@ -209,21 +209,21 @@ func (s *stage) check(t *testing.T, a attack, r row, examples map[int]string) {
 	s.logged = newPanics(t, s.server.Log, s.logged)
 	for code, n := range r.codes {
 		if !slices.Contains(a.codes, code) {
-			t.Errorf("the attacker got %d %d times, which is none of %v, such as %s", code, n, a.codes, examples[code])
+			t.Errorf("the attacker got status %d %d times, want one of %v, for example: %s", code, n, a.codes, examples[code])
 		}
 	}
 	if r.codes[a.codes[0]] == 0 {
-		t.Errorf("the attacker never got %d: %s", a.codes[0], answers(r.codes))
+		t.Errorf("the attacker never got status %d: %s", a.codes[0], answers(r.codes))
 	}
-	for when, size := range map[string]int{"while it lasts": r.heapHeld, "after it": r.heapAfter} {
+	for when, size := range map[string]int{"during": r.heapHeld, "after": r.heapAfter} {
 		if size > r.heapBefore+most {
-			t.Errorf("the live heap was %d MiB before the attack, and is %d MiB %s", r.heapBefore/mebibyte, size/mebibyte, when)
+			t.Errorf("the live heap was %d MiB before the attack, and %d MiB %s it", r.heapBefore/mebibyte, size/mebibyte, when)
 		}
 	}
 	s.victim.checkWatch(t)
 }
 
-// process is that of an attacker.
+// process is the process of an attacker.
 type process struct {
 	command *exec.Cmd
 	input   io.WriteCloser
@@ -231,7 +231,7 @@ type process struct {
 	ended   bool
 }
 
-// start starts an attacker, who waits for a line before they do anything.
+// start starts an attacker, which waits for a line before it does anything.
 func start(t *testing.T, group string, ordered []byte) *process {
 	t.Helper()
 	program, err := os.Executable()
@@ -259,14 +259,14 @@ func start(t *testing.T, group string, ordered []byte) *process {
 func (p *process) proceed(t *testing.T) {
 	t.Helper()
 	if _, err := fmt.Fprintln(p.input); err != nil {
-		t.Fatalf("the attacker has ended: %v", err)
+		t.Fatalf("the attacker has exited: %v", err)
 	}
 }
 
 func (p *process) wantPrepared(t *testing.T) {
 	t.Helper()
 	if line, err := p.output.ReadString('\n'); line != prepared+"\n" {
-		t.Fatalf("the attacker says %q, %v", line, err)
+		t.Fatalf("the attacker wrote %q, %v", line, err)
 	}
 }
 
@@ -274,7 +274,7 @@ func (p *process) report(t *testing.T) report {
 	t.Helper()
 	var told report
 	if err := json.NewDecoder(p.output).Decode(&told); err != nil {
-		t.Fatalf("the attacker has not reported: %v", err)
+		t.Fatalf("the attacker sent no report: %v", err)
 	}
 	if told.Error != "" {
 		t.Fatalf("the attacker failed: %s", told.Error)
@@ -282,7 +282,7 @@ func (p *process) report(t *testing.T) report {
 	return told
 }
 
-// end ends the process, and with it its connections.
+// end kills the process, which closes its connections.
 func (p *process) end() {
 	if p.ended {
 		return

@@ -16,53 +16,54 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// attack is what a tenant does to the server on purpose or by mistake.
+// attack is something that a tenant does to the server, on purpose or by mistake.
 type attack struct {
-	// name is a sentence.
+	// name is a sentence that describes the attack.
 	name string
-	// prepare makes what the attack needs, before anything is measured.
+	// prepare creates what the attack requires, before the measurement.
 	prepare func(context.Context, *attacker) error
-	// run attacks until the context ends, or until it has done as much as it may.
+	// run attacks until the context ends, or until it reaches a limit.
 	run func(context.Context, *attacker) error
-	// codes are the answers that the attacker may get. The first one is the point of the attack: it has to be among the answers.
+	// codes are the status codes that the attacker may get. The first one is the purpose of the attack: the attacker must get it.
 	codes []int
 }
 
-// attackVariable has the order of the attacker, if the process is one.
+// attackVariable contains the order of the attacker in its process.
 const attackVariable = "KCP_ABUSE_ATTACKER"
 
-// order is what the process of an attacker does.
+// order describes the task of an attacker's process.
 type order struct {
 	Target target
-	// Attack is the name of one, Number makes its workspaces unique.
+	// Attack is the name of an attack. Number makes the names of its workspaces unique.
 	Attack string
 	Number int
-	// Token of the attacker, Path of the workspace in which they may do everything, and Logical, the name of that as a logical cluster.
+	// Token is the token of the attacker. Path is the workspace in which the attacker has all permissions, and Logical its logical
+	// cluster.
 	Token, Path string
-	// Hanging is the address of a host that answers nothing, and that mounts may lead to.
+	// Hanging is the address of a host that never responds, for mounts.
 	Hanging  string
 	Duration time.Duration
 }
 
-// report is what an attacker tells of their attack.
+// report is the result that an attacker sends.
 type report struct {
 	Codes map[int]int
-	// Examples has an answer of each code that is not expected.
+	// Examples has a response for each unexpected code.
 	Examples map[int]string
 	Error    string
 }
 
-// attacker is the process of a tenant who attacks.
+// attacker is the process of an attacking tenant.
 type attacker struct {
 	order
-	// client is that of the attacker in a new workspace of theirs, organization that in its parent.
+	// client is a client for a new workspace of the attacker, organization one for its parent.
 	*client
 	organization *client
-	// life ends with the process, and thus after the attack: what uses it is still open when memory is measured.
+	// life ends with the process, after the attack, so that connections that use it are open when memory is measured.
 	life context.Context
 
 	expected []int
-	// issuer is one that an attack has prepared.
+	// issuer is an issuer that an attack has prepared.
 	issuer *kcptest.Issuer
 
 	mu       sync.Mutex
@@ -70,8 +71,8 @@ type attacker struct {
 	examples map[int]string
 }
 
-// attackAsOrdered is the process of an attacker. It says when it is prepared, waits for a line, attacks, reports, and keeps its
-// connections until its input ends.
+// attackAsOrdered is the process of an attacker. It prepares the attack, writes a line, waits for a line, attacks, sends a report, and
+// keeps its connections until its input ends.
 func attackAsOrdered(ordered string) int {
 	a := &attacker{life: context.Background(), codes: map[int]int{}, examples: map[int]string{}}
 	if err := a.obey(ordered); err != nil {
@@ -87,7 +88,7 @@ func (a *attacker) obey(ordered string) error {
 	}
 	chosen := find(a.Attack)
 	if chosen == nil {
-		return fmt.Errorf("there is no attack %q", a.Attack)
+		return fmt.Errorf("unknown attack %q", a.Attack)
 	}
 	input := bufio.NewReader(os.Stdin)
 	if _, err := input.ReadString('\n'); err != nil {
@@ -126,7 +127,7 @@ func (a *attacker) obey(ordered string) error {
 
 const prepared = "prepared"
 
-// count is told of every answer, which it does not read unless it is the first of a code that is not expected.
+// count counts a response. It reads the response only if it is the first one with an unexpected code.
 func (a *attacker) count(code int, err error, response *http.Response) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,13 +144,13 @@ func (a *attacker) count(code int, err error, response *http.Response) {
 	}
 }
 
-// as returns a client of the attacker's at another cluster, whose connections are its own. Its answers count.
+// as returns a client of the attacker for another cluster, with its own connections. Its responses are counted.
 func (a *attacker) as(c *client) *client {
 	return &client{url: c.url, token: c.token, http: a.Target.connections(), answered: a.count}
 }
 
-// flood calls f from so many clients at a time, each with connections of its own, until the context ends or it was called so
-// often in all. Every call gets another number.
+// flood calls f from a number of concurrent clients, each with its own connections, until the context ends or the number of calls reaches
+// the limit. Every call gets a different number.
 func (a *attacker) flood(ctx context.Context, clients, limit int, f func(ctx context.Context, c *client, i int)) {
 	var wait sync.WaitGroup
 	var calls atomic.Int64
@@ -168,10 +169,10 @@ func (a *attacker) flood(ctx context.Context, clients, limit int, f func(ctx con
 	wait.Wait()
 }
 
-// unbounded is the limit of a flood that stores nothing.
+// unbounded is the limit of a flood that stores no objects.
 const unbounded = 1 << 30
 
-// together runs floods at the same time.
+// together runs floods concurrently.
 func together(ctx context.Context, floods ...func(context.Context)) {
 	var wait sync.WaitGroup
 	for _, f := range floods {
@@ -180,7 +181,7 @@ func together(ctx context.Context, floods ...func(context.Context)) {
 	wait.Wait()
 }
 
-// post sends an object to a path, and forgets the answer, which has been counted.
+// posts sends objects to a path. The responses are counted, and discarded.
 func (a *attacker) posts(clients, limit int, path string, object func(i int) string) func(context.Context) {
 	return func(ctx context.Context) {
 		a.flood(ctx, clients, limit, func(ctx context.Context, c *client, i int) { _, _, _ = c.post(ctx, path, object(i)) })
@@ -194,7 +195,8 @@ func (a *attacker) gets(clients int, path func(i int) string) func(context.Conte
 	}
 }
 
-// watch opens a watch that outlives the attack. Who does not read it, stalls it; otherwise what comes is thrown away.
+// watch opens a watch that outlives the attack. If read is false, it does not read the watch, which stalls it. Otherwise it discards the
+// events.
 func (a *attacker) watch(c *client, path string, read bool) {
 	response, err := c.open(a.life, http.MethodGet, path, "", nil)
 	if err == nil && read {

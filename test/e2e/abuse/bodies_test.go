@@ -8,22 +8,22 @@ import (
 	"sync/atomic"
 )
 
-// The limit of the bodies of requests.
+// The size limit of request bodies.
 const largest = 3 * mebibyte
 
-// What clients send.
+// Attacks with the bodies of requests.
 var bodyAttacks = []attack{{
-	name: "Bodies are as large as they may be, and larger",
+	name: "Bodies have the maximum size, and more",
 	run: func(ctx context.Context, a *attacker) error {
 		together(ctx,
-			a.posts(4, unbounded, configMapPath, func(int) string { return configMap("too-large", largest-200) }), // of which a ConfigMap holds a third
+			a.posts(4, unbounded, configMapPath, func(int) string { return configMap("too-large", largest-200) }), // a ConfigMap can contain a third of this
 			a.posts(4, unbounded, configMapPath, func(int) string { return configMap("too-large", largest+1) }),
 			a.posts(4, 300, configMapPath, func(i int) string { return configMap(fmt.Sprintf("large-%d", i), 1_000_000) }))
 		return nil
 	},
 	codes: []int{http.StatusCreated, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusTooManyRequests, noAnswer},
 }, {
-	name: "Documents are nested ten thousand deep, in JSON and in YAML, and aliases of YAML stand for billions of values",
+	name: "Documents are nested ten thousand deep, in JSON and in YAML, and YAML aliases expand to billions of values",
 	prepare: func(ctx context.Context, a *attacker) error {
 		return a.create(ctx, crdPath, openDefinition("things"))
 	},
@@ -56,7 +56,7 @@ var bodyAttacks = []attack{{
 	},
 	codes: []int{http.StatusBadRequest, http.StatusCreated, http.StatusConflict, http.StatusUnprocessableEntity, http.StatusTooManyRequests, http.StatusRequestEntityTooLarge},
 }, {
-	name: "One object has two thousand field managers, each of a thousand fields",
+	name: "One object has two thousand field managers, each with a thousand fields",
 	prepare: func(ctx context.Context, a *attacker) error {
 		return a.create(ctx, crdPath, openDefinition("things"), thingPath("things"), thing("things", "one", `{}`))
 	},
@@ -76,7 +76,7 @@ var bodyAttacks = []attack{{
 	codes: []int{http.StatusOK, http.StatusConflict, http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity},
 }}
 
-// openDefinition is that of a resource without a schema to speak of.
+// openDefinition returns the definition of a resource whose schema preserves unknown fields.
 func openDefinition(plural string) string {
 	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"%[1]s.example.com"},"spec":{
 "group":"example.com","scope":"Cluster","names":{"plural":"%[1]s","singular":"%[1]s","kind":"K%[1]s","listKind":"K%[1]sList"},

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// What clients do with connections.
+// Attacks with connections.
 var connectionAttacks = []attack{{
 	name: "Two hundred clients send headers and bodies byte by byte, and a thousand connections send nothing",
 	run: func(ctx context.Context, a *attacker) error {
@@ -67,7 +67,7 @@ var connectionAttacks = []attack{{
 	},
 	codes: []int{http.StatusNotFound, http.StatusTooManyRequests, http.StatusMethodNotAllowed},
 }, {
-	name: "Strangers send wrong tokens, none, and requests for what does not exist",
+	name: "Unauthenticated clients send invalid tokens, no tokens, and requests for paths that do not exist",
 	run: func(ctx context.Context, a *attacker) error {
 		together(ctx,
 			func(ctx context.Context) {
@@ -78,7 +78,7 @@ var connectionAttacks = []attack{{
 			},
 			func(ctx context.Context) {
 				a.flood(ctx, 8, unbounded, func(ctx context.Context, c *client, i int) {
-					// Looks like the token of a service account of some cluster.
+					// This looks like the token of a service account.
 					c.token = "eyJhbGciOiJSUzI1NiJ9." + strings.Repeat("e30", i%1000) + ".AAAA"
 					_, _, _ = c.get(ctx, configMapPath)
 				})
@@ -100,15 +100,15 @@ var connectionAttacks = []attack{{
 	codes: []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusTooManyRequests, http.StatusBadRequest, http.StatusServiceUnavailable},
 }}
 
-// path of the attacker's cluster on the server.
+// path returns the path of the attacker's cluster on the server.
 func (a *attacker) path(suffix string) string {
 	return strings.TrimPrefix(a.url, a.Target.URL) + suffix
 }
 
-// address of the server.
+// address returns the address of the server.
 func (a *attacker) address() string { return strings.TrimPrefix(a.Target.URL, "https://") }
 
-// connect opens connections of HTTP/1.1, each of which f uses. They stay open after that.
+// connect opens HTTP/1.1 connections, each of which f uses. They stay open afterwards.
 func (a *attacker) connect(ctx context.Context, n int, f func(io.ReadWriter)) {
 	var wait sync.WaitGroup
 	for range n {
@@ -124,7 +124,7 @@ func (a *attacker) connect(ctx context.Context, n int, f func(io.ReadWriter)) {
 	wait.Wait()
 }
 
-// drip sends a beginning, and then a part again and again, until the server has had enough.
+// drip sends a beginning, and then a part repeatedly, until the server closes the connection.
 func drip(ctx context.Context, c io.Writer, beginning, part string) {
 	_, err := io.WriteString(c, beginning)
 	for err == nil && ctx.Err() == nil {
@@ -133,7 +133,7 @@ func drip(ctx context.Context, c io.Writer, beginning, part string) {
 	}
 }
 
-// streams opens a connection of HTTP/2 that lets nothing be sent, and requests on it, and does something to each stream. It waits
+// streams opens an HTTP/2 connection with a flow-control window of zero, sends requests on it, and calls f for each stream. It waits
 // until the context or the connection ends.
 func (a *attacker) streams(ctx context.Context, n int, f func(*http2.Framer, uint32) error) error {
 	connection, err := (&tls.Dialer{Config: a.Target.tls("h2")}).DialContext(ctx, "tcp", a.address())

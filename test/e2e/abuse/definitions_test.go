@@ -10,9 +10,9 @@ import (
 
 func parse(content []byte, into any) error { return json.Unmarshal(content, into) }
 
-// What definitions and policies make the server compute.
+// Attacks with definitions and policies, which cost the server processor time.
 var definitionAttacks = []attack{{
-	name: "A hundred definitions are created and deleted again and again, together with objects of theirs",
+	name: "A hundred definitions and their objects are created and deleted repeatedly",
 	run: func(ctx context.Context, a *attacker) error {
 		a.flood(ctx, 8, 20_000, func(ctx context.Context, c *client, i int) {
 			plural := fmt.Sprintf("churned%d", i%100)
@@ -25,7 +25,7 @@ var definitionAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusOK, http.StatusConflict, http.StatusNotFound, http.StatusTooManyRequests, http.StatusMethodNotAllowed, http.StatusForbidden},
 }, {
-	name: "Definitions of what the server itself serves are created and deleted",
+	name: "Definitions of resources that the server serves itself are created and deleted",
 	run: func(ctx context.Context, a *attacker) error {
 		names := [][2]string{{"workspaces", "tenancy.kcp.io"}, {"logicalclusters", "core.kcp.io"}, {"apibindings", "apis.kcp.io"}, {"configmaps", ""}, {"roles", "rbac.authorization.k8s.io"}}
 		a.flood(ctx, 4, unbounded, func(ctx context.Context, c *client, i int) {
@@ -39,7 +39,7 @@ var definitionAttacks = []attack{{
 	},
 	codes: []int{http.StatusUnprocessableEntity, http.StatusOK, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests},
 }, {
-	name: "Each write is judged by forty policies of twenty expressions that are three loops",
+	name: "Each write is validated by forty policies with twenty expressions, each with three nested loops",
 	prepare: func(ctx context.Context, a *attacker) error {
 		loops := `{"expression":"object.data.all(a, object.data.all(b, object.data.all(c, a != b || b != c || true)))"}`
 		for i := range 40 {
@@ -63,7 +63,7 @@ var definitionAttacks = []attack{{
 		}), a.gets(1, func(int) string { return configMapPath }))
 		return nil
 	},
-	// Where others use the processors, no write has ended after ten seconds.
+	// If others use the processors, no write finishes within ten seconds.
 	codes: []int{http.StatusOK, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
 	name: "A policy writes a megabyte of an object a thousand times into the same object",
@@ -87,7 +87,7 @@ var definitionAttacks = []attack{{
 	},
 	codes: []int{http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "A hundred webhooks are called for each write of 150 kB, and cannot be reached",
+	name: "A hundred unreachable webhooks are called for each write of 150 kB",
 	prepare: func(ctx context.Context, a *attacker) error {
 		var webhooks []string
 		for i := range 100 {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// weights of control groups of version 2. Version 1 has 1024 shares where version 2 has a weight of 100.
+	// Weights of control groups with cgroup v2. With v1, 1024 shares correspond to a weight of 100.
 	attackersWeight, othersWeight, weightOfAll = 1, 100, 1000
 	sharesOfWeight                             = 1024.0 / 100
 )
 
-// divide makes a control group for this process and those that it starts, and returns one for attackers, which get what the others
-// leave of the processor. It is empty where this process may not make control groups.
+// divide creates a control group for this process and its children, and returns one for attackers, which get the processor time that the
+// others do not use. It returns "" if this process cannot create control groups.
 func divide(t *testing.T) string {
 	t.Helper()
 	version, attribute, scale := "/sys/fs/cgroup", "cpu.weight", 1.0
@@ -31,7 +31,7 @@ func divide(t *testing.T) string {
 		return ""
 	}
 	t.Cleanup(func() { _ = os.Remove(all) })
-	_ = write(filepath.Join(all, "cgroup.subtree_control"), "+cpu") // which version 1 does not have
+	_ = write(filepath.Join(all, "cgroup.subtree_control"), "+cpu") // missing with version 1
 	newGroup := func(name string, weight float64) string {
 		group := filepath.Join(all, name)
 		if err := os.MkdirAll(group, 0o755); err != nil {
@@ -44,7 +44,8 @@ func divide(t *testing.T) string {
 	}
 	newGroup(".", weightOfAll)
 	others, attackers := newGroup("others", othersWeight), newGroup("attackers", attackersWeight)
-	// A weight says who gets how much in the long run. An idle group gives way at once as well; kernels before 5.15 have none.
+	// A weight sets the share of processor time in the long run. An idle group also yields at once; kernels before 5.15 have no idle
+	// groups.
 	_ = write(filepath.Join(attackers, "cpu.idle"), "1")
 	t.Cleanup(func() {
 		_ = os.Remove(attackers)
@@ -55,7 +56,7 @@ func divide(t *testing.T) string {
 	return attackers
 }
 
-// confined returns a command for an attacker, who is to enter the group of attackers, or yields to all others if there is none.
+// confined returns a command for an attacker that will enter the group of attackers. Without such a group, it has the lowest priority.
 func confined(group, program string) *exec.Cmd {
 	if group == "" {
 		return exec.Command("chrt", "--idle", "0", program)
@@ -63,7 +64,7 @@ func confined(group, program string) *exec.Cmd {
 	return exec.Command(program)
 }
 
-// enter moves a process into a group.
+// enter moves a process to a group.
 func enter(t *testing.T, group string, pid int) {
 	t.Helper()
 	if err := write(filepath.Join(group, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
@@ -71,7 +72,7 @@ func enter(t *testing.T, group string, pid int) {
 	}
 }
 
-// write writes to a file of the kernel, which exists.
+// write writes to an existing file of the kernel.
 func write(file, content string) error {
 	f, err := os.OpenFile(file, os.O_WRONLY, 0)
 	if err != nil {

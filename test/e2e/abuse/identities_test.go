@@ -13,9 +13,9 @@ import (
 	"net/http"
 )
 
-// Who clients are, and what they ask about that.
+// Attacks with identities and reviews.
 var identityAttacks = []attack{{
-	name: "Service accounts are created, and tokens of theirs requested, reviewed and used",
+	name: "Service accounts are created, and their tokens requested, reviewed and used",
 	prepare: func(ctx context.Context, a *attacker) error {
 		return a.create(ctx, "/api/v1/namespaces/default/serviceaccounts", `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"one"}}`)
 	},
@@ -40,7 +40,7 @@ var identityAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "Certificates are requested as fast as it goes",
+	name: "Certificates are requested as fast as possible",
 	run: func(ctx context.Context, a *attacker) error {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {

@@ -21,13 +21,13 @@ const mebibyte = 1 << 20
 
 var allocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// heap returns how many bytes are in use in the server after a collection.
+// heap returns the bytes in use on the server's heap after a garbage collection.
 func heap(t *testing.T, server *kcptest.Server) int {
 	t.Helper()
 	code, body := server.Named("root").Raw(t, kcptest.Masters, http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", nil, "")
 	found := allocated.FindSubmatch(body)
 	if code != http.StatusOK || found == nil {
-		t.Fatalf("the profile of the heap, which tells its size, answers %d: %.300s", code, body)
+		t.Fatalf("reading the heap profile: %d: %.300s", code, body)
 	}
 	n, err := strconv.Atoi(string(found[1]))
 	if err != nil {
@@ -36,7 +36,7 @@ func heap(t *testing.T, server *kcptest.Server) int {
 	return n
 }
 
-// forgetPeak makes the kernel forget how much memory the process has had at the most, and peak returns it.
+// forgetPeak resets the peak memory of the process in the kernel. peak returns it.
 func forgetPeak(server *kcptest.Server) {
 	_ = write(fmt.Sprintf("/proc/%d/clear_refs", server.PID()), "5")
 }
@@ -52,7 +52,7 @@ func peak(server *kcptest.Server) int {
 	return 0
 }
 
-// quantile of durations, which are sorted.
+// quantile returns a quantile of sorted durations.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
@@ -60,7 +60,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
 
-// latencies are those of the victim in one phase.
+// latencies are the latencies of the victim in one phase.
 type latencies struct{ p50, p99 time.Duration }
 
 func summarize(samples []time.Duration) latencies {
@@ -68,16 +68,17 @@ func summarize(samples []time.Duration) latencies {
 	return latencies{quantile(sorted, 0.50), quantile(sorted, 0.99)}
 }
 
-// row is what was measured of one attack.
+// row is the measurements of one attack.
 type row struct {
 	attack                string
 	before, during, after latencies
-	// heaps are before the attack, while its connections are still open, and after these are gone; peak is resident memory.
+	// The heap sizes are from before the attack, from after it with its connections open, and from after these are closed. peak is
+	// resident memory.
 	heapBefore, heapHeld, heapAfter, peak int
 	codes                                 map[int]int
 }
 
-// table of all attacks in Markdown.
+// table returns a Markdown table of all attacks.
 func table(rows ...row) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "| attack | p50 before, during, after (ms) | p99 before, during, after (ms) | p99 during / before | live heap before, during, after (MiB) | peak RSS (MiB) | answers to the attacker |")
@@ -91,7 +92,7 @@ func table(rows ...row) string {
 	return b.String()
 }
 
-// answers lists how often each code came.
+// answers lists the number of responses with each code.
 func answers(codes map[int]int) string {
 	var all []string
 	for _, code := range slices.Sorted(maps.Keys(codes)) {
@@ -106,7 +107,7 @@ func answers(codes map[int]int) string {
 
 var panics = regexp.MustCompile(`(?i)panicked: true|panic:|a panic|panic serving|recovered|fatal error:|^goroutine \d+ \[`)
 
-// newPanics fails the test for every panic in the log behind offset, and returns where the log ends.
+// newPanics fails the test for every panic in the log after offset, and returns the length of the log.
 func newPanics(t *testing.T, log string, offset int) int {
 	t.Helper()
 	content, err := os.ReadFile(log)
@@ -117,14 +118,14 @@ func newPanics(t *testing.T, log string, offset int) int {
 	for line := range bytes.Lines(content[min(offset, len(content)):]) {
 		if panics.Match(line) {
 			if found++; found <= 3 {
-				t.Errorf("the server has panicked: %.1000s", line)
+				t.Errorf("the server panicked: %.1000s", line)
 			}
 		}
 	}
 	return len(content)
 }
 
-// waitFor sleeps, unless the context ends before.
+// waitFor waits for a duration or until the context ends.
 func waitFor(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -17,9 +17,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// What hosts of tenants answer to the server.
+// Attacks with responses of tenants' hosts.
 var outsideAttacks = []attack{{
-	name: "A webhook answers with a gigabyte in a megabyte of gzip",
+	name: "A webhook responds with a gigabyte in a megabyte of gzip",
 	prepare: func(ctx context.Context, a *attacker) error {
 		host, err := bomb()
 		if err != nil {
@@ -33,7 +33,7 @@ var outsideAttacks = []attack{{
 	},
 	codes: []int{http.StatusInternalServerError, http.StatusTooManyRequests},
 }, {
-	name: "A webhook that converts answers with a gigabyte in a megabyte of gzip",
+	name: "A conversion webhook responds with a gigabyte in a megabyte of gzip",
 	prepare: func(ctx context.Context, a *attacker) error {
 		host, err := bomb()
 		if err != nil {
@@ -51,7 +51,7 @@ var outsideAttacks = []attack{{
 	},
 	codes: []int{http.StatusInternalServerError, http.StatusTooManyRequests},
 }, {
-	name: "The issuer of a workspace type answers with a gigabyte in a megabyte of gzip",
+	name: "The issuer of a workspace type responds with a gigabyte in a megabyte of gzip",
 	prepare: func(ctx context.Context, a *attacker) error {
 		host, err := bomb()
 		if err != nil {
@@ -82,7 +82,7 @@ var outsideAttacks = []attack{{
 	},
 	codes: []int{http.StatusUnauthorized, http.StatusTooManyRequests},
 }, {
-	name: "Webhooks of five workspaces hang while each gets four hundred creations at a time",
+	name: "Webhooks of five workspaces hang, with four hundred concurrent creations in each",
 	prepare: func(ctx context.Context, a *attacker) error {
 		host := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { waitFor(r.Context(), time.Hour) }))
 		for i := range 5 {
@@ -112,7 +112,7 @@ var outsideAttacks = []attack{{
 	codes: []int{http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusGatewayTimeout},
 }}
 
-// bomb is a host that answers everything with little that unpacks to much.
+// bomb is a host whose small responses decompress to large ones.
 func bomb() (*httptest.Server, error) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -132,12 +132,12 @@ func bomb() (*httptest.Server, error) {
 	})), nil
 }
 
-// authority of a host, as the objects of the API have it.
+// authority returns the CA of a host, as API objects contain it.
 func authority(host *httptest.Server) string {
 	return base64.StdEncoding.EncodeToString((&kcptest.Issuer{Server: host}).CA())
 }
 
-// webhook is a configuration that has a host judge what is created.
+// webhook returns a configuration that sends creations to a host.
 func webhook(host *httptest.Server, seconds int) string {
 	return fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":"host"},"webhooks":[{
 "name":"host.example.com","clientConfig":{"url":%q,"caBundle":%q},"failurePolicy":"Fail","sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":%d,

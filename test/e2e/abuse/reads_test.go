@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// What clients read, or do not.
+// Attacks with reads, and with responses that are not read.
 var readAttacks = []attack{{
 	name: "Fifty clients are busy",
 	run: func(ctx context.Context, a *attacker) error {
@@ -23,7 +23,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusCreated, http.StatusNotFound, http.StatusTooManyRequests},
 }, {
-	name: "Watches begin in the past, and end at once",
+	name: "Watches start in the past, and end at once",
 	prepare: func(ctx context.Context, a *attacker) error {
 		for i := range 500 {
 			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("past-%d", i), 1000)); err != nil {
@@ -44,7 +44,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusGone, http.StatusGatewayTimeout},
 }, {
-	name: "Watches begin with all objects that exist, and end at once",
+	name: "Watches start with all existing objects, and end at once",
 	prepare: func(ctx context.Context, a *attacker) error {
 		for i := range 500 {
 			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("existing-%d", i), 1000)); err != nil {
@@ -67,7 +67,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests},
 }, {
-	name: "Lists of thousands of objects come page by page, unfiltered, and with selectors of a megabyte",
+	name: "Thousands of objects are listed in pages, without filters, and with selectors of a megabyte",
 	prepare: func(ctx context.Context, a *attacker) error {
 		for i := range 1000 {
 			if err := a.create(ctx, configMapPath, configMap(fmt.Sprintf("listed-%d", i), 2000)); err != nil {
@@ -90,7 +90,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests, http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge, http.StatusBadRequest, noAnswer},
 }, {
-	name: "Discovery and OpenAPI are read again and again, while definitions change them",
+	name: "Discovery and OpenAPI are read repeatedly, while definitions change them",
 	prepare: func(ctx context.Context, a *attacker) error {
 		return a.create(ctx, crdPath, openDefinition("things"))
 	},
@@ -128,7 +128,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusTooManyRequests, noAnswer},
 }, {
-	name: "Two thousand watches get every event",
+	name: "Two thousand watches receive every event",
 	run: func(ctx context.Context, a *attacker) error {
 		shared := a.as(a.client)
 		together(ctx, func(ctx context.Context) {
@@ -140,7 +140,7 @@ var readAttacks = []attack{{
 	},
 	codes: []int{http.StatusOK, http.StatusCreated, http.StatusTooManyRequests, http.StatusConflict, http.StatusNotFound},
 }, {
-	name: "Watches of big objects are not read",
+	name: "Watches of large objects are not read",
 	run: func(ctx context.Context, a *attacker) error {
 		for i := range 40 {
 			a.watch(a.as(a.client), fmt.Sprintf("%s?watch=true&labelSelector=a!%%3D%d", configMapPath, i), false)

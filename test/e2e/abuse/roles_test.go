@@ -13,12 +13,12 @@ const (
 	accessRole  = "system:kcp:workspace:access"
 )
 
-// mallory is a user of the attacker's workspace with few rights.
+// mallory is a user of the attacker's workspace with few permissions.
 var mallory = http.Header{"Impersonate-User": {"mallory"}}
 
-// What rights make the server compute and keep.
+// Attacks with roles, which cost the server processor time and memory.
 var roleAttacks = []attack{{
-	name: "Two hundred bindings of a user refer to a role that a hundred others are aggregated into",
+	name: "Two hundred role bindings of a user refer to a role that aggregates a hundred roles",
 	prepare: func(ctx context.Context, a *attacker) error {
 		for i := range 100 {
 			if err := a.create(ctx, rolePath, clusterRole(fmt.Sprintf("part-%d", i), `{"rbac.authorization.k8s.io/aggregate-to-view":"true"}`, 100)); err != nil {
@@ -40,7 +40,7 @@ var roleAttacks = []attack{{
 	},
 	codes: []int{http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "Who may not escalate writes roles that stand for millions of rights",
+	name: "A user without permission to escalate writes roles that grant millions of permissions",
 	prepare: func(ctx context.Context, a *attacker) error {
 		return a.create(ctx,
 			rolePath, `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"writer"},"rules":[{"apiGroups":["rbac.authorization.k8s.io"],"resources":["clusterroles"],"verbs":["create"]}]}`,
@@ -72,7 +72,7 @@ var roleAttacks = []attack{{
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
 }}
 
-// clusterRole returns one with so many rules that no other role has.
+// clusterRole returns a ClusterRole with a number of rules that no other role has.
 func clusterRole(name, labels string, rules int) string {
 	var b strings.Builder
 	for i := range rules {
@@ -81,7 +81,7 @@ func clusterRole(name, labels string, rules int) string {
 	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":%q,"labels":%s},"rules":[%s]}`, name, labels, b.String()[1:])
 }
 
-// clusterRoleBinding returns one that gives mallory a role.
+// clusterRoleBinding returns a ClusterRoleBinding that gives mallory a role.
 func clusterRoleBinding(name, role string) string {
 	return fmt.Sprintf(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":%q},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":%q},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"mallory"}]}`, name, role)
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// target is where a server is, and who proves that it is the one.
+// target is the address of a server, and the CA of its certificate.
 type target struct {
 	URL string
 	CA  []byte
@@ -25,24 +25,24 @@ func (t target) tls(protocols ...string) *tls.Config {
 	return &tls.Config{RootCAs: roots, NextProtos: protocols}
 }
 
-// connections returns an HTTP client with connections that no other client uses.
+// connections returns an HTTP client with separate connections.
 func (t target) connections() *http.Client {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: t.tls(), ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: 1}}
 }
 
-// client sends requests of one user to one logical cluster. It retries nothing: every answer counts.
+// client sends requests of one user to one logical cluster. It does not retry, so that every response is counted.
 type client struct {
-	// url is that of the cluster, or of the server.
+	// url is the URL of the cluster, or of the server.
 	url, token string
 	http       *http.Client
-	// answered gets every answer with its code, or the error and 0 if there is none.
+	// answered is called for every response, with its code, or with 0 and the error if there is no response.
 	answered func(code int, err error, response *http.Response)
 }
 
-// noAnswer is the code of a request whose connection ended without an answer.
+// noAnswer is the code of a request whose connection was closed without a response.
 const noAnswer = 0
 
-// mediaType returns the header for a body of a type.
+// mediaType returns the header for a body of that type.
 func mediaType(of string) http.Header { return http.Header{"Content-Type": {of}} }
 
 // request returns a request of the user.
@@ -62,7 +62,7 @@ func (c *client) request(ctx context.Context, method, path string, body io.Reade
 	return r, nil
 }
 
-// open sends a request, and returns its answer unread.
+// open sends a request, and returns the response before its body is read.
 func (c *client) open(ctx context.Context, method, path, body string, header http.Header) (*http.Response, error) {
 	r, err := c.request(ctx, method, path, strings.NewReader(body), header)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *client) open(ctx context.Context, method, path, body string, header htt
 	return response, err
 }
 
-// send sends a request, and returns the code and the content of its answer.
+// send sends a request, and returns the code and the body of the response.
 func (c *client) send(ctx context.Context, method, path, body string, header http.Header) (int, []byte, error) {
 	response, err := c.open(ctx, method, path, body, header)
 	if err != nil {
@@ -107,18 +107,18 @@ func (c *client) status(ctx context.Context, path, status string) error {
 	return c.must(ctx, http.MethodPatch, path+"/status", `{"status":`+status+`}`, mediaType("application/merge-patch+json"))
 }
 
-// must sends a request again until it succeeds: rights and definitions take effect a moment after they were written.
+// must repeats a request until it succeeds, because permissions and definitions take effect with a delay.
 func (c *client) must(ctx context.Context, method, path, body string, header http.Header) error {
 	return eventually(ctx, func() error {
 		code, content, err := c.send(ctx, method, path, body, header)
 		if err == nil && code >= 300 && (method != http.MethodPost || code != http.StatusConflict || !bytes.Contains(content, []byte("AlreadyExists"))) {
-			err = fmt.Errorf("%s %s answers %d %.300s", method, path, code, content)
+			err = fmt.Errorf("%s %s returned %d %.300s", method, path, code, content)
 		}
 		return err
 	})
 }
 
-// create posts objects in turn, each given as the path of its resource and its manifest.
+// create posts objects in turn. The arguments are pairs of a path and a manifest.
 func (c *client) create(ctx context.Context, pathsAndObjects ...string) error {
 	for i := 0; i < len(pathsAndObjects); i += 2 {
 		if err := c.must(ctx, http.MethodPost, pathsAndObjects[i], pathsAndObjects[i+1], mediaType("application/yaml")); err != nil {
@@ -128,7 +128,7 @@ func (c *client) create(ctx context.Context, pathsAndObjects ...string) error {
 	return nil
 }
 
-// field waits until an object has a field of type string, and returns it; any value if want is empty.
+// field waits until a string field of an object has the value want, or any value if want is empty, and returns it.
 func (c *client) field(ctx context.Context, path, want string, names ...string) (string, error) {
 	got := ""
 	err := eventually(ctx, func() error {
@@ -138,7 +138,7 @@ func (c *client) field(ctx context.Context, path, want string, names ...string) 
 		}
 		var object any
 		if err := json.Unmarshal(content, &object); err != nil {
-			return fmt.Errorf("%s answers %d %.300s", path, code, content)
+			return fmt.Errorf("%s returned %d %.300s", path, code, content)
 		}
 		for _, name := range names {
 			fields, _ := object.(map[string]any)
@@ -163,7 +163,7 @@ func (c *client) workspace(ctx context.Context, name string, connections *http.C
 	return c.workspaceOf(ctx, name, "", connections)
 }
 
-// workspaceOf does it for a workspace of a type, which is that of the parent if it is empty.
+// workspaceOf does the same for a workspace with a type. If it is empty, the type is that of the parent.
 func (c *client) workspaceOf(ctx context.Context, name, workspaceType string, connections *http.Client) (*client, error) {
 	if workspaceType != "" {
 		workspaceType = fmt.Sprintf(`, "spec":{"type":{"name":%q}}`, workspaceType)
@@ -178,7 +178,7 @@ func (c *client) workspaceOf(ctx context.Context, name, workspaceType string, co
 	return child, child.must(ctx, http.MethodGet, "/api/v1/namespaces/default", "", nil)
 }
 
-// patience is how long what should happen at once may take.
+// patience limits how long eventually waits.
 const patience = 60 * time.Second
 
 // eventually calls f until it succeeds.

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// pause of the victim between two requests.
+	// pause is the time between two requests of the victim.
 	pause = 5 * time.Millisecond
-	// timeout of the victim's requests: a server that takes longer does not answer.
+	// timeout is the timeout of the victim's requests: a slower response is a failure.
 	timeout = 30 * time.Second
-	// kept is how many objects the victim has all the time.
+	// kept is the number of objects that the victim always has.
 	kept = 20
 )
 
-// victim is a tenant who works with one gentle client and a watch, as a controller does.
+// victim is a tenant with one client that sends few requests, and with a watch, like a controller.
 type victim struct {
 	*client
 	created, seen atomic.Int64
@@ -32,7 +32,7 @@ type victim struct {
 	failures []string
 }
 
-// newVictim returns one with objects of their own.
+// newVictim creates the objects of a victim.
 func newVictim(ctx context.Context, c *client) (*victim, error) {
 	v := &victim{client: c}
 	for i := range kept {
@@ -43,7 +43,7 @@ func newVictim(ctx context.Context, c *client) (*victim, error) {
 	return v, nil
 }
 
-// work creates, reads, updates, lists and deletes objects one after the other, until the context ends.
+// work creates, reads, updates, lists and deletes objects in turn, until the context ends.
 func (v *victim) work(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("one-%d", i)
@@ -80,7 +80,7 @@ func (v *victim) measure(ctx context.Context, want int, method, path, body strin
 	return code == want
 }
 
-// watch opens a watch of the victim's objects, and follow reads it until the context ends. A watch that ends before is a failure.
+// watch opens a watch of the victim's objects. follow reads it until the context ends. A watch that ends before that is a failure.
 func (v *victim) watch(ctx context.Context) (io.ReadCloser, error) {
 	response, err := v.open(ctx, http.MethodGet, configMapPath+"?watch=true&timeoutSeconds=86400", "", nil)
 	if err != nil {
@@ -115,7 +115,7 @@ func (v *victim) follow(ctx context.Context, body io.ReadCloser) {
 	}
 }
 
-// take returns the latencies and failures since it was called before.
+// take returns the latencies and failures since its last call.
 func (v *victim) take() ([]time.Duration, []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -124,13 +124,13 @@ func (v *victim) take() ([]time.Duration, []string) {
 	return samples, failures
 }
 
-// checkWatch fails the test if the watch does not show what was created.
+// checkWatch fails the test if the watch did not deliver all created objects.
 func (v *victim) checkWatch(t *testing.T) {
 	t.Helper()
 	created := v.created.Load()
 	if err := eventually(t.Context(), func() error {
 		if seen := v.seen.Load(); seen < created {
-			return fmt.Errorf("it has shown %d of %d objects", seen, created)
+			return fmt.Errorf("got %d of %d objects", seen, created)
 		}
 		return nil
 	}); err != nil {

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// What tenants do with workspaces, and with what these share.
+// Attacks with workspaces and mounts.
 var workspaceAttacks = []attack{{
 	name: "Workspaces are created, entered and deleted without a pause",
 	run: func(ctx context.Context, a *attacker) error {
@@ -23,7 +23,7 @@ var workspaceAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusOK, http.StatusForbidden, http.StatusNotFound, http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable},
 }, {
-	name: "Mounts lead to a host that never answers",
+	name: "Mounts refer to a host that never responds",
 	prepare: func(ctx context.Context, a *attacker) error {
 		for i := range 5 {
 			name := fmt.Sprintf("mounted-%d", i)

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// What clients store.
+// Attacks with stored objects.
 var writeAttacks = []attack{{
-	name: "Events are created as fast as it goes",
+	name: "Events are created as fast as possible",
 	run: func(ctx context.Context, a *attacker) error {
 		a.posts(20, 100_000, "/api/v1/namespaces/default/events", func(i int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":"event-%d"},"involvedObject":{"kind":"ConfigMap","namespace":"default","name":"x-%d"},"reason":"R%d","message":%q,"type":"Warning"}`,
@@ -19,7 +19,7 @@ var writeAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "Objects have thousands of labels, annotations and finalizers, no two of which are equal",
+	name: "Objects have thousands of labels, annotations and finalizers, all of which differ",
 	run: func(ctx context.Context, a *attacker) error {
 		a.flood(ctx, 8, 2000, func(ctx context.Context, c *client, i int) {
 			var labels, annotations, finalizers []string
@@ -37,14 +37,14 @@ var writeAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusOK, http.StatusNotFound, http.StatusTooManyRequests, http.StatusForbidden, http.StatusUnprocessableEntity},
 }, {
-	name: "ConfigMaps are created up to the limit of objects, and past it",
+	name: "ConfigMaps are created up to the limit of objects, and beyond",
 	run: func(ctx context.Context, a *attacker) error {
 		a.posts(30, unbounded, configMapPath, func(i int) string { return configMap(fmt.Sprintf("many-%d", i), 10) })(ctx)
 		return nil
 	},
 	codes: []int{http.StatusCreated, http.StatusForbidden, http.StatusTooManyRequests},
 }, {
-	name: "Namespaces full of objects with finalizers that are never removed are deleted, and collections over and over",
+	name: "Namespaces full of objects with finalizers that are never removed are deleted, and collections repeatedly",
 	run: func(ctx context.Context, a *attacker) error {
 		a.flood(ctx, 8, 500, func(ctx context.Context, c *client, i int) {
 			name := fmt.Sprintf("churned-%d", i)
@@ -61,7 +61,7 @@ var writeAttacks = []attack{{
 	},
 	codes: []int{http.StatusCreated, http.StatusOK, http.StatusConflict, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests},
 }, {
-	name: "Many clients create, delete and create one object, and write what others write",
+	name: "Many clients create, delete and recreate one object, and update the objects of each other",
 	run: func(ctx context.Context, a *attacker) error {
 		a.flood(ctx, 20, unbounded, func(ctx context.Context, c *client, i int) {
 			name := fmt.Sprintf("contended-%d", i%3)

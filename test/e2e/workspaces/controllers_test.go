@@ -21,8 +21,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// step is a controller as the provider of a workspace type would write it, on controller-runtime: it takes its step in
-// every workspace of the type, and then removes its entry.
+// step is a controller as the provider of a WorkspaceType would write it, with controller-runtime. It does its work in every workspace of
+// the type, and then removes its initializer or terminator.
 type step struct {
 	client.Client
 	name string
@@ -38,7 +38,7 @@ func (s *step) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result
 	return ctrl.Result{}, s.take(ctx, s, lc)
 }
 
-// run starts a controller on all workspaces that wait for it, as Victor; it ends with the test.
+// run starts a controller for all workspaces that wait for it, as Victor. The controller stops when the test ends.
 func run(t *testing.T, org *kcptest.Cluster, endpoints workspaces.Endpoints, take func(context.Context, *step, *corev1alpha1.LogicalCluster) error) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -64,7 +64,7 @@ func run(t *testing.T, org *kcptest.Cluster, endpoints workspaces.Endpoints, tak
 	})
 }
 
-func TestControllersOfATypeAreWrittenOnControllerRuntime(t *testing.T) {
+func TestControllersOfTypeRunOnControllerRuntime(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -105,7 +105,7 @@ func TestControllersOfATypeAreWrittenOnControllerRuntime(t *testing.T) {
 		inside := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace(name, "", "kept"))
 		names[org.GetWorkspace(t, name).Spec.Cluster] = true
 		if _, err := inside.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("default").Get(ctx, "note", metav1.GetOptions{}); err != nil {
-			t.Errorf("%s was not initialized: %v", name, err)
+			t.Errorf("workspace %s was not initialized: %v", name, err)
 		}
 	}
 	client := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces)
@@ -114,10 +114,10 @@ func TestControllersOfATypeAreWrittenOnControllerRuntime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kcptest.Eventually(t, "the workspaces are gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the workspaces are deleted", func(ctx context.Context) error {
 		left, err := client.List(ctx, metav1.ListOptions{})
 		if err == nil && len(left.Items) > 0 {
-			err = fmt.Errorf("%d are left", len(left.Items))
+			err = fmt.Errorf("%d workspaces remain", len(left.Items))
 		}
 		return err
 	})

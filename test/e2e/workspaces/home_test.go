@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// home asks for the home of user, and returns its logical cluster.
+// home requests the home of user, and returns it and its logical cluster.
 func home(t *testing.T, user kcptest.User) (*unstructured.Unstructured, *kcptest.Cluster) {
 	t.Helper()
 	ws, err := server.Named("root").Dynamic(t, user).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
@@ -29,15 +29,15 @@ func home(t *testing.T, user kcptest.User) (*unstructured.Unstructured, *kcptest
 // homeOfVictor is the logical cluster of Victor's home: a hash of the name, which must never change.
 const homeOfVictor = "lwtc4e0skhrl"
 
-func TestEveryUserHasAHomeOfTheirOwn(t *testing.T) {
+func TestEveryUserHasTheirOwnHome(t *testing.T) {
 	t.Parallel()
 	ws, own := home(t, kcptest.Victor)
 	phase, _, _ := unstructured.NestedString(ws.Object, "status", "phase")
 	url, _, _ := unstructured.NestedString(ws.Object, "spec", "URL")
 	if own.Name != homeOfVictor || phase != "Ready" || !strings.HasSuffix(url, "/clusters/"+own.Name) {
-		t.Errorf("the home is %v", ws.Object)
+		t.Errorf("got home %v", ws.Object)
 	}
-	// Its owner can do everything there, workspaces included, under both of its names.
+	// Its owner has all permissions there, also for workspaces, with both of its names.
 	own.CreateWorkspace(t, kcptest.Victor, kcptest.Workspace("project-"+kcptest.Suffix(), "", ""))
 	named := server.Named("user:" + kcptest.Victor.Name)
 	if _, err := named.Kube(t, kcptest.Victor).CoreV1().Secrets("default").List(kcptest.Context(t), metav1.ListOptions{}); err != nil {
@@ -45,9 +45,9 @@ func TestEveryUserHasAHomeOfTheirOwn(t *testing.T) {
 	}
 	again, same := home(t, kcptest.Victor)
 	if same.Name != own.Name || again.GetCreationTimestamp() != ws.GetCreationTimestamp() {
-		t.Errorf("the second time it is %s, made %s", same.Name, again.GetCreationTimestamp())
+		t.Errorf("the second request returned %s, created at %s", same.Name, again.GetCreationTimestamp())
 	}
-	// Others have another one, and no way into this.
+	// Other users have other homes, and no access to this one.
 	_, other := home(t, kcptest.Bob)
 	if other.Name == own.Name {
 		t.Error("two users have the same home")
@@ -56,8 +56,8 @@ func TestEveryUserHasAHomeOfTheirOwn(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-// The names of users have colons in them as well, by the prefix of their issuer for one.
-func TestNobodyMakesTheHomeOfSomebodyElse(t *testing.T) {
+// User names can also contain colons, for example after the prefix of their issuer.
+func TestUserCannotCreateHomeOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	name := "toys-" + kcptest.Suffix()
 	config := server.Named("root").Config(kcptest.Masters)
@@ -74,18 +74,18 @@ func TestNobodyMakesTheHomeOfSomebodyElse(t *testing.T) {
 	toys := own.CreateWorkspace(t, kcptest.Victor, kcptest.Workspace(name, "", ""))
 	cluster, _, _ := unstructured.NestedString(ws.Object, "spec", "cluster")
 	if path := ws.GetAnnotations()["kcp.io/path"]; path != cluster {
-		t.Errorf("the path of the home in %s is %s, as that of %s is", cluster, path, toys.Name)
+		t.Errorf("the home in %s has the path %s, like workspace %s", cluster, path, toys.Name)
 	}
 }
 
-func TestWhoIsNobodyHasNoHome(t *testing.T) {
+func TestAnonymousUsersAndServiceAccountsHaveNoHome(t *testing.T) {
 	t.Parallel()
 	workspaces := server.Named("root").Dynamic(t, kcptest.Anonymous).Resource(kcptest.Workspaces)
 	_, err := workspaces.Get(kcptest.Context(t), "~", metav1.GetOptions{})
 	if !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
-		t.Errorf("anonymous is told %v", err)
+		t.Errorf("anonymous user: got %v", err)
 	}
-	// The name of a service account is that of others elsewhere: they would have one home together.
+	// Service accounts of different clusters have the same name: they would share a home.
 	elsewhere := server.Cluster(t)
 	token, err := elsewhere.Kube(t, kcptest.Masters).CoreV1().ServiceAccounts("default").CreateToken(kcptest.Context(t), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestWhoIsNobodyHasNoHome(t *testing.T) {
 	robot := kcptest.User{Name: "system:serviceaccount:default:default", Token: token.Status.Token}
 	_, err = server.Named("root").Dynamic(t, robot).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	// Only root has homes, and they cannot be changed there.
+	// Homes exist only in root, and cannot be changed there.
 	org := server.Organization(t, kcptest.Alice)
 	_, err = org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Get(kcptest.Context(t), "~", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
@@ -102,7 +102,7 @@ func TestWhoIsNobodyHasNoHome(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAHomeTakesAGroupThatMayHaveOne(t *testing.T) {
+func TestHomeRequiresPermittedGroup(t *testing.T) {
 	t.Parallel()
 	closed := kcptest.StartIn(t, t.TempDir(), "--home-workspaces-home-creator-groups=team-a")
 	get := func(user kcptest.User) error {
@@ -115,6 +115,6 @@ func TestAHomeTakesAGroupThatMayHaveOne(t *testing.T) {
 	err := get(kcptest.Bob)
 	const want = `workspaces.tenancy.kcp.io "~" is forbidden: User "bob" cannot create resource "workspaces" in API group "tenancy.kcp.io" at the cluster scope: workspace access not permitted`
 	if !apierrors.IsForbidden(err) || err.Error() != want {
-		t.Errorf("bob is told %v", err)
+		t.Errorf("bob: got %v", err)
 	}
 }

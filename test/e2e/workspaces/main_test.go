@@ -1,4 +1,4 @@
-// Package workspaces proves the life of workspaces: types, owners, steps of initialization and termination, deletion.
+// Package workspaces tests the lifecycle of workspaces: types, owners, initialization and termination, deletion.
 package workspaces
 
 import (

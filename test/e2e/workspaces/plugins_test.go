@@ -7,8 +7,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// TestAWalkWithThePlugins is what the documentation shows, by the programs that people use.
-func TestAWalkWithThePlugins(t *testing.T) {
+// TestPluginsFollowDocumentation runs the commands of the documentation with kubectl and its plugins.
+func TestPluginsFollowDocumentation(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	kubectl := org.Command(t, "kubectl", kcptest.Alice).WithPlugins(t)
@@ -35,17 +35,17 @@ func TestAWalkWithThePlugins(t *testing.T) {
 	contains(kubectl.Fail(t, "ws", ":"+org.Name+":missing"), "missing")
 	contains(kubectl.Fail(t, "create", "workspace", "Bad_Name"), "Bad_Name")
 
-	// The same program completes what is typed, under names that kubectl looks for.
+	// The same program does shell completion, under names that kubectl looks up.
 	contains(kubectl.Run(t, "__complete", "ws", ":"+org.Name+":team-a:s"), ":"+org.Name+":team-a:staging")
 	contains(kubectl.Run(t, "__complete", "workspace", "use", ":"+org.Name+":te"), ":"+org.Name+":team-a")
 	contains(kubectl.Run(t, "__complete", "kcp", "workspace", "tree", "-w", ":"+org.Name+":te"), ":"+org.Name+":team-a")
 	contains(kubectl.Run(t, "workspace", "current", "--short", "-w", ":"+org.Name), org.Name)
 	contains(kubectl.Run(t, "kcp", "workspace", "current", "--short", "-w", ":"+org.Name), org.Name)
 
-	// Somebody else is not let in, and is not told what is there.
+	// Another user is refused, and gets no information about what exists.
 	stranger := org.Command(t, "kubectl", kcptest.Stranger).WithPlugins(t)
 	if text := stranger.Fail(t, "get", "workspaces"); strings.Contains(text, "team-a") {
-		t.Errorf("a stranger learns: %s", text)
+		t.Errorf("output for a user without access: %s", text)
 	}
 	stranger.Fail(t, "ws", "team-a")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// refuses fails the test unless a patch is refused, with a message that contains text.
+// refuses fails the test unless a patch is refused with a message that contains text.
 func refuses(t *testing.T, resource dynamic.ResourceInterface, name, patch, text string, subresources ...string) {
 	t.Helper()
 	_, err := resource.Patch(kcptest.Context(t), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
@@ -23,8 +23,8 @@ func refuses(t *testing.T, resource dynamic.ResourceInterface, name, patch, text
 	}
 }
 
-// The owner administers the workspace from its beginning to its end, and could cut both short.
-func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
+// The owner administers the workspace from its creation to its deletion, and must not be able to skip initializers or terminators.
+func TestOwnersCannotSkipInitializersOrTerminators(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -35,7 +35,7 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 	}
 	inside := server.Named(org.Name + ":w")
 	clusters := inside.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters)
-	kcptest.Eventually(t, "the owner may enter", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the owner can enter", func(ctx context.Context) error {
 		_, err := clusters.Get(ctx, "cluster", metav1.GetOptions{})
 		return err
 	})
@@ -46,7 +46,7 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 		refuses(t, clusters, "cluster", patch, "written by the system", "status")
 	}
 	if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Initializing" {
-		t.Errorf("its status is %+v", got.Status)
+		t.Errorf("got status %+v", got.Status)
 	}
 	at := at(t, url, org.GetWorkspace(t, "w").Spec.Cluster, kcptest.Victor).Resource(kcptest.LogicalClusters)
 	if _, err := at.Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"initializers":[]}}`), metav1.PatchOptions{}, "status"); err != nil {
@@ -54,7 +54,7 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
 		if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Ready" {
-			return fmt.Errorf("its status is %+v", got.Status)
+			return fmt.Errorf("got status %+v", got.Status)
 		}
 		return nil
 	})
@@ -64,7 +64,7 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the workspace waits for its terminator", func(context.Context) error {
 		if got := org.GetWorkspace(t, "w"); got.Status.Phase != "Terminating" {
-			return fmt.Errorf("its status is %+v", got.Status)
+			return fmt.Errorf("got status %+v", got.Status)
 		}
 		return nil
 	})
@@ -73,8 +73,8 @@ func TestOwnersDoNotTakeTheStepsOfOthers(t *testing.T) {
 	refuses(t, workspaces, "w", `{"metadata":{"finalizers":[]}}`, "removed by the system")
 }
 
-// A workspace may be open to some groups only, whoever administers it.
-func TestOwnersDoNotOpenAWorkspaceToOtherGroups(t *testing.T) {
+// A workspace can be open to some groups only, regardless of who administers it.
+func TestOwnersCannotChangeRequiredGroups(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	team := server.Organization(t, kcptest.Alice).CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", ""))

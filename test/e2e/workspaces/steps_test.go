@@ -18,7 +18,7 @@ import (
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
-// stepped makes a type with a step that Victor's controller takes, and returns the URL of its virtual workspace.
+// stepped creates a type with an initializer or terminator for Victor's controller, and returns the URL of its virtual workspace.
 func stepped(t *testing.T, org *kcptest.Cluster, name, kind string, spec map[string]any) string {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -36,7 +36,7 @@ func stepped(t *testing.T, org *kcptest.Cluster, name, kind string, spec map[str
 		org.Kubectl(t, "create", "clusterrolebinding", kcptest.Victor.Name+"-"+kcptest.Suffix(), "--clusterrole="+role, "--user="+kcptest.Victor.Name)
 	}
 	var url string
-	kcptest.Eventually(t, "the type tells where its virtual workspace is", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the type has the URL of its virtual workspace", func(ctx context.Context) error {
 		got, err := client.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -48,7 +48,7 @@ func stepped(t *testing.T, org *kcptest.Cluster, name, kind string, spec map[str
 				return nil
 			}
 		}
-		return fmt.Errorf("its status is %v", got.Object["status"])
+		return fmt.Errorf("got status %v", got.Object["status"])
 	})
 	return url
 }
@@ -59,7 +59,7 @@ func at(t *testing.T, url, cluster string, user kcptest.User) dynamic.Interface 
 	return server.DynamicAt(t, user, url[strings.Index(url, "/services/"):]+"/clusters/"+cluster)
 }
 
-func TestAnInitializerPreparesAWorkspace(t *testing.T) {
+func TestInitializerPreparesWorkspace(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -73,25 +73,25 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	}
 	ws := parent.GetWorkspace(t, "new")
 	if ws.Status.Phase != "Initializing" || len(ws.Status.Initializers) != 1 {
-		t.Fatalf("its status is %+v", ws.Status)
+		t.Fatalf("got status %+v", ws.Status)
 	}
 	id := url[strings.LastIndexByte(url, '/')+1:]
 	if string(ws.Status.Initializers[0]) != id {
-		t.Errorf("it waits for %s, want %s", ws.Status.Initializers[0], id)
+		t.Errorf("the workspace waits for %s, want %s", ws.Status.Initializers[0], id)
 	}
 
-	// Only who may initialize workspaces of the type sees that one waits.
+	// Only users with permission to initialize workspaces of the type can list the waiting ones.
 	_, err := at(t, url, "*", kcptest.Stranger).Resource(kcptest.LogicalClusters).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	waiting, err := at(t, url, "*", kcptest.Victor).Resource(kcptest.LogicalClusters).List(ctx, metav1.ListOptions{})
 	if err != nil || len(waiting.Items) != 1 {
-		t.Fatalf("%v wait, %v", waiting, err)
+		t.Fatalf("got waiting clusters %v, %v", waiting, err)
 	}
 	if got := waiting.Items[0].GetAnnotations()["kcp.io/cluster"]; got != ws.Spec.Cluster {
-		t.Errorf("%s waits, want %s", got, ws.Spec.Cluster)
+		t.Errorf("got waiting cluster %s, want %s", got, ws.Spec.Cluster)
 	}
 
-	// It may do what the type says, in this workspace.
+	// The initializer has the permissions of the type in this workspace.
 	inside := at(t, url, ws.Spec.Cluster, kcptest.Victor)
 	prepared := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "prepared"}}}
 	if _, err := inside.Resource(configMaps).Namespace("default").Create(ctx, prepared, metav1.CreateOptions{}); err != nil {
@@ -104,7 +104,7 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	_, err = at(t, url, "*", kcptest.Victor).Resource(configMaps).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
-	// It removes itself, and nothing else.
+	// It can remove itself, and no other initializer.
 	lc, err := inside.Resource(kcptest.LogicalClusters).Get(ctx, "cluster", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
 		if got := parent.GetWorkspace(t, "new"); got.Status.Phase != "Ready" || len(got.Status.Initializers) > 0 {
-			return fmt.Errorf("its status is %+v", got.Status)
+			return fmt.Errorf("got status %+v", got.Status)
 		}
 		return nil
 	})
@@ -134,7 +134,7 @@ func TestAnInitializerPreparesAWorkspace(t *testing.T) {
 	}
 }
 
-func TestAnInitializerWithoutPermissionsActsAsTheOwner(t *testing.T) {
+func TestInitializerWithoutPermissionsActsAsOwner(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -154,13 +154,13 @@ func TestAnInitializerWithoutPermissionsActsAsTheOwner(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
 		if got := parent.GetWorkspace(t, "new"); got.Status.Phase != "Ready" {
-			return fmt.Errorf("its status is %+v", got.Status)
+			return fmt.Errorf("got status %+v", got.Status)
 		}
 		return nil
 	})
 }
 
-func TestATerminatorCleansUpBeforeAWorkspaceGoes(t *testing.T) {
+func TestTerminatorCleansUpBeforeWorkspaceIsDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -183,19 +183,19 @@ func TestATerminatorCleansUpBeforeAWorkspaceGoes(t *testing.T) {
 	kcptest.Eventually(t, "the logical cluster waits for the terminator", func(ctx context.Context) error {
 		found, err := at(t, url, "*", kcptest.Victor).Resource(kcptest.LogicalClusters).List(ctx, metav1.ListOptions{})
 		if err != nil || len(found.Items) != 1 {
-			return fmt.Errorf("%v wait: %w", found, err)
+			return fmt.Errorf("got waiting clusters %v: %w", found, err)
 		}
 		return nil
 	})
 	kcptest.Eventually(t, "the workspace is terminating", func(context.Context) error {
 		if got := parent.GetWorkspace(t, "going"); got.Status.Phase != "Terminating" || !slices.Contains(got.Finalizers, "core.kcp.io/logicalcluster") {
-			return fmt.Errorf("it is %+v", got)
+			return fmt.Errorf("got %+v", got)
 		}
 		return nil
 	})
 	found, err := inside.Resource(configMaps).Namespace("default").List(ctx, metav1.ListOptions{})
 	if err != nil || len(found.Items) != 2 {
-		t.Errorf("the terminator finds %v, %v", found, err)
+		t.Errorf("the terminator finds %v: %v", found, err)
 	}
 	_, err = inside.Resource(kcptest.LogicalClusters).Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":{"terminators":["root:other"]}}`), metav1.PatchOptions{}, "status")
 	if kcptest.WantReason(t, err, metav1.StatusReasonInvalid); !strings.Contains(err.Error(), `" terminator is supported`) {

@@ -19,12 +19,12 @@ import (
 
 const placeAnnotation = "internal.tenancy.kcp.io/cluster"
 
-// homeOfSomebody is the logical cluster of the home of the user somebody, who has none yet.
+// homeOfSomebody is the logical cluster of the home of the user with the name somebody, which does not exist yet.
 const homeOfSomebody = "3vb3vnc5wmgrr"
 
-// Whoever chose the logical cluster of a workspace would own the home of somebody who has not come yet, or, in system:admin,
-// everything there is.
-func TestNobodyChoosesTheLogicalClusterOfAWorkspace(t *testing.T) {
+// A user who could choose the logical cluster of a workspace would own the home of a user who has not requested it yet, or, with
+// system:admin, all objects.
+func TestUsersCannotChooseLogicalClusterOfWorkspace(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -33,36 +33,36 @@ func TestNobodyChoosesTheLogicalClusterOfAWorkspace(t *testing.T) {
 		name := fmt.Sprintf("w%d", i)
 		ws := kcptest.Workspace(name, "", "")
 		ws.SetAnnotations(map[string]string{placeAnnotation: wanted})
-		// No shard takes it yet.
+		// No shard accepts the workspace yet.
 		_ = unstructured.SetNestedStringMap(ws.Object, map[string]string{"nowhere": "yes"}, "spec", "location", "selector", "matchLabels")
 		made, err := workspaces.Create(ctx, ws, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := made.GetAnnotations()[placeAnnotation]; got == wanted {
-			t.Errorf("the annotation of %s is %s", name, got)
+			t.Errorf("workspace %s has the annotation %s", name, got)
 		}
 		refuses(t, workspaces, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, placeAnnotation, wanted), "written by the system")
 		if _, err := workspaces.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"location":null}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the workspace is somewhere", func(context.Context) error {
+		kcptest.Eventually(t, "the workspace has a logical cluster", func(context.Context) error {
 			if got := org.GetWorkspace(t, name); got.Spec.Cluster == "" {
-				return fmt.Errorf("its status is %+v", got.Status)
+				return fmt.Errorf("got status %+v", got.Status)
 			}
 			return nil
 		})
 		if got := org.GetWorkspace(t, name); got.Spec.Cluster == wanted {
-			t.Errorf("%s is in %s, as it wanted", name, wanted)
+			t.Errorf("workspace %s got the requested logical cluster %s", name, wanted)
 		}
 	}
 	if code, body := org.Raw(t, kcptest.Alice, http.MethodGet, "/clusters/*/api/v1/secrets", nil, ""); code != http.StatusForbidden {
-		t.Errorf("all secrets of all logical clusters: %d %.200s", code, body)
+		t.Errorf("listing the secrets of all logical clusters: got %d %.200s", code, body)
 	}
 }
 
-// Policies come after the system has written what it says of an object, and change objects of those who could say that themselves.
-func TestNoPolicyChangesWhatTheSystemSays(t *testing.T) {
+// Policies run after the system has set its fields. They must not change them for users who could not set these fields themselves.
+func TestPoliciesCannotChangeSystemFields(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	org.Apply(t, `

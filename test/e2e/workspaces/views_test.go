@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// waiting is all that is to be seen in all views of logical clusters that wait.
+// waiting is all that a view of waiting logical clusters serves.
 var waiting = []*metav1.APIResourceList{{
 	TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "core.kcp.io/v1alpha1",
 	APIResources: []metav1.APIResource{
@@ -29,7 +29,7 @@ var waiting = []*metav1.APIResourceList{{
 	},
 }}
 
-func TestViewsOfWaitingClustersHoldLogicalClustersOnly(t *testing.T) {
+func TestViewsOfWaitingClustersServeOnlyLogicalClusters(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	root := server.Named("root")
@@ -50,13 +50,13 @@ func TestViewsOfWaitingClustersHoldLogicalClustersOnly(t *testing.T) {
 			}
 			groups = slices.DeleteFunc(groups, func(g *metav1.APIGroup) bool { return len(g.Versions) == 0 })
 			if len(groups) != 1 || groups[0].Name != "core.kcp.io" {
-				t.Errorf("the groups of %s are %v", c.path, groups)
+				t.Errorf("%s: got groups %v", c.path, groups)
 			}
 			if diff := cmp.Diff(waiting, resources); diff != "" {
-				t.Errorf("the resources of %s:\n%s", c.path, diff)
+				t.Errorf("%s: resources differ:\n%s", c.path, diff)
 			}
 			if _, err := client.ServerVersion(); err != nil {
-				t.Errorf("the version of %s: %v", c.path, err)
+				t.Errorf("%s: reading the version: %v", c.path, err)
 			}
 			documents, err := client.OpenAPIV3().Paths()
 			if err != nil {
@@ -69,16 +69,16 @@ func TestViewsOfWaitingClustersHoldLogicalClustersOnly(t *testing.T) {
 			code, body := root.Raw(t, c.user, http.MethodGet, c.path+"/", nil, "")
 			var index metav1.RootPaths
 			if err := json.Unmarshal(body, &index); err != nil || code != http.StatusOK {
-				t.Fatalf("%s is answered %d %s", c.path, code, body)
+				t.Fatalf("%s: got %d %s", c.path, code, body)
 			}
 			if want := []string{"/api", "/apis", "/apis/core.kcp.io", "/apis/core.kcp.io/v1alpha1", "/openapi/v2", "/openapi/v3", "/version"}; !slices.Equal(index.Paths, want) {
-				t.Errorf("the paths of %s are %v, want %v", c.path, index.Paths, want)
+				t.Errorf("%s: got paths %v, want %v", c.path, index.Paths, want)
 			}
 		}
-		// Neither those without the right nor those of one type learn anything.
+		// Users without permission get no information, and neither do controllers of another type.
 		for _, path := range []string{path, path + "/clusters/*", "/services/" + view + "workspaces/something"} {
 			if code, body := root.Raw(t, kcptest.Stranger, http.MethodGet, path+"/apis", nil, ""); code != http.StatusForbidden {
-				t.Errorf("%s is answered %d %s to a stranger", path, code, body)
+				t.Errorf("%s as a user without permissions: got %d %s", path, code, body)
 			}
 		}
 		for path, want := range map[string]int{
@@ -88,13 +88,13 @@ func TestViewsOfWaitingClustersHoldLogicalClustersOnly(t *testing.T) {
 			path + "/metrics": http.StatusNotFound,
 		} {
 			if code, body := root.Raw(t, kcptest.Victor, http.MethodGet, path, nil, ""); code != want {
-				t.Errorf("%s is answered %d %s, want %d", path, code, body, want)
+				t.Errorf("%s: got %d %s, want %d", path, code, body, want)
 			}
 		}
 	}
 }
 
-func TestATerminatorSeesThatDeletionBeginsAsAModification(t *testing.T) {
+func TestTerminatorReceivesStartOfDeletionAsModification(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -115,7 +115,7 @@ func TestATerminatorSeesThatDeletionBeginsAsAModification(t *testing.T) {
 		t.Fatal(err)
 	}
 	if e := first(ctx, seen); e.Type != watch.Modified {
-		t.Errorf("the beginning of the deletion is delivered as %v", e)
+		t.Errorf("the start of the deletion is delivered as %v", e)
 	}
 	again, err := clusters.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -123,11 +123,11 @@ func TestATerminatorSeesThatDeletionBeginsAsAModification(t *testing.T) {
 	}
 	defer again.Stop()
 	if e := first(ctx, again); e.Type != watch.Added {
-		t.Errorf("a watch that begins later delivers %v", e)
+		t.Errorf("a watch that starts later delivers %v", e)
 	}
 }
 
-// first returns the first event that is no bookmark.
+// first returns the first event that is not a bookmark.
 func first(ctx context.Context, w watch.Interface) watch.Event {
 	for {
 		select {

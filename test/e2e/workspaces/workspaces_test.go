@@ -19,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
+func TestWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	made, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(kcptest.Context(t), kcptest.Workspace("team", "", ""), metav1.CreateOptions{})
@@ -30,7 +30,7 @@ func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
 	kind, _, _ := unstructured.NestedString(made.Object, "spec", "type", "name")
 	url, _, _ := unstructured.NestedString(made.Object, "spec", "URL")
 	if phase != "Ready" || kind != "universal" || !strings.HasSuffix(url, "/clusters/"+org.Name+":team") {
-		t.Errorf("its phase is %q, its type %q, its URL %q", phase, kind, url)
+		t.Errorf("got phase %q, type %q, URL %q", phase, kind, url)
 	}
 	team := server.Named(org.Name + ":team")
 	lc, err := team.Dynamic(t, kcptest.Alice).Resource(kcptest.LogicalClusters).Get(kcptest.Context(t), "cluster", metav1.GetOptions{})
@@ -38,11 +38,11 @@ func TestAWorkspaceIsReadyWhenItIsCreated(t *testing.T) {
 		t.Fatal(err)
 	}
 	if path := lc.GetAnnotations()[corev1alpha1.PathAnnotation]; path != org.Name+":team" {
-		t.Errorf("the path of its logical cluster is %q", path)
+		t.Errorf("got path %q of its logical cluster", path)
 	}
 }
 
-func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
+func TestNewWorkspaceHasDefaultObjects(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", ""))
@@ -50,7 +50,7 @@ func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
 	kube := team.Kube(t, kcptest.Alice)
 	namespaces, err := kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil || len(namespaces.Items) != 2 {
-		t.Fatalf("%d namespaces, %v", len(namespaces.Items), err)
+		t.Fatalf("got %d namespaces: %v", len(namespaces.Items), err)
 	}
 	for _, namespace := range namespaces.Items {
 		if _, err := kube.CoreV1().ServiceAccounts(namespace.Name).Get(ctx, "default", metav1.GetOptions{}); err != nil {
@@ -62,12 +62,12 @@ func TestAFreshWorkspaceShowsItsFirstContent(t *testing.T) {
 	}
 	binding, err := kube.RbacV1().ClusterRoleBindings().Get(ctx, "workspace-admin", metav1.GetOptions{})
 	if err != nil || len(binding.Subjects) != 1 || binding.Subjects[0].Name != kcptest.Alice.Name || binding.RoleRef.Name != "cluster-admin" {
-		t.Errorf("the binding of the owner is %v, %v", binding, err)
+		t.Errorf("the role binding of the owner is %v: %v", binding, err)
 	}
 }
 
-// What a workspace begins with is stored without requests; it must tell its fields as if there had been some.
-func TestTheFirstContentNamesItsFieldsAsRequestsDo(t *testing.T) {
+// Default objects are stored without requests. Their managed fields must be the same as after requests.
+func TestDefaultObjectsHaveSameManagedFieldsAsAfterRequests(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	kube := server.Organization(t, kcptest.Alice).CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "", "")).Kube(t, kcptest.Alice)
@@ -106,12 +106,12 @@ func TestTheFirstContentNamesItsFieldsAsRequestsDo(t *testing.T) {
 	}
 	for kind := range want {
 		if got, want := fields(got[kind]), fields(want[kind]); got != want {
-			t.Errorf("the fields of the %s are %s instead of %s", kind, got, want)
+			t.Errorf("the managed fields of the %s are %s, want %s", kind, got, want)
 		}
 	}
 }
 
-func TestAnotherTenantSeesNothing(t *testing.T) {
+func TestOtherTenantsHaveNoAccess(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	alices := server.Organization(t, kcptest.Alice)
@@ -124,11 +124,11 @@ func TestAnotherTenantSeesNothing(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	_, err = server.Named(alices.Name+":absent").Kube(t, kcptest.Stranger).CoreV1().Secrets("").List(ctx, metav1.ListOptions{})
 	if !apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "workspaces.tenancy.kcp.io") {
-		t.Errorf("a path that leads nowhere: %v", err)
+		t.Errorf("a path that does not exist: %v", err)
 	}
 }
 
-func TestAnOrganizationHasLevels(t *testing.T) {
+func TestWorkspacesCanBeNested(t *testing.T) {
 	t.Parallel()
 	org := server.Organization(t, kcptest.Alice)
 	team := org.CreateWorkspace(t, kcptest.Alice, kcptest.Workspace("team", "root", "universal"))
@@ -141,13 +141,13 @@ func TestAnOrganizationHasLevels(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.WaitUntilGone(t, org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces), "team")
-	kcptest.Eventually(t, "the path leads nowhere any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the path does not exist any more", func(ctx context.Context) error {
 		_, err := app.Kube(t, kcptest.Masters).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)
 	})
 }
 
-func TestBadWorkspacesAreRefused(t *testing.T) {
+func TestInvalidWorkspacesAreRefused(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -200,7 +200,7 @@ func TestBadWorkspacesAreRefused(t *testing.T) {
 	}
 }
 
-func TestATypeHasToBeUsable(t *testing.T) {
+func TestTypeRequiresPermissionToUse(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	alices, bobs := server.Organization(t, kcptest.Alice), server.Organization(t, kcptest.Bob)
@@ -217,12 +217,12 @@ func TestATypeHasToBeUsable(t *testing.T) {
 	if _, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "private"), metav1.CreateOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	// Of a type that is not there, Bob is told the same.
+	// For a type that does not exist, Bob gets the same error.
 	_, err := workspaces.Create(ctx, kcptest.Workspace("x", alices.Name, "absent"), metav1.CreateOptions{})
 	if want := strings.Replace(want, ":private", ":absent", 1); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %q", err, want)
 	}
-	// Who may not use a type does not get what it binds by extending it, in workspaces that exist either.
+	// A user without permission to use a type cannot get its bindings by extending it, also not in existing workspaces.
 	workspaceTypes := below.Dynamic(t, kcptest.Bob).Resource(kcptest.WorkspaceTypes)
 	extending := func(path, name string) []byte {
 		return fmt.Appendf(nil, `{"spec":{"extend":{"with":[{"path":%q,"name":%q}]}}}`, path, name)
@@ -240,7 +240,7 @@ func TestATypeHasToBeUsable(t *testing.T) {
 		}
 	}
 	if _, err := workspaceTypes.Patch(ctx, "own", types.MergePatchType, extending("root", "universal"), metav1.PatchOptions{}); err != nil {
-		t.Errorf("extending a type that everybody may use: %v", err)
+		t.Errorf("extending a type that all users can use: %v", err)
 	}
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "use-private"}, Rules: []rbacv1.PolicyRule{
 		{Verbs: []string{"use"}, APIGroups: []string{"tenancy.kcp.io"}, Resources: []string{"workspacetypes"}, ResourceNames: []string{"private"}},
@@ -255,7 +255,7 @@ func TestATypeHasToBeUsable(t *testing.T) {
 	})
 }
 
-func TestWhatTheSystemWritesCanNotBeForged(t *testing.T) {
+func TestSystemFieldsCannotBeForged(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -291,7 +291,7 @@ func TestWhatTheSystemWritesCanNotBeForged(t *testing.T) {
 	}
 }
 
-func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
+func TestWorkspaceWaitsForMatchingShard(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Organization(t, kcptest.Alice)
@@ -301,19 +301,19 @@ func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
 	if _, err := org.Dynamic(t, kcptest.Alice).Resource(kcptest.Workspaces).Create(ctx, ws, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the workspace tells that no shard takes it", func(context.Context) error {
+	kcptest.Eventually(t, "the status says that no shard accepts the workspace", func(context.Context) error {
 		got := org.GetWorkspace(t, "far")
 		for _, c := range got.Status.Conditions {
 			if c.Type == "WorkspaceScheduled" && c.Status == metav1.ConditionFalse && c.Reason == "Unschedulable" && strings.Contains(c.Message, "region-"+region) {
 				return nil
 			}
 		}
-		return fmt.Errorf("its status is %+v", got.Status)
+		return fmt.Errorf("got status %+v", got.Status)
 	})
 	server.Named("root").Kubectl(t, "label", "shard", "root", "region-"+region+"=yes")
 	kcptest.Eventually(t, "the workspace is ready", func(context.Context) error {
 		if got := org.GetWorkspace(t, "far"); got.Status.Phase != corev1alpha1.LogicalClusterPhaseReady || got.Spec.Cluster == "" {
-			return fmt.Errorf("its status is %+v", got.Status)
+			return fmt.Errorf("got status %+v", got.Status)
 		}
 		return nil
 	})
@@ -321,7 +321,7 @@ func TestAWorkspaceWaitsForAShardThatItMayBeOn(t *testing.T) {
 		t.Error(err)
 	}
 }
-func TestTheTypeOfAWorkspaceKeepsTheFormInWhichItsPathIsGiven(t *testing.T) {
+func TestTypeReferenceOfWorkspaceKeepsFormOfPath(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	above := server.Organization(t, kcptest.Masters)
@@ -333,20 +333,20 @@ func TestTheTypeOfAWorkspaceKeepsTheFormInWhichItsPathIsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for workspace, c := range map[string]struct{ given, want string }{"by-name": {name, name}, "by-path": {org.Name, org.Name}, "by-search": {"", org.Name}} {
-		kcptest.Eventually(t, "the type is known", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the server knows the type", func(ctx context.Context) error {
 			_, err := org.Objects(t, kcptest.Workspaces).Create(ctx, kcptest.Workspace("try", c.given, "given"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err
 		})
 		inside := org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(workspace, c.given, "given"))
 		if got := org.GetWorkspace(t, workspace).Spec.Type; got == nil || got.Path != c.want {
-			t.Errorf("%s: the type is %v, want the path %s", workspace, got, c.want)
+			t.Errorf("%s: got type %v, want path %s", workspace, got, c.want)
 		}
 		lc, err := inside.Objects(t, kcptest.LogicalClusters).Get(ctx, "cluster", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := lc.GetAnnotations()["internal.tenancy.kcp.io/type"]; got != org.Name+":given" {
-			t.Errorf("%s: the logical cluster is of type %s", workspace, got)
+			t.Errorf("%s: the logical cluster has type %s", workspace, got)
 		}
 	}
 }
