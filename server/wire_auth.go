@@ -36,7 +36,7 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 	config := &up.generic.Authentication
 	certificates, err := clientcertificates.New(tenancy.set.LogicalClusters, &served.registries, clock.RealClock{})
 	if err != nil {
-		return nil, fmt.Errorf("authority of client certificates: %w", err)
+		return nil, fmt.Errorf("certificate authority for client certificates: %w", err)
 	}
 	if err := config.ApplyClientCert(certificates, up.generic.SecureServing); err != nil {
 		return nil, err

@@ -93,19 +93,19 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 		}
 		if strings.ContainsAny(r.URL.RawPath, "%") || strings.Contains(rest, "//") || strings.Contains(rest, "/../") ||
 			strings.Contains(rest, "/./") {
-			refuse(apierrors.NewBadRequest("the path contains an escape, an empty or a relative segment"))
+			refuse(apierrors.NewBadRequest("the path contains an escape sequence, or an empty or relative segment"))
 			return
 		}
 		for header := range r.Header {
 			if strings.HasPrefix(header, "Impersonate-") {
-				refuse(forbidden("virtual workspaces do not serve impersonated users"))
+				refuse(forbidden("virtual workspaces do not support impersonation"))
 				return
 			}
 		}
 		name, path, _ := strings.Cut(rest, "/")
 		find, ok := views[name]
 		if !ok {
-			refuse(notFound("there is no virtual workspace " + name))
+			refuse(notFound("unknown virtual workspace " + name))
 			return
 		}
 		view, below, err := find(path)
@@ -181,7 +181,7 @@ var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(
 	if v := view(ctx, servingKey{}); v != nil {
 		return v.Authorize(ctx, a)
 	}
-	return authorizer.DecisionDeny, "no view serves this request", nil
+	return authorizer.DecisionDeny, "no virtual workspace serves this request", nil
 })
 
 // Serve answers requests for views by next, and passes on all others. It stands behind authorization.
@@ -209,7 +209,7 @@ func withReadsOfAll(next http.Handler) http.Handler {
 			Fail(w, r, status(
 				http.StatusMethodNotAllowed,
 				metav1.StatusReasonMethodNotAllowed,
-				"in all logical clusters at once objects can only be listed and watched: address one of them, by clusters/<name> in place of clusters/*",
+				"only list and watch are supported across all logical clusters: use clusters/<name> instead of clusters/*",
 			))
 			return
 		}
@@ -253,7 +253,7 @@ func Consumer(path string) (cluster logicalcluster.Name, rest string, err error)
 }
 
 // MissingTarget answers paths that do not say which logical cluster they are for.
-var MissingTarget = notFound("the path has to go on with clusters/<name>/ or clusters/*/")
+var MissingTarget = notFound("the path must continue with clusters/<name>/ or clusters/*/")
 
 // Cluster splits clusters/<cluster>/<path>, for virtual workspaces without an argument.
 func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err error) {
@@ -272,7 +272,7 @@ func Cluster(path string) (cluster logicalcluster.Cluster, rest string, err erro
 
 func clusterName(name string) (logicalcluster.Name, error) {
 	if !logicalcluster.ValidPath(name) || strings.Contains(name, ":") {
-		return "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces know them by name")
+		return "", apierrors.NewBadRequest("invalid logical cluster: virtual workspaces require its name, not a path")
 	}
 	return logicalcluster.Name(name), nil
 }

@@ -65,7 +65,7 @@ func (s *clusterStorage) scopeError(err error) error {
 	if err == logicalcluster.ErrWildcard {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
-			Message: fmt.Sprintf("%s: the logical cluster %q can only be listed and watched; name one cluster", s.resource, "*"),
+			Message: fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical cluster", s.resource, "*"),
 		}}
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))

@@ -55,11 +55,11 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 		return data, stale, nil
 	}
 	if n, err := s2.DecodedLen(short); err != nil || n > mostDecompressed {
-		return nil, stale, &unreadable{fmt.Errorf("a compressed object is damaged: it would have %d bytes: %v", n, err)}
+		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: decompressed length %d: %v", n, err)}
 	}
 	data, err = common.Decode(nil, short)
 	if err != nil {
-		return nil, stale, &unreadable{fmt.Errorf("a compressed object is damaged: %w", err)}
+		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: %w", err)}
 	}
 	return data, stale, nil
 }

@@ -75,8 +75,8 @@ func (c *contact) dialOptions() []grpc.DialOption {
 }
 
 var (
-	errSilent        = errors.New("the member of etcd has just stopped answering")
-	errLeaderChanged = status.Error(codes.Unavailable, "the leader of etcd changed before it answered")
+	errSilent        = errors.New("the etcd member stopped responding")
+	errLeaderChanged = status.Error(codes.Unavailable, "the leader of etcd changed before it responded")
 )
 
 // line is a connection to a member.
@@ -263,7 +263,7 @@ func (c *contact) check(waiting *sent) {
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
 	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 	c.mu.Unlock()
-	klog.Background().Info("A member of etcd does not answer, connecting again", "member", found.RemoteAddr(), "silent",
+	klog.Background().Info("An etcd member does not respond, reconnecting", "member", found.RemoteAddr(), "silent",
 		silent, "waiting", waits)
 	_ = found.Close()
 }
@@ -308,11 +308,11 @@ func (c *contact) note(request, reply any, known int64) {
 	header := with.GetHeader()
 	if before := c.cluster.Load(); before != header.ClusterId && !c.cluster.CompareAndSwap(0, header.ClusterId) &&
 		c.cluster.Load() != header.ClusterId {
-		c.report(fmt.Errorf("%w: it is the cluster %x, and was %x", ErrReverted, header.ClusterId, before))
+		c.report(fmt.Errorf("%w: the cluster ID is %x, was %x", ErrReverted, header.ClusterId, before))
 		return
 	}
 	if header.Revision < known {
-		c.report(fmt.Errorf("%w: it is at revision %d, and was at %d", ErrReverted, header.Revision, known))
+		c.report(fmt.Errorf("%w: the revision is %d, was %d", ErrReverted, header.Revision, known))
 		return
 	}
 	raise(&c.revision, header.Revision)

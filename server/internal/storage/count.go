@@ -82,7 +82,7 @@ func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, 
 	for part := range slices.Chunk(reads, rangesPerRead) {
 		found, err := b.client.Client.Txn(ctx).Then(part...).Commit()
 		if err != nil {
-			return fmt.Errorf("looking for what cluster %s holds: %w", cluster, err)
+			return fmt.Errorf("counting the objects of cluster %s: %w", cluster, err)
 		}
 		for _, r := range found.Responses {
 			each(resources[n/2], r.GetResponseRange())

@@ -93,7 +93,7 @@ func reach(ctx context.Context, servers []string, tlsConfig *tls.Config) error {
 		return false, nil
 	})
 	if err != nil && last != nil {
-		return fmt.Errorf("etcd cannot be reached: %w", last)
+		return fmt.Errorf("connecting to etcd: %w", last)
 	}
 	return err
 }

@@ -54,6 +54,6 @@ func (h *history) wrote(version uint64, bytes int64) {
 func (h *history) tooOld(version uint64) bool { return version < h.floor.Load() }
 
 func expired(version uint64) error {
-	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d: more than %d MiB were written since then; list again",
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d: more than %d MiB were written since; list again",
 		version, historyBytes>>20))
 }

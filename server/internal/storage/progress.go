@@ -36,10 +36,10 @@ func ofTenant(ctx context.Context, tenant string) context.Context {
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	response, err := b.client.Client.Get(ctx, "health")
 	if err != nil && denied(err) {
-		return 0, fmt.Errorf("etcd refuses this server, grant the user of its client certificate access: %w", err)
+		return 0, fmt.Errorf("etcd denies access to this server: grant access to the user of its client certificate: %w", err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("etcd does not answer: %w", err)
+		return 0, fmt.Errorf("etcd does not respond: %w", err)
 	}
 	return uint64(response.Header.Revision), nil
 }

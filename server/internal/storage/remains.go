@@ -90,7 +90,7 @@ func (r *Remains) count(ctx context.Context, resource schema.GroupResource, iden
 }
 
 // errHeld is why an object is not deleted yet.
-var errHeld = errors.New("finalizers hold the object")
+var errHeld = errors.New("the object has finalizers")
 
 // Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. An object
 // with finalizers is marked, and stays until these are removed, if waits returns true for it. Delete returns how many objects stay.

@@ -78,9 +78,9 @@ func (o *outage) Unwrap() error { return o.cause }
 func unavailable(err error, reads bool) error {
 	if !reads {
 		return &outage{cause: err, StatusError: apierrors.NewTimeoutError(
-			"the storage of the server gave no answer: look whether the change was made, for it may have been", 0)}
+			"the storage of the server did not respond: check whether the change was applied before you retry", 0)}
 	}
-	told := apierrors.NewServiceUnavailable("the storage of the server gives no answer: try again")
+	told := apierrors.NewServiceUnavailable("the storage of the server does not respond: retry the request")
 	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return &outage{cause: err, StatusError: told}
 }
@@ -97,7 +97,7 @@ func denied(err error) bool {
 
 // forbidden returns what clients are told when etcd refuses the server: as soon as etcd lets it in, requests work again.
 func forbidden(err error) error {
-	told := apierrors.NewServiceUnavailable("etcd denies this server access: an administrator of the installation has to grant it")
+	told := apierrors.NewServiceUnavailable("etcd denies access to this server: an administrator of the installation must grant access")
 	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return &outage{cause: err, StatusError: told}
 }

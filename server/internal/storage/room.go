@@ -45,11 +45,11 @@ func (b *Backend) CheckRoom() error {
 
 // full returns the error for clients when there is no room for objects that grow, halted when nothing can be written.
 func full(cause error) error {
-	return insufficient(cause, "objects cannot be created or grow until others are deleted or the administrators of the server make room")
+	return insufficient(cause, "objects cannot be created or grow until other objects are deleted, or an administrator of the server frees space")
 }
 
 func halted(cause error) error {
-	return insufficient(cause, "nothing can be written or deleted until the administrators of the server make room")
+	return insufficient(cause, "nothing can be written or deleted until an administrator of the server frees space")
 }
 
 func insufficient(cause error, consequence string) error {

@@ -82,7 +82,7 @@ func join(ctx context.Context, resource schema.GroupResource) error {
 		return nil
 	}
 	if slices.Contains(p.resources, resource) {
-		return apierrors.NewInternalError(fmt.Errorf("two objects of %s in one transaction", resource))
+		return apierrors.NewInternalError(fmt.Errorf("a transaction cannot write two objects of %s", resource))
 	}
 	p.resources = append(p.resources, resource)
 	return nil

@@ -88,7 +88,7 @@ func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtim
 		return nil, nil, err
 	}
 	if kind := into.GetObjectKind().GroupVersionKind(); kind != c.kind {
-		return nil, &kind, fmt.Errorf("a %s is stored as %s", c.kind.Kind, kind)
+		return nil, &kind, fmt.Errorf("expected a stored %s, got %s", c.kind.Kind, kind)
 	}
 	return into, &c.kind, nil
 }
@@ -143,7 +143,7 @@ func (t *Typed) Replace(ctx context.Context, name string, obj, into runtime.Obje
 	ctx = context.WithValue(ctx, replaceKey{}, true)
 	return t.Update(ctx, name, into, func(live runtime.Object) error {
 		if !isLeftOut(live) {
-			return apierrors.NewConflict(t.resource, name, errors.New("the stored object can be read"))
+			return apierrors.NewConflict(t.resource, name, errors.New("the stored object is readable"))
 		}
 		set(live, obj)
 		return nil
@@ -172,7 +172,7 @@ func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finaliz
 		err = t.Delete(ctx, name, empty(), func(obj runtime.Object) error {
 			live, err := t.going(obj, name, uid)
 			if err == nil && len(live.GetFinalizers()) > 0 {
-				err = apierrors.NewConflict(t.resource, name, errors.New("somebody else holds it"))
+				err = apierrors.NewConflict(t.resource, name, errors.New("the object has other finalizers"))
 			}
 			return err
 		})

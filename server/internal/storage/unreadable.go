@@ -37,7 +37,7 @@ type unreadable struct{ cause error }
 
 func (u *unreadable) Unwrap() error { return u.cause }
 func (u *unreadable) Error() string {
-	return fmt.Sprintf("the stored object cannot be read: %v: delete it, or have an administrator restore it", u.cause)
+	return fmt.Sprintf("the stored object is unreadable: %v: delete it, or ask an administrator to restore it", u.cause)
 }
 
 // Status implements apierrors.APIStatus.
@@ -229,7 +229,7 @@ func (g *guard) check(at location, data []byte) error {
 		return &unreadable{err}
 	}
 	if found := (location{logicalcluster.Of(m), m.GetNamespace(), m.GetName()}); found != at {
-		return &unreadable{fmt.Errorf("its metadata is that of %s/%s in logical cluster %q", found.namespace, found.name, found.cluster)}
+		return &unreadable{fmt.Errorf("its metadata belongs to %s/%s in logical cluster %q", found.namespace, found.name, found.cluster)}
 	}
 	return nil
 }
@@ -279,7 +279,7 @@ type standInKey struct{}
 var leftOut = rand.Text()
 
 // shown is what the annotation of stand-ins says that are delivered.
-const shown = "the stored object cannot be read: delete it, or have an administrator restore it"
+const shown = "the stored object is unreadable: delete it, or ask an administrator to restore it"
 
 // withStandIns returns a context whose reads replace what cannot be read by stand-ins with a mark.
 func withStandIns(ctx context.Context, mark string) context.Context {

@@ -91,9 +91,9 @@ func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (autho
 	answer, err := r.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		return authorizer.DecisionDeny, "this program may not ask there, or there is no such logical cluster", nil
+		return authorizer.DecisionDeny, "the logical cluster does not exist, or this program has no permission to create access reviews in it", nil
 	case err != nil:
-		return authorizer.DecisionDeny, "kcp could not be asked", err
+		return authorizer.DecisionDeny, "requesting an access review from kcp failed", err
 	case answer.Status.Allowed:
 		return authorizer.DecisionAllow, "", nil
 	}
@@ -150,7 +150,7 @@ func forward(config *rest.Config) (http.Handler, error) {
 			})
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			virtual.Fail(w, r, apierrors.NewServiceUnavailable("kcp cannot be reached"))
+			virtual.Fail(w, r, apierrors.NewServiceUnavailable("kcp is not reachable"))
 		},
 	}, nil
 }

@@ -51,7 +51,7 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags that set the options.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File that leads to kcp, and to a logical cluster that reviews tokens.")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig file for kcp. Its server URL names the logical cluster that reviews tokens.")
 	o.Serving.AddFlags(flags)
 	o.Authentication.ClientCert.AddFlags(flags)
 	o.Authentication.RequestHeader.AddFlags(flags)

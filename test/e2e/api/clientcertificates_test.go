@@ -164,7 +164,7 @@ func TestNothingOfTheSystemIsSigned(t *testing.T) {
 		i := slices.IndexFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 			return c.Type == certificatesv1.CertificateFailed
 		})
-		if len(csr.Status.Certificate) > 0 || i < 0 || !strings.Contains(csr.Status.Conditions[i].Message, "is reserved: no certificate is signed for") {
+		if len(csr.Status.Certificate) > 0 || i < 0 || !strings.Contains(csr.Status.Conditions[i].Message, "is reserved: certificates are not signed for") {
 			t.Errorf("%s: %v", name, csr.Status)
 		}
 	}

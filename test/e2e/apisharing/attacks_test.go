@@ -187,7 +187,7 @@ func TestHeadersDoNotMakeAnybodyAProvider(t *testing.T) {
 	}
 	// Not even who may do everything can be somebody else there, or himself: whom requests speak of is their sender.
 	himself := http.Header{"Impersonate-User": {kcptest.Masters.Name}, "Impersonate-Group": {"system:masters"}}
-	if code, body := p.Raw(t, kcptest.Masters, http.MethodGet, path, himself, ""); code != http.StatusForbidden || !strings.Contains(string(body), "do not serve impersonated users") {
+	if code, body := p.Raw(t, kcptest.Masters, http.MethodGet, path, himself, ""); code != http.StatusForbidden || !strings.Contains(string(body), "do not support impersonation") {
 		t.Errorf("impersonation by an administrator: %d %.200s", code, body)
 	}
 }

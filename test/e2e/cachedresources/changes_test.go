@@ -87,10 +87,10 @@ func unavailable(t *testing.T, c *kcptest.Cluster, why string) {
 func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 	t.Parallel()
 	for what, take := range map[string]struct{ resource, name, why string }{
-		"the slice":      {"clustercachedresourceendpointslice", "regions", "ClusterCachedResourceEndpointSlice that its export names is missing"},
-		"the resource":   {"clustercachedresource", "regions", "ClusterCachedResource that its export shows is missing"},
-		"the definition": {"crd", "regions.example.org", "its provider has no objects of this resource"},
-		"the export":     {"apiexport", "regions", "its provider has deleted the export"},
+		"the slice":      {"clustercachedresourceendpointslice", "regions", "ClusterCachedResourceEndpointSlice to which the export refers does not exist"},
+		"the resource":   {"clustercachedresource", "regions", "ClusterCachedResource to which the export refers does not exist"},
+		"the definition": {"crd", "regions.example.org", "the provider does not serve this resource"},
+		"the export":     {"apiexport", "regions", "the provider deleted the export"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

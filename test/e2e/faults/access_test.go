@@ -69,7 +69,7 @@ func TestAServerServesAgainOnceEtcdLetsItIn(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the server serves", answers(path, http.StatusOK, ""))
 	done(root.UserRevokeRole(ctx, "kcp", "kcp"))
-	if err := answers(path, http.StatusServiceUnavailable, "etcd denies this server access")(ctx); err != nil {
+	if err := answers(path, http.StatusServiceUnavailable, "etcd denies access to this server")(ctx); err != nil {
 		t.Error(err)
 	}
 	if err := answers("/readyz", http.StatusInternalServerError, "[-]etcd failed: etcd refuses this server, ")(ctx); err != nil {

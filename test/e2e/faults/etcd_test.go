@@ -216,7 +216,7 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 			}
 			return nil
 		})
-		if code, body := second.Get(t, kcptest.Masters, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: etcd does not answer: ") {
+		if code, body := second.Get(t, kcptest.Masters, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: etcd does not respond: ") {
 			t.Errorf("masters are told %d %s", code, body)
 		}
 		if code, body := second.Get(t, kcptest.Alice, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: reason withheld") {
@@ -278,7 +278,7 @@ func TestAServerEndsWhenItsEtcdIsRestored(t *testing.T) {
 	m.directory = older
 	run(t, m)
 	success, log := server.AwaitEnd(t)
-	if success || !strings.Contains(log, "etcd was restored or replaced while this server was running: it is at revision ") {
+	if success || !strings.Contains(log, "etcd was restored or replaced while this server was running: the revision is ") {
 		t.Errorf("the server ends well: %t, and says %s", success, log)
 	}
 	server = kcptest.StartIn(t, dir, flag)

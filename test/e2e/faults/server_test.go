@@ -114,7 +114,7 @@ func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
 		return err
 	}
 	isFull := func(err error) bool {
-		return apierrors.ReasonForError(err) == "InsufficientStorage" && strings.Contains(err.Error(), "the storage of the server is full (the database is full: it has ")
+		return apierrors.ReasonForError(err) == "InsufficientStorage" && strings.Contains(err.Error(), "the storage of the server is full (the database is full: ")
 	}
 	var names []string
 	fill := func() error {

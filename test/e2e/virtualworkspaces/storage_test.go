@@ -161,7 +161,7 @@ func TestConsumersReadWhatAViewOfTheirProviderHas(t *testing.T) {
 	_, err = c.Dynamic(t, kcptest.Bob).Resource(resource).Namespace("default").List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	code, body := c.Raw(t, kcptest.Alice, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/notes", http.Header{"X-Kcp-Virtual-Resource-Hops": {"4"}}, "")
-	if code != http.StatusInternalServerError || !strings.Contains(string(body), "in a circle") {
+	if code != http.StatusInternalServerError || !strings.Contains(string(body), "may form a loop") {
 		t.Errorf("a request that was led on four times is answered %d %s", code, body)
 	}
 

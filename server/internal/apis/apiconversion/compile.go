@@ -113,7 +113,7 @@ func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structura
 				c.reverse = converter.conversions[pair{to, from}]
 				continue
 			}
-			errs = append(errs, field.Required(root, fmt.Sprintf("there is no conversion from %s to %s; it may have no rules", from, to)))
+			errs = append(errs, field.Required(root, fmt.Sprintf("a conversion from %s to %s is required; its rules may be empty", from, to)))
 		}
 	}
 	if len(errs) > 0 {
@@ -142,7 +142,7 @@ func exceeded(spec *apisv1alpha1.APIConversionSpec, root *field.Path) (errs fiel
 	}
 	if transformations > MaxTransformations {
 		errs = append(errs, field.Forbidden(root,
-			fmt.Sprintf("there are %d transformations, and %d are allowed", transformations, MaxTransformations)))
+			fmt.Sprintf("has %d transformations; at most %d are allowed", transformations, MaxTransformations)))
 	}
 	return errs
 }
@@ -156,7 +156,7 @@ func checkPair(direction pair, schemas map[string]*structuralschema.Structural, 
 		errs = append(errs, field.NotSupported(at.Child("to"), direction.to, known))
 	}
 	if len(errs) == 0 && direction.from == direction.to {
-		errs = append(errs, field.Invalid(at.Child("to"), direction.to, "must be another version than from"))
+		errs = append(errs, field.Invalid(at.Child("to"), direction.to, "must differ from the version in from"))
 	}
 	return errs
 }
@@ -202,7 +202,7 @@ func (c *conversion) nested(at *field.Path) (errs field.ErrorList) {
 			outer, inner := &c.rules[i], &c.rules[j]
 			if _, within := inner.destination.within(outer.destination); within && i != j && outer.transformation != nil {
 				errs = append(errs, field.Invalid(at.Child("rules"), inner.destination.String(),
-					fmt.Sprintf("the destination is inside of %s, which another rule makes by a transformation", outer.destination)))
+					fmt.Sprintf("the destination is inside %s, which the transformation of another rule writes", outer.destination)))
 			}
 		}
 	}
@@ -222,7 +222,7 @@ func (c *conversion) compileRule(declared *apisv1alpha1.APIConversionRule, env e
 	if strings.TrimSpace(declared.Transformation) == "" {
 		if !moves(source, target) {
 			return nil, field.Invalid(at.Child("destination"), declared.Destination,
-				fmt.Sprintf("is %s, and the field %s is %s; this needs a transformation", typeName(target), declared.Field, typeName(source)))
+				fmt.Sprintf("is %s, but the field %s is %s; add a transformation", typeName(target), declared.Field, typeName(source)))
 		}
 		return r, nil
 	}
@@ -248,7 +248,7 @@ func resolve(text string, schema *shape, version string, at *field.Path) (Path, 
 		case next != nil:
 			schema = next
 		case schema.Type == "array":
-			return nil, nil, field.Invalid(at, text, fmt.Sprintf("%s is a list; a rule transforms it as a whole", path[:i]))
+			return nil, nil, field.Invalid(at, text, fmt.Sprintf("%s is a list; a rule must address the whole list", path[:i]))
 		default:
 			return nil, nil, field.Invalid(at, text, fmt.Sprintf("version %s has no field %s", version, path[:i+1]))
 		}

@@ -28,7 +28,7 @@ func (c *Converter) Convert(ctx context.Context, obj *unstructured.Unstructured,
 	}
 	conversion := c.conversions[pair{from.Version, version}]
 	if conversion == nil {
-		return nil, fmt.Errorf("%s has no conversion from version %q to %q", from.GroupKind(), from.Version, version)
+		return nil, fmt.Errorf("converting %s: no conversion from version %q to %q is declared", from.GroupKind(), from.Version, version)
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -38,7 +38,7 @@ func (c *Converter) Convert(ctx context.Context, obj *unstructured.Unstructured,
 		if namespace := obj.GetNamespace(); namespace != "" {
 			name = namespace + "/" + name
 		}
-		return nil, fmt.Errorf("%s %q can't be converted from %s to %s: %w", from.GroupKind(), name, from.Version, version, err)
+		return nil, fmt.Errorf("converting %s %q from %s to %s: %w", from.GroupKind(), name, from.Version, version, err)
 	}
 	converted.SetGroupVersionKind(schema.GroupVersionKind{Group: from.Group, Version: version, Kind: from.Kind})
 	return converted, nil
@@ -77,7 +77,7 @@ func (c *conversion) object(r *run, obj *unstructured.Unstructured) (*unstructur
 		}
 		annotations[Annotation(c.from)] = text
 		if err := apivalidation.ValidateAnnotationsSize(annotations); err != nil {
-			return nil, fmt.Errorf("%s can't represent all fields, and they are too large for an annotation: %w", c.to, err)
+			return nil, fmt.Errorf("version %s cannot represent all fields, and the remaining fields are too large for an annotation: %w", c.to, err)
 		}
 	}
 	if len(annotations) == 0 {

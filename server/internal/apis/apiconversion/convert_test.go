@@ -360,9 +360,9 @@ func TestConversionErrorsNameTheObjectAndTheRule(t *testing.T) {
 		want                   string
 	}{
 		"a rule fails":         {"[self[7]]", "{list: [1]}", 0, "index out of bounds: 7"},
-		"a result has strings": {"self.map(i, i == 1 ? dyn('one') : dyn(i))", "{list: [1, 2]}", 0, "the schema of the destination has not"},
+		"a result has strings": {"self.map(i, i == 1 ? dyn('one') : dyn(i))", "{list: [1, 2]}", 0, "the schema of the destination does not have"},
 		"a rule costs much":    {"self.map(i, self.map(j, self.filter(k, i + j == k).size())).map(l, l.sum())", large, time.Minute, "cost limit exceeded"},
-		"time runs out":        {"self", "{list: [1]}", time.Nanosecond, "it takes too long"},
+		"time runs out":        {"self", "{list: [1]}", time.Nanosecond, "evaluation takes too long"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			converter, errs := Compile(between(rules(tc.transformation), nil), map[string]*structuralschema.Structural{
@@ -374,7 +374,7 @@ func TestConversionErrorsNameTheObjectAndTheRule(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			for _, want := range []string{`Widget.example.io "default/w" can't be converted from v1 to v2: rule spec.list → spec.made`, tc.want} {
+			for _, want := range []string{`converting Widget.example.io "default/w" from v1 to v2: rule spec.list → spec.made`, tc.want} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q is not in: %v", want, err)
 				}

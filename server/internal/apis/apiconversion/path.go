@@ -25,22 +25,22 @@ func ParsePath(text string) (Path, error) {
 			decoder := json.NewDecoder(strings.NewReader(rest[1:]))
 			var key *string
 			if err := decoder.Decode(&key); errors.Is(err, io.EOF) || err != nil || key == nil {
-				return nil, fmt.Errorf(`path %q: after "[" there must be a key in double quotes`, text)
+				return nil, fmt.Errorf(`path %q: expected a key in double quotes after "["`, text)
 			}
 			after := rest[1+decoder.InputOffset():]
 			if !strings.HasPrefix(after, "]") {
-				return nil, fmt.Errorf(`path %q: there must be "]" after the key %q`, text, *key)
+				return nil, fmt.Errorf(`path %q: expected "]" after the key %q`, text, *key)
 			}
 			path, rest = append(path, *key), after[1:]
 			continue
 		}
 		after, dot := strings.CutPrefix(rest, ".")
 		if !dot && !first {
-			return nil, fmt.Errorf(`path %q: there must be a dot before %q`, text, rest)
+			return nil, fmt.Errorf(`path %q: expected a dot before %q`, text, rest)
 		}
 		key := plainKey.FindString(after)
 		if key == "" {
-			return nil, fmt.Errorf(`path %q: there must be the name of a field before %q; other keys are written ["key"]`, text, after)
+			return nil, fmt.Errorf(`path %q: expected the name of a field before %q; write other keys as ["key"]`, text, after)
 		}
 		path, rest = append(path, key), after[len(key):]
 	}

@@ -27,7 +27,7 @@ import (
 
 const self = schemacel.ScopedVarName
 
-var errTooLong = errors.New("it takes too long")
+var errTooLong = errors.New("evaluation takes too long")
 
 // transformation is a compiled CEL expression.
 type transformation struct {
@@ -69,7 +69,7 @@ func compileTransformation(expression string, source, target *shape, env environ
 		return nil, errors.New(issues.String())
 	}
 	if result := checked.OutputType(); !accepts(target, result) {
-		return nil, fmt.Errorf("the expression returns %s, and the destination is %s", result, typeName(target))
+		return nil, fmt.Errorf("the expression returns %s, but the destination is %s", result, typeName(target))
 	}
 	t.reads = reads(checked.NativeRep().Expr())
 	t.program, err = celEnv.Program(checked,
@@ -123,7 +123,7 @@ func (t *transformation) run(r *run, value any) (any, bool, error) {
 	case err != nil:
 		return nil, false, err
 	case r.budget < 0:
-		return nil, false, errors.New("all rules together cost too much")
+		return nil, false, errors.New("the rules together exceed the cost limit")
 	}
 	if optional, ok := out.(*types.Optional); ok {
 		if !optional.HasValue() {
@@ -137,7 +137,7 @@ func (t *transformation) run(r *run, value any) (any, bool, error) {
 	}
 	projected, ok := project(result, t.target, nil, nil)
 	if !ok || !equal(projected, result) {
-		return nil, false, errors.New("the result has fields or types that the schema of the destination has not")
+		return nil, false, errors.New("the result has fields or types that the schema of the destination does not have")
 	}
 	return projected, true, nil
 }
@@ -158,12 +158,12 @@ func toJSON(value ref.Val, schema *shape) (any, error) {
 		return int64(value), nil
 	case types.Uint:
 		if value > math.MaxInt64 {
-			return nil, errors.New("the result is too large a number")
+			return nil, errors.New("the result is a number that is too large")
 		}
 		return int64(value), nil
 	case types.Double:
 		if math.IsNaN(float64(value)) || math.IsInf(float64(value), 0) {
-			return nil, errors.New("the result is not a number that JSON has")
+			return nil, errors.New("the result is a number that JSON cannot represent")
 		}
 		return float64(value), nil
 	case types.Bytes:
@@ -188,7 +188,7 @@ func toJSON(value ref.Val, schema *shape) (any, error) {
 		}
 		return list, nil
 	}
-	return nil, fmt.Errorf("the result is of type %s, which JSON has not; make it a string", value.Type().TypeName())
+	return nil, fmt.Errorf("the result is of type %s, which JSON cannot represent; convert it to a string", value.Type().TypeName())
 }
 
 func mapToJSON(value traits.Mapper, schema *shape) (any, error) {

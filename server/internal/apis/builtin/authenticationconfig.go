@@ -42,7 +42,7 @@ func (p coreProvider) NewRESTStorage(config serverstorage.APIResourceConfigSourc
 	storage := info.VersionedResourcesStorageMap[corev1.SchemeGroupVersion.Version]
 	stored, ok := storage["configmaps"].(*configmapstore.REST)
 	if !ok {
-		return info, fmt.Errorf("upstream stores ConfigMaps in a %T", storage["configmaps"])
+		return info, fmt.Errorf("unexpected storage of ConfigMaps: %T", storage["configmaps"])
 	}
 	storage["configmaps"] = shownConfigMaps{&derived.Storage{
 		Stored: stored, Resource: corev1.Resource("configmaps"), Reason: "the server derives it from its own configuration",

@@ -16,7 +16,7 @@ import (
 )
 
 // reasonOfRoles says why default roles cannot be written.
-const reasonOfRoles = "the server derives the default roles in each logical cluster; create a role of another name, " +
+const reasonOfRoles = "the server derives the default roles in each logical cluster; create a role with another name, " +
 	"or label a ClusterRole with rbac.authorization.k8s.io/aggregate-to-view, -edit or -admin to extend them"
 
 // roleStorage is upstream's storage of Roles or ClusterRoles.

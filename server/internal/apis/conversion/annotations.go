@@ -77,14 +77,14 @@ func validateClaims(annotations map[string]string, key string, claims []apisv1al
 		if _, ok := known[keyOfV1alpha2(everywhere(claim))]; !ok {
 			resource := schema.GroupResource{Group: claim.Group, Resource: claim.Resource}
 			errs = append(errs, field.Invalid(annotationPath(key), resource.String(),
-				"spec.permissionClaims has no claim with this group, resource and identityHash: remove it here as well, or use v1alpha2"))
+				"spec.permissionClaims has no claim with this group, resource and identityHash: remove it from this annotation as well, or use v1alpha2"))
 		}
 	}
 	return errs
 }
 
 func unreadable(annotations map[string]string, key string, err error) *field.Error {
-	return field.Invalid(annotationPath(key), annotations[key], fmt.Sprintf("must be a JSON list of what v1alpha2 has: %v", err))
+	return field.Invalid(annotationPath(key), annotations[key], fmt.Sprintf("must be a JSON list of v1alpha2 objects: %v", err))
 }
 
 func annotationPath(key string) *field.Path { return field.NewPath("metadata", "annotations").Key(key) }

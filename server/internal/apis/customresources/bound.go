@@ -142,7 +142,7 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 	}
 	crd, rules, err := r.definitionOf(schema)
 	if err != nil {
-		utilruntime.HandleError(fmt.Errorf("a bound API cannot be served: %w", err))
+		utilruntime.HandleError(fmt.Errorf("serving a bound API: %w", err))
 		return
 	}
 	r.mu.Lock()

@@ -67,7 +67,7 @@ func (c converter) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("conversion review: %w", err)
 	}
 	if review.Request == nil {
-		return nil, fmt.Errorf("conversion review without a request")
+		return nil, fmt.Errorf("conversion review has no request")
 	}
 	review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)

@@ -249,7 +249,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(withTerminating(r.Context()))
 	}
 	if installed.exceeds != nil {
-		fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not served, because its definition exceeds the limits of this server: %v",
+		fail(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not served: its definition exceeds the limits of this server: %v",
 			key, installed.exceeds)))
 		return
 	}
@@ -304,7 +304,7 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 func (h *Handler) wildcard(r *http.Request, key string, info *request.RequestInfo) (*Definition, error) {
 	if info.Verb != "list" && info.Verb != "watch" {
 		err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
-		err.ErrStatus.Message = fmt.Sprintf("%s: the logical cluster %q can only be listed and watched; name one cluster", key, "*")
+		err.ErrStatus.Message = fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical cluster", key, "*")
 		return nil, err
 	}
 	if d, ok := h.registry.system[key]; ok {
@@ -316,7 +316,7 @@ func (h *Handler) wildcard(r *http.Request, key string, info *request.RequestInf
 	}
 	if !asksForMetadata(r) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf(
-			"%s may be defined differently in different logical clusters: all of them together are served as PartialObjectMetadata only", key))
+			"%s can have different definitions in different logical clusters: across all of them, only PartialObjectMetadata is served", key))
 	}
 	d := h.metadata.get(some.CRD, info.APIVersion)
 	if _, ok := h.registry.anywhere(key, info.APIVersion); !ok { // gone meanwhile, and nobody will forget d later

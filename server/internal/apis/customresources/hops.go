@@ -23,8 +23,7 @@ func withHops(r *http.Request) (*http.Request, error) {
 	}
 	hops, err := strconv.Atoi(text)
 	if err != nil || hops < 0 || hops >= maxHops {
-		return r, fmt.Errorf("the request has been led on %d times already: it seems that the URLs in endpoint slices lead to each other in a "+
-			"circle", maxHops)
+		return r, fmt.Errorf("the request was already forwarded %d times: check the URLs in endpoint slices, which may form a loop", maxHops)
 	}
 	return r.WithContext(context.WithValue(r.Context(), hopsKey{}, hops)), nil
 }

@@ -102,16 +102,16 @@ func (m mediaTypes) bodyAsJSON(r *http.Request, info *request.RequestInfo, known
 		return r, err
 	}
 	if len(data) > protobufBodyLimit {
-		return r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit of protobuf is %d bytes: send JSON", protobufBodyLimit))
+		return r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("request body exceeds the limit of %d bytes for protobuf: send JSON", protobufBodyLimit))
 	}
 	obj, kind, err := knownProtobuf.Decode(data, nil, nil)
 	if err != nil {
-		return r, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be decoded: %v", err))
+		return r, apierrors.NewBadRequest(fmt.Sprintf("decoding the request body: %v", err))
 	}
 	obj.GetObjectKind().SetGroupVersionKind(*kind)
 	var text bytes.Buffer
 	if err := knownJSON.Encode(obj, &text); err != nil {
-		return r, apierrors.NewBadRequest(fmt.Sprintf("the body of the request could not be decoded: %v", err))
+		return r, apierrors.NewBadRequest(fmt.Sprintf("decoding the request body: %v", err))
 	}
 	return withBody(r, runtime.ContentTypeJSON, text.Bytes()), nil
 }
@@ -228,7 +228,7 @@ func (p *protobufWriter) tooLarge() {
 		return
 	}
 	err := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
-	err.ErrStatus.Message = fmt.Sprintf("the answer is too large for protobuf of this resource (limits: %d bytes, %d objects and maps): use "+
+	err.ErrStatus.Message = fmt.Sprintf("the response is too large to encode this resource as protobuf (limits: %d bytes, %d objects and maps): set "+
 		"the parameter limit, or accept %s",
 		translatedLimit, translatedObjects, runtime.ContentTypeJSON)
 	p.replace(err)
@@ -239,7 +239,7 @@ func (p *protobufWriter) replace(err error) {
 	p.through, p.held = true, bytes.Buffer{}
 	p.Header().Del("Content-Length")
 	fail(p.ResponseWriter, p.request, err)
-	p.err = errors.New("the answer was replaced")
+	p.err = errors.New("the response was replaced by an error")
 }
 
 // Flush implements http.Flusher. Nothing but events is sent before the end.
@@ -263,7 +263,7 @@ func (p *protobufWriter) finish() {
 		p.pass()
 		return
 	case err != nil:
-		p.replace(apierrors.NewInternalError(fmt.Errorf("encoding the answer as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)))
+		p.replace(apierrors.NewInternalError(fmt.Errorf("encoding the response as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)))
 		return
 	}
 	p.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
@@ -289,7 +289,7 @@ func (p *protobufWriter) events() error {
 	}
 }
 
-var errTooLarge = errors.New("too large to be decoded into a Go type")
+var errTooLarge = errors.New("object is too large to decode into a Go type")
 
 // toProtobuf translates an object.
 func toProtobuf(text []byte) ([]byte, error) {

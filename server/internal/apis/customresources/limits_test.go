@@ -64,7 +64,7 @@ func TestAStoredDefinitionBeyondTheLimitsIsNotServed(t *testing.T) {
 	s.set("a", widgets(tooDeep))
 	s.set("b", widgets())
 	got := s.want(http.StatusServiceUnavailable, "a", http.MethodGet, widgetsPath, "")
-	if !strings.Contains(got.text, "widgets.example.org is not served, because its definition exceeds the limits of this server: spec.versions: Forbidden: schemas are nested more than 64 deep") {
+	if !strings.Contains(got.text, "widgets.example.org is not served: its definition exceeds the limits of this server: spec.versions: Forbidden: schemas are nested more than 64 deep") {
 		t.Error(got.text)
 	}
 	s.want(http.StatusOK, "b", http.MethodGet, widgetsPath, "")

@@ -64,7 +64,7 @@ func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.
 	errs := ValidateDefinition(ctx, crd)
 	if s.reserved.Has(schema.GroupResource{Group: crd.Spec.Group, Resource: crd.Spec.Names.Plural}) {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "names", "plural"),
-			fmt.Sprintf("%s is built in: the server serves it in every workspace, and a definition needs another group or plural", crd.Name)))
+			fmt.Sprintf("%s is built in: the server serves it in every workspace; use another group or plural", crd.Name)))
 	}
 	return errs
 }

@@ -72,7 +72,7 @@ func TestWhichDefinitionsAreAccepted(t *testing.T) {
 		{"widgets.foo.k8s.io", "foo.k8s.io", "widgets", "api-approved.kubernetes.io"},
 		{"secrets.core", "", "secrets", "secrets.core is built in"},
 		{"roles.rbac.authorization.k8s.io", "rbac.authorization.k8s.io", "roles", "is built in"},
-		{"workspaces.tenancy.kcp.io", "tenancy.kcp.io", "workspaces", "workspaces.tenancy.kcp.io is built in: the server serves it in every workspace, and a definition needs another group or plural"},
+		{"workspaces.tenancy.kcp.io", "tenancy.kcp.io", "workspaces", "workspaces.tenancy.kcp.io is built in: the server serves it in every workspace; use another group or plural"},
 		{"a.b.core", "", "a.b", "spec.names.plural"},
 	} {
 		ctx := inCluster(logicalcluster.Name(fmt.Sprintf("c%d", len(c.group))))

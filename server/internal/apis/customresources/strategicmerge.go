@@ -70,7 +70,7 @@ func readLimited(body io.Reader, limit int64) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(body, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", limit))
+		err = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("request body exceeds the limit of %d bytes", limit))
 	}
 	return data, err
 }
@@ -93,7 +93,7 @@ func (m mediaTypes) read(r *http.Request, info *request.RequestInfo) *recorder {
 // asMergePatch returns what a strategic merge patch changes in an object of a known kind, and the version of the object.
 func asMergePatch(kind schema.GroupVersionKind, current, body []byte, patch map[string]any) ([]byte, error) {
 	if steps := bytes.Count(current, []byte("{")) * bytes.Count(body, []byte("{")); steps > mergeSteps {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the strategic merge patch needs %d comparisons, and the limit is %d: "+
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the strategic merge patch needs %d comparisons, but the limit is %d: "+
 			"send a JSON merge patch", steps, mergeSteps))
 	}
 	example, err := scheme.Scheme.New(kind)

@@ -53,7 +53,7 @@ func isRead(verb string) bool { return verb == "get" || verb == "list" || verb =
 
 func readOnly(resource schema.GroupResource, verb string) error {
 	err := apierrors.NewMethodNotSupported(resource, verb)
-	err.ErrStatus.Message = fmt.Sprintf("%s can only be read here", resource)
+	err.ErrStatus.Message = fmt.Sprintf("%s is read-only here", resource)
 	return err
 }
 
@@ -99,14 +99,14 @@ func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 // agreed returns the version in which a provider shows objects to those who know them by d.
 func agreed(d, provider *Definition, version string) (schema.GroupVersion, error) {
 	if provider == nil || provider.IsVirtual() || provider.IsSystem() {
-		return schema.GroupVersion{}, errors.New("its provider has no objects of this resource")
+		return schema.GroupVersion{}, errors.New("the provider does not serve this resource")
 	}
 	if provider.CRD.Spec.Scope != apiextensionsv1.ClusterScoped || d.CRD.Spec.Scope != apiextensionsv1.ClusterScoped {
-		return schema.GroupVersion{}, errors.New("only cluster scoped resources can be shown to others")
+		return schema.GroupVersion{}, errors.New("only cluster-scoped resources can be published")
 	}
 	shown := provider.VersionOf(version)
 	if shown == "" || !d.Serves(shown) {
-		return schema.GroupVersion{}, fmt.Errorf("its provider shows it in version %q, which is not served", version)
+		return schema.GroupVersion{}, fmt.Errorf("the provider publishes version %q, which is not served", version)
 	}
 	return schema.GroupVersion{Group: d.CRD.Spec.Group, Version: shown}, nil
 }
@@ -185,7 +185,7 @@ func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context,
 	consumer, err := logicalcluster.NameFrom(ctx)
 	if err == logicalcluster.ErrWildcard {
 		return nil, nil, "", apierrors.NewBadRequest(
-			fmt.Sprintf("%s: name one logical cluster: all of them are shown the same objects", s.resource),
+			fmt.Sprintf("%s: use the name of one logical cluster, because the objects are the same in all of them", s.resource),
 		)
 	}
 	if err != nil {

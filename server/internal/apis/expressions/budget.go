@@ -22,7 +22,7 @@ const (
 )
 
 // errTooLong is the cause of the end of an expression that takes too long.
-var errTooLong = errors.New("evaluating the admission policies takes too long")
+var errTooLong = errors.New("evaluating admission policies takes too long")
 
 type contextKey struct{}
 
@@ -56,7 +56,7 @@ func Err(ctx context.Context) error {
 	b := budgetOf(ctx)
 	switch {
 	case b != nil && b.cost.Load() > maxCost:
-		return tooExpensive(fmt.Sprintf("cost at most %d in units of CEL", maxCost))
+		return tooExpensive(fmt.Sprintf("cost at most %d CEL cost units", maxCost))
 	case b != nil && b.took.Load() >= int64(maxTime):
 		return tooExpensive(fmt.Sprintf("take at most %s", maxTime))
 	case ctx.Err() != nil:
@@ -66,8 +66,8 @@ func Err(ctx context.Context) error {
 }
 
 func tooExpensive(limit string) error {
-	return fmt.Errorf("evaluating the admission policies of one request, with all their bindings and parameters, may %s: "+
-		"use fewer or cheaper policies, narrow what they match, or send a smaller object", limit)
+	return fmt.Errorf("admission policies, with all their bindings and parameters, may %s for each request: "+
+		"use fewer or cheaper policies, match fewer resources, or send a smaller object", limit)
 }
 
 // Spend takes a cost from the budget of a request, and returns what Err returns then.

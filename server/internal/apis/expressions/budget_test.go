@@ -75,7 +75,7 @@ func TestPoliciesOfOneRequestShareABudget(t *testing.T) {
 	if n != 2_000_000/393_638+1 {
 		t.Errorf("the budget is enough for %d evaluations", n)
 	}
-	if err := Err(ctx); err == nil || !strings.Contains(err.Error(), "may cost at most 10000000 in units of CEL") {
+	if err := Err(ctx); err == nil || !strings.Contains(err.Error(), "may cost at most 10000000 CEL cost units") {
 		t.Errorf("the budget is spent: %v", err)
 	}
 	if _, err := evaluate(ctx, c, a); err == nil {

@@ -56,7 +56,7 @@ func (c *checker) call(call ast.CallExpr) {
 		}
 		replacement, ok := literal(args[1])
 		if !ok {
-			c.err = fmt.Errorf("the second argument of replace() must be a text, not an expression: the result could have any size")
+			c.err = fmt.Errorf("the second argument of replace() must be a string literal, because the result of an expression is unbounded")
 			return
 		}
 		each := len(replacement) + 1
@@ -66,18 +66,18 @@ func (c *checker) call(call ast.CallExpr) {
 			each = 1
 		}
 		if c.growth *= each; c.growth > maxGrowth {
-			c.err = fmt.Errorf("replace() makes a text more than %d times as long", maxGrowth)
+			c.err = fmt.Errorf("replace() can make a string more than %d times longer", maxGrowth)
 		}
 	case call.FunctionName() == "join" && len(args) <= 1:
 		if len(args) == 1 {
 			if separator, ok := literal(args[0]); !ok || len(separator) > maxSeparator {
-				c.err = fmt.Errorf("the argument of join() must be a text of at most %d bytes", maxSeparator)
+				c.err = fmt.Errorf("the argument of join() must be a string literal of at most %d bytes", maxSeparator)
 				return
 			}
 		}
 		c.elements("join()", call.Target())
 		if target := call.Target(); c.err == nil && target.Kind() == ast.ComprehensionKind && repeats(target.AsComprehension()) {
-			c.err = fmt.Errorf("join() of a map(): what is made of each item must be made of the item only")
+			c.err = fmt.Errorf("join() of a map(): the expression for each item may refer only to that item")
 		}
 	case call.FunctionName() == "format" && len(args) == 1:
 		c.elements("format()", args[0])

@@ -32,7 +32,7 @@ func (b bounded) ForInput(
 ) (admissioncel.EvaluationResult, int64, error) {
 	result, left, err := b.MutatingEvaluator.ForInput(ctx, a, r, inputs, namespace, budget)
 	if err == nil && result.Error == nil && result.EvalResult != nil && written(result.EvalResult, MaxMutation) >= MaxMutation {
-		result.Error = fmt.Errorf("the mutation writes more than %d bytes: write less", MaxMutation)
+		result.Error = fmt.Errorf("the mutation writes more than %d bytes: write fewer or smaller fields", MaxMutation)
 	}
 	return result, left, err
 }

@@ -18,7 +18,7 @@ func (o *OpenAPI) documentV2(cluster logicalcluster.Name) (http.Handler, error) 
 	return cached(o, o.v2, setKey(installed), func() (http.Handler, error) {
 		static := o.static()
 		if static == nil {
-			return nil, errors.New("the OpenAPI document of the built-in types is not built yet")
+			return nil, errors.New("the OpenAPI document of the built-in types is not ready yet")
 		}
 		return buildV2(static, installed)
 	})

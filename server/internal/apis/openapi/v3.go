@@ -63,7 +63,7 @@ func notDescribed(w http.ResponseWriter, r *http.Request) {
 	responsewriters.WriteRawJSON(http.StatusNotFound, metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 		Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-		Message: "the logical cluster serves nothing that this document could describe; " + pathV3 + " lists what there is",
+		Message: "no resource of this logical cluster belongs to this document; " + pathV3 + " lists all documents",
 	}, w)
 }
 
@@ -168,7 +168,7 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 			}
 			next, err := builder.MergeSpecsV3(merged, document)
 			if err != nil { // two kinds of one name: the first one is described
-				klog.V(2).InfoS("OpenAPI of a definition conflicts with others and is left out", "definition", m.definition.CRD.Name,
+				klog.V(2).InfoS("Omitting the OpenAPI of a definition that conflicts with others", "definition", m.definition.CRD.Name,
 					"path", path, "err", err)
 				continue
 			}

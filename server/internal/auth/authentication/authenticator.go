@@ -16,13 +16,13 @@ import (
 )
 
 // errNoCluster refuses a token that could be used in every cluster.
-var errNoCluster = errors.New("the service account token names no logical cluster; request a new one")
+var errNoCluster = errors.New("the service account token has no logical cluster; request a new token")
 
 // errForeign refuses a review of a token in a cluster that it is not from.
-var errForeign = errors.New("the token is of a service account of another logical cluster")
+var errForeign = errors.New("the token belongs to a service account of another logical cluster")
 
 // errTwoClusters refuses a request with tokens of different logical clusters: only one of them would be checked.
-var errTwoClusters = errors.New("the request bears tokens of different logical clusters")
+var errTwoClusters = errors.New("the request has tokens of different logical clusters")
 
 // Wrap makes inner check service account tokens against the logical cluster that they were issued in, and tells the
 // steps behind it which one that is. Identities from elsewhere cannot claim to be of a cluster.

@@ -83,7 +83,7 @@ func New(config Config) (authorizer.Authorizer, error) {
 				steps = append(steps, step{"webhook", final(config.Webhook)})
 			}
 		default:
-			return nil, fmt.Errorf("--authorization-order: unknown authorizer %q; want %s, %s, %s or %s", name, AlwaysAllowGroups,
+			return nil, fmt.Errorf("--authorization-order: unknown authorizer %q; must be %s, %s, %s or %s", name, AlwaysAllowGroups,
 				AlwaysAllowPaths, RBAC, Webhook)
 		}
 	}
@@ -203,7 +203,7 @@ func (c chain) wildcard(ctx context.Context, a authorizer.Attributes) (authorize
 			return decision, reason, false, err
 		}
 	}
-	return noOpinion, "only administrators of the shard may address all logical clusters", false, nil
+	return noOpinion, "only administrators of the shard may access all logical clusters at once", false, nil
 }
 
 // get returns the LogicalCluster of a cluster, or nil if there is none.
@@ -262,7 +262,7 @@ func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer
 		return noOpinion, "", false, err
 	}
 	if cluster.IsSystem() {
-		return noOpinion, "only administrators of the shard may enter its own logical clusters", false, nil
+		return noOpinion, "only administrators of the shard may access its system logical clusters", false, nil
 	}
 	u := a.GetUser()
 	if IsDeepReview(ctx) || slices.Contains(EffectiveGroups(u, cluster), LogicalClusterAdminGroup) {
@@ -295,7 +295,7 @@ func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer
 // systemCRDs keeps the status that the server itself maintains from being written.
 func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if IsStatusOfServer(a) {
-		return deny, "the status is written by the server", false, nil
+		return deny, "only the server may write the status", false, nil
 	}
 	return noOpinion, "", true, nil
 }

@@ -35,8 +35,8 @@ func CheckCombinations(rules []rbacv1.PolicyRule) error {
 		total += (resources + urls) * float64(1+length/namePerCombination)
 	}
 	if total > MaxCombinations {
-		return fmt.Errorf("the rules have %.0f combinations of a group, a resource, a verb and a name, and %d are compared with the rights of "+
-			"who grants them: split the role, use \"*\", or have it written and bound by somebody who may escalate and bind roles",
+		return fmt.Errorf("the rules have %.0f combinations of group, resource, verb and name; at most %d can be compared with the permissions of "+
+			"the user who grants them: split the role, use \"*\", or let a user with the verbs escalate and bind write and bind it",
 			math.Min(total, 1e12), MaxCombinations)
 	}
 	return nil

@@ -26,7 +26,7 @@ func TestARoleHasABoundedNumberOfCombinations(t *testing.T) {
 		"with long names":                {APIGroups: names(1), Resources: names(1), Verbs: names(100), ResourceNames: []string{strings.Repeat("x", 100_000)}},
 		"that overflow":                  {APIGroups: names(100_000), Resources: names(100_000), Verbs: names(100_000), ResourceNames: names(100_000)},
 	} {
-		if err := CheckCombinations([]rbacv1.PolicyRule{rule}); err == nil || !strings.Contains(err.Error(), "and 10000 are compared") {
+		if err := CheckCombinations([]rbacv1.PolicyRule{rule}); err == nil || !strings.Contains(err.Error(), "at most 10000 can be compared") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

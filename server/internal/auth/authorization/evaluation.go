@@ -26,7 +26,7 @@ const (
 	namesPerWeight = 16
 )
 
-var errTooMuchRBAC = fmt.Errorf("the logical cluster has more roles, rules and bindings than are evaluated for one request: delete some " +
+var errTooMuchRBAC = fmt.Errorf("the logical cluster has too many roles, rules and role bindings to evaluate for one request: delete some " +
 	"of those that apply to the user")
 
 // evaluation is the context in which rules are resolved once: for one decision about one user.

@@ -78,7 +78,7 @@ func TestAnEvaluationHasABoundedWeight(t *testing.T) {
 	want := func(who string, want authorizer.Decision) {
 		t.Helper()
 		got, reason, err := rules.Authorize(ctx, authorizer.AttributesRecord{User: &user.DefaultInfo{Name: who}, Verb: "delete", APIGroup: "rbac.authorization.k8s.io", Resource: "clusterroles", ResourceRequest: true})
-		if got != want || err != nil || (want != allow && !strings.Contains(reason, "more roles, rules and bindings than are evaluated")) {
+		if got != want || err != nil || (want != allow && !strings.Contains(reason, "too many roles, rules and role bindings to evaluate")) {
 			t.Errorf("%s: got %v, %q, %v", who, got, reason, err)
 		}
 	}

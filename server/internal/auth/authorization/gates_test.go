@@ -94,7 +94,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 		"one whom an issuer of root puts into required groups":     {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
 		"one with a certificate that names required groups":        {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
 		"one whom an issuer of a tenant puts into required groups": {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
-		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "written by the server"},
+		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "only the server may write the status"},
 		"the status of a binding, for masters":                     {"a", member(user.SystemPrivilegedGroup), status, allow, ""},
 		"a scoped administrator outside of his scope":              {"a", &user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}, get, noOpinion, "access"},
 		"a service account of another cluster that is in the group of administrators": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",

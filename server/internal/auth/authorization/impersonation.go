@@ -198,12 +198,12 @@ func (c chain) impersonation(ctx context.Context, a authorizer.Attributes) (auth
 	case "groups":
 		// The filter asks for "*" to spare itself a question for each of many groups; it asks those when this is refused.
 		if a.GetName() == "*" {
-			return deny, "groups are impersonated one by one", false, nil
+			return deny, "permission to impersonate groups is checked for each group", false, nil
 		}
 		wanted = []string{a.GetName()}
 	case "userextras":
 		if a.GetSubresource() == "*" || a.GetSubresource() == WarrantKey && a.GetName() == "*" {
-			return deny, "extra values are impersonated one by one", false, nil
+			return deny, "permission to impersonate extra values is checked for each value", false, nil
 		}
 		if a.GetSubresource() == WarrantKey {
 			wanted = warrantedGroups(a.GetName(), 0)

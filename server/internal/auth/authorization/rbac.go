@@ -47,7 +47,7 @@ func (r *Rules) GetRoleReferenceRules(ctx context.Context, ref rbacv1.RoleRef, n
 		return nil, err
 	}
 	if err := CheckCombinations(rules); err != nil {
-		return nil, fmt.Errorf("%s %q cannot be granted: %w", ref.Kind, ref.Name, err)
+		return nil, fmt.Errorf("granting %s %q: %w", ref.Kind, ref.Name, err)
 	}
 	return rules, nil
 }

@@ -30,18 +30,18 @@ func (a *Authority) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 		Roots: a.current.Load().roots, CurrentTime: a.clock.Now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("client certificate of a logical cluster: %w", err)
+		return nil, false, fmt.Errorf("verifying the client certificate of a logical cluster: %w", err)
 	}
 	cluster, uid, ok := clusterOf(presented)
 	if !ok {
-		return nil, false, errors.New("the client certificate names no logical cluster")
+		return nil, false, errors.New("the client certificate has no logical cluster")
 	}
 	if err := checkIdentity(presented.Subject.CommonName, presented.Subject.Organization); err != nil {
 		return nil, false, err
 	}
 	lc, err := a.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.UID != uid {
-		return nil, false, fmt.Errorf("the logical cluster %s that the client certificate is of does not exist any more", cluster)
+		return nil, false, fmt.Errorf("the client certificate is for logical cluster %s, which no longer exists", cluster)
 	}
 	return &authenticator.Response{User: identity(presented, cluster)}, true, nil
 }

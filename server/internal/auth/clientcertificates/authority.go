@@ -104,7 +104,7 @@ func (a *Authority) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 			if err := a.Load(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "The authority of client certificates of logical clusters cannot be loaded")
+				klog.FromContext(ctx).Error(err, "Loading the certificate authority for client certificates of logical clusters")
 			}
 		}
 	}
@@ -117,14 +117,14 @@ func (a *Authority) Load(ctx context.Context) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.SystemAdmin)
 	secret, err := a.stored(ctx)
 	if err != nil {
-		return fmt.Errorf("authority of client certificates: %w", err)
+		return fmt.Errorf("certificate authority for client certificates: %w", err)
 	}
 	if current := a.current.Load(); !current.placeholder && bytes.Equal(current.encoded, secret.Data[corev1.TLSCertKey]) {
 		return nil
 	}
 	loaded, err := parse(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return fmt.Errorf("authority of client certificates: Secret %s/%s in %s: %w; delete it to get another authority",
+		return fmt.Errorf("certificate authority for client certificates: Secret %s/%s in %s: %w; delete the Secret to create a new certificate authority",
 			metav1.NamespaceSystem, SecretName, logicalcluster.SystemAdmin, err)
 	}
 	a.current.Store(loaded)
@@ -206,7 +206,7 @@ func parse(certificate, key []byte) (*pair, error) {
 	}
 	signer, ok := parsed.PrivateKey.(crypto.Signer)
 	if !ok || !parsed.Leaf.IsCA || parsed.Leaf.Subject.CommonName != commonName {
-		return nil, errors.New("the certificate is not of an authority that the server has made")
+		return nil, errors.New("the server did not create this certificate authority")
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(parsed.Leaf)

@@ -236,7 +236,7 @@ func TestWhichRequestsAreNotSigned(t *testing.T) {
 		`the common name "apis.kcp.io:binding:x" is`:    request(t, key, "apis.kcp.io:binding:x"),
 		`the organization "system:masters" is reserved`: request(t, key, "alice", "team-a", "system:masters"),
 		`the organization "system:authenticated" is`:    request(t, key, "alice", "system:authenticated"),
-		"must have 1 to 253 bytes, it has 0":            request(t, key, ""),
+		"must have 1 to 253 bytes, but has 0":           request(t, key, ""),
 		"the subject has 65 organizations":              request(t, key, "alice", strings.Split(strings.Repeat("g,", 64)+"g", ",")...),
 		"the RSA key has 1024 bits":                     request(t, small, "alice"),
 		"the curve P-224 has 224 bits":                  request(t, weak, "alice"),
@@ -312,7 +312,7 @@ func TestServersShareOneAuthority(t *testing.T) {
 	}
 	shared.stored.Data[corev1.TLSPrivateKeyKey] = []byte("x")
 	shared.stored.Data[corev1.TLSCertKey] = nil
-	if err := one.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "delete it to get another authority") {
+	if err := one.Load(t.Context()); err == nil || !strings.Contains(err.Error(), "delete the Secret to create a new certificate authority") {
 		t.Errorf("a damaged Secret: %v", err)
 	}
 }

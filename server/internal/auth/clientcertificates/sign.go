@@ -114,7 +114,7 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 			client = true
 		case certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment:
 		default:
-			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; the usages are \"client auth\", \"digital signature\" and "+
+			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; supported usages are \"client auth\", \"digital signature\" and "+
 				"\"key encipherment\"", u)
 		}
 	}
@@ -128,11 +128,11 @@ func checkKey(key any) error {
 	switch key := key.(type) {
 	case *rsa.PublicKey:
 		if bits := key.N.BitLen(); bits < minRSA || bits > maxRSA {
-			return fmt.Errorf("spec.request: the RSA key has %d bits, it must have %d to %d", bits, minRSA, maxRSA)
+			return fmt.Errorf("spec.request: the RSA key has %d bits; %d to %d are required", bits, minRSA, maxRSA)
 		}
 	case *ecdsa.PublicKey:
 		if bits := key.Curve.Params().BitSize; bits < 256 {
-			return fmt.Errorf("spec.request: the curve %s has %d bits, at least 256 are required", key.Curve.Params().Name, bits)
+			return fmt.Errorf("spec.request: the curve %s has %d bits; at least 256 are required", key.Curve.Params().Name, bits)
 		}
 	case ed25519.PublicKey:
 	default:
@@ -144,26 +144,26 @@ func checkKey(key any) error {
 // checkIdentity returns why no certificate says that somebody has a name and groups.
 func checkIdentity(name string, groups []string) error {
 	if name == "" || len(name) > maxName {
-		return fmt.Errorf("spec.request: the common name, which is the name of the user, must have 1 to %d bytes, it has %d", maxName, len(name))
+		return fmt.Errorf("spec.request: the common name, which is the user name, must have 1 to %d bytes, but has %d", maxName, len(name))
 	}
 	if len(groups) > maxGroups {
-		return fmt.Errorf("spec.request: the subject has %d organizations, which are the groups of the user, the limit is %d",
+		return fmt.Errorf("spec.request: the subject has %d organizations, which are the groups of the user; at most %d are allowed",
 			len(groups), maxGroups)
 	}
 	if authorization.IsReserved(name) {
-		return fmt.Errorf("spec.request: the common name %q is reserved: no certificate is signed for users whose names begin with \"system:\" "+
+		return fmt.Errorf("spec.request: the common name %q is reserved: certificates are not signed for users whose names begin with \"system:\" "+
 			"or %q", name, authorization.BindingPrefix)
 	}
 	for _, group := range groups {
 		if group == "" || len(group) > maxName {
 			return fmt.Errorf(
-				"spec.request: an organization, which is a group of the user, must have 1 to %d bytes, one has %d",
+				"spec.request: an organization, which is a group of the user, must have 1 to %d bytes, but one has %d",
 				maxName,
 				len(group),
 			)
 		}
 		if authorization.IsReserved(group) {
-			return fmt.Errorf("spec.request: the organization %q is reserved: no certificate is signed for groups whose names begin with "+
+			return fmt.Errorf("spec.request: the organization %q is reserved: certificates are not signed for groups whose names begin with "+
 				"\"system:\" or %q", group, authorization.BindingPrefix)
 		}
 	}

@@ -63,7 +63,7 @@ func newKeys(ctx context.Context, issuer, discovery string, caller func(outbound
 	limiter := rate.NewLimiter(rate.Every(keysInterval), keysBurst)
 	published := &http.Client{Timeout: keysLimits.Time, Transport: once{caller(keysLimits), func(r *http.Request) error {
 		if r.Response == nil && !limiter.Allow() {
-			return fmt.Errorf("the keys were fetched too often; they are fetched again in %s", keysInterval)
+			return fmt.Errorf("the keys were fetched too often; the next attempt is allowed in %s", keysInterval)
 		}
 		return nil
 	}}}
@@ -171,10 +171,10 @@ func checkKeys(content []byte) error {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.NewDecoder(bytes.NewReader(content)).Decode(&set); err != nil {
-		return errors.New("the answer is not a set of keys")
+		return errors.New("the response is not a JSON Web Key Set")
 	}
 	if len(set.Keys) > maxKeys {
-		return fmt.Errorf("the answer has %d keys, the limit is %d", len(set.Keys), maxKeys)
+		return fmt.Errorf("the response has %d keys; at most %d are allowed", len(set.Keys), maxKeys)
 	}
 	for _, content := range set.Keys {
 		key := jose.JSONWebKey{}
@@ -182,7 +182,7 @@ func checkKeys(content []byte) error {
 			continue // upstream tells what is wrong
 		}
 		if public, ok := key.Key.(*rsa.PublicKey); ok && public.N.BitLen() > maxKeyBits {
-			return fmt.Errorf("the answer has an RSA key of %d bits, the limit is %d", public.N.BitLen(), maxKeyBits)
+			return fmt.Errorf("the response has an RSA key of %d bits; at most %d are allowed", public.N.BitLen(), maxKeyBits)
 		}
 	}
 	return nil

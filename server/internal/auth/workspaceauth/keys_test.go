@@ -188,10 +188,10 @@ func TestIssuersPublishLittle(t *testing.T) {
 		"a large document":        {document(keysURL) + spaces, set, "more than 262144 bytes"},
 		"a deep document":         {`{"x":` + strings.Repeat("[", 200000), set, "discovery document of issuer " + issuerURL},
 		"large keys":              {document(keysURL), set + spaces, "more than 262144 bytes"},
-		"many keys":               {document(keysURL), `{"keys":[` + strings.Repeat("{},", maxKeys) + `{}]}`, "has 51 keys, the limit is 50"},
-		"a key of very many bits": {document(keysURL), string(rsaSet), "an RSA key of 8193 bits, the limit is 8192"},
+		"many keys":               {document(keysURL), `{"keys":[` + strings.Repeat("{},", maxKeys) + `{}]}`, "has 51 keys; at most 50 are allowed"},
+		"a key of very many bits": {document(keysURL), string(rsaSet), "an RSA key of 8193 bits; at most 8192 are allowed"},
 		"keys without encryption": {document("http://issuer.example.org/keys"), set, "has no jwks_uri that begins with https://"},
-		"no keys":                 {document(keysURL), "none", "not a set of keys"},
+		"no keys":                 {document(keysURL), "none", "not a JSON Web Key Set"},
 	} {
 		k, s := published(t, "")
 		s.answer(documentURL, test.document)

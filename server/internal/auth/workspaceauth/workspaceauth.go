@@ -133,7 +133,7 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 		return nil, false, nil
 	}
 	if len(token) > maxToken {
-		return nil, false, fmt.Errorf("the token has %d bytes, the limit of issuers of workspaces is %d", len(token), maxToken)
+		return nil, false, fmt.Errorf("the token has %d bytes; at most %d are allowed for issuers of workspaces", len(token), maxToken)
 	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
@@ -160,8 +160,8 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
 	u := response.User
 	if authorization.IsReserved(u.GetName()) {
-		return nil, false, fmt.Errorf("users whose names begin with \"system:\" or %q belong to the server, no issuer of a workspace may name "+
-			"them", authorization.BindingPrefix)
+		return nil, false, fmt.Errorf("user names that begin with \"system:\" or %q are reserved for the server; an issuer of a workspace must not "+
+			"use them", authorization.BindingPrefix)
 	}
 	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(),
 		Extra: map[string][]string{logicalcluster.UserExtraKey: {string(cluster)}}}
@@ -178,7 +178,7 @@ func confine(response *authenticator.Response, cluster logicalcluster.Name) (*au
 	}
 	if size := sizeOf(confined); size > maxUser {
 		return nil, false, fmt.Errorf(
-			"the name, groups and extra information of the user have %d bytes, the limit of issuers of workspaces is %d",
+			"the name, groups and extra information of the user have %d bytes; at most %d are allowed for issuers of workspaces",
 			size,
 			maxUser,
 		)
@@ -248,7 +248,7 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 		for _, jwt := range config.Spec.JWT {
 			tokens, err := i.newAuthenticator(ctx, jwt)
 			if err != nil {
-				klog.InfoS("Issuer of a workspace type is not used", "cluster", logicalcluster.Of(config), "configuration",
+				klog.InfoS("Ignoring an issuer of a workspace type", "cluster", logicalcluster.Of(config), "configuration",
 					config.Name, "err", shortened(err))
 				continue
 			}
@@ -260,7 +260,7 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 
 func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTAuthenticator) (authenticator.Token, error) {
 	if n := len(jwt.ClaimValidationRules) + len(jwt.UserValidationRules) + len(jwt.ClaimMappings.Extra); n > maxExpressions {
-		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra, the limit is %d together",
+		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra in total; at most %d are allowed",
 			jwt.Issuer.URL, n, maxExpressions)
 	}
 	// The fields are those of upstream's versioned type.

@@ -97,17 +97,17 @@ func (t *Tokens) loadShardAdmin(kubeconfigFile, hashFile string) error {
 	}
 	hash, err := hex.DecodeString(strings.TrimSpace(string(stored)))
 	if err != nil || len(hash) != sha256.Size {
-		return fmt.Errorf("%s does not hold a hash; remove it together with %s to get new credentials", hashFile, kubeconfigFile)
+		return fmt.Errorf("%s does not contain a hash; remove it and %s to create new credentials", hashFile, kubeconfigFile)
 	}
 	config, err := clientcmd.LoadFromFile(kubeconfigFile)
 	if err != nil {
-		return fmt.Errorf("reading the token of %s: %w; remove %s to get new credentials", ShardAdmin, err, hashFile)
+		return fmt.Errorf("reading the token of %s: %w; remove %s to create new credentials", ShardAdmin, err, hashFile)
 	}
 	if u := config.AuthInfos[ShardAdmin]; u != nil {
 		t.shardAdmin = u.Token
 	}
 	if sha256.Sum256([]byte(t.shardAdmin)) != [sha256.Size]byte(hash) {
-		return fmt.Errorf("the token of %s in %s is not the one that this server knows; remove %s to get new credentials", ShardAdmin,
+		return fmt.Errorf("the token of %s in %s does not match the hash of this server; remove %s to create new credentials", ShardAdmin,
 			kubeconfigFile, hashFile)
 	}
 	t.know(ShardAdmin, user.SystemPrivilegedGroup, [sha256.Size]byte(hash))

@@ -18,7 +18,7 @@ import (
 )
 
 func TestWhoMayReadMetricsReadsWhyACheckFails(t *testing.T) {
-	broken := errors.New("etcd does not answer:\nnobody listens")
+	broken := errors.New("etcd does not respond:\nnobody listens")
 	all := []healthz.HealthChecker{
 		healthz.PingHealthz, healthz.NamedCheck("etcd", func(*http.Request) error { return broken }),
 	}
@@ -44,7 +44,7 @@ func TestWhoMayReadMetricsReadsWhyACheckFails(t *testing.T) {
 	}
 	get := func(name, path string) (int, string) { return in(t.Context(), name, path) }
 	code, told := get("monitor", "/readyz")
-	if code != http.StatusInternalServerError || !strings.Contains(told, "[-]etcd failed: etcd does not answer:; nobody listens\n") || !strings.Contains(told, "[-]poststarthook/slow failed: not finished\n") || !strings.Contains(told, "[+]ping ok\n") {
+	if code != http.StatusInternalServerError || !strings.Contains(told, "[-]etcd failed: etcd does not respond:; nobody listens\n") || !strings.Contains(told, "[-]poststarthook/slow failed: not finished\n") || !strings.Contains(told, "[+]ping ok\n") {
 		t.Errorf("who may is told %d %s", code, told)
 	}
 	if code, told := get("stranger", "/readyz"); code != http.StatusInternalServerError || !strings.Contains(told, "[-]etcd failed: reason withheld\n") || strings.Contains(told, "nobody") {

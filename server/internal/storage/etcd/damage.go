@@ -23,7 +23,7 @@ import (
 var ErrDamaged = errors.New("the file is damaged")
 
 // remedy is what to do about damaged files.
-const remedy = "restore a copy of the directory, or move it away to start without its data"
+const remedy = "restore a copy of the directory, or move the directory away to start without its data"
 
 // logPatience is how long a start may take before the write-ahead log is suspected: etcd does not return from the start with one that it
 // cannot read.
@@ -48,7 +48,7 @@ func checkDatabase(data string) (applied uint64, err error) {
 	}
 	if info.Size() == 0 {
 		if snapshots, _ := filepath.Glob(filepath.Join(data, "member", "snap", "*.snap")); len(snapshots) > 0 {
-			return 0, damaged(file, "it is empty")
+			return 0, damaged(file, "the file is empty")
 		}
 		return 0, nil
 	}
@@ -63,7 +63,7 @@ func checkDatabase(data string) (applied uint64, err error) {
 		defer db.Close()
 		return db.View(func(tx *bolt.Tx) error {
 			if tx.Size() > info.Size() {
-				return damaged(file, fmt.Sprintf("it has %d bytes of %d", info.Size(), tx.Size()))
+				return damaged(file, fmt.Sprintf("the file has %d of %d bytes", info.Size(), tx.Size()))
 			}
 			if meta := tx.Bucket([]byte("meta")); meta != nil {
 				if index := meta.Get([]byte("consistent_index")); len(index) == 8 {
@@ -100,14 +100,14 @@ func checkLog(data string, applied uint64) error {
 	return guarded(directory, func() error {
 		last := lastLog(directory)
 		if blank(last) {
-			return damaged(last, "it has no beginning")
+			return damaged(last, "the first record is missing")
 		}
 		known, err := wal.ValidSnapshotEntries(zap.NewNop(), directory)
 		if err != nil {
 			return damaged(last, err)
 		}
 		if len(known) == 0 {
-			return damaged(last, "it has no beginning")
+			return damaged(last, "the first record is missing")
 		}
 		snapshot := known[len(known)-1]
 		if _, err := wal.Verify(zap.NewNop(), directory, snapshot); err != nil {
@@ -123,7 +123,7 @@ func checkLog(data string, applied uint64) error {
 			end = entries[len(entries)-1].GetIndex()
 		}
 		if end < applied {
-			return damaged(last, fmt.Sprintf("it ends with entry %d, and the database has %d", end, applied))
+			return damaged(last, fmt.Sprintf("the last entry is %d, but the database contains entry %d", end, applied))
 		}
 		return nil
 	})

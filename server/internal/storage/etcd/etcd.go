@@ -47,7 +47,7 @@ const (
 )
 
 // ErrInUse says that another process has the data directory open.
-var ErrInUse = errors.New("another server runs on this directory")
+var ErrInUse = errors.New("another server uses this directory")
 
 // Server is a running embedded etcd.
 type Server struct {
@@ -79,7 +79,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 func lockDirectory(directory string) (*os.File, error) {
 	lock, err := os.OpenFile(filepath.Join(directory, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock of etcd's data directory: %w", err)
+		return nil, fmt.Errorf("locking the data directory of etcd: %w", err)
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if err == nil {
@@ -89,7 +89,7 @@ func lockDirectory(directory string) (*os.File, error) {
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil, fmt.Errorf("%s: %w; stop it, or choose another --root-directory", directory, ErrInUse)
 	}
-	return nil, fmt.Errorf("lock of etcd's data directory: %w", err)
+	return nil, fmt.Errorf("locking the data directory of etcd: %w", err)
 }
 
 func (s *Server) start(ctx context.Context, config Config) error {
@@ -120,7 +120,7 @@ func (s *Server) start(ctx context.Context, config Config) error {
 		return err
 	}
 	if err := room.Write(); err != nil {
-		return fmt.Errorf("%w: free some and start again", err)
+		return fmt.Errorf("%w: free disk space and start again", err)
 	}
 	applied, err := checkDatabase(cfg.Dir)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) ready(ctx context.Context, data string, applied uint64) error {
 				return err
 			}
 		case <-late:
-			return fmt.Errorf("not ready within %s", startTimeout)
+			return fmt.Errorf("etcd is not ready after %s", startTimeout)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -57,7 +57,7 @@ func spare(quota int64) int64 { return min(quota/2, max(minLeft, quota/leftShare
 func freeOn(directory string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(directory, &fs); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", directory, err)
+		return 0, fmt.Errorf("measuring the free space of %s: %w", directory, err)
 	}
 	return int64(fs.Bavail) * int64(fs.Bsize), nil //nolint:unconvert // of another type elsewhere
 }
@@ -65,10 +65,10 @@ func freeOn(directory string) (int64, error) {
 // Grow returns why nothing can be stored that takes more room than what it replaces, nil if it can.
 func (s *space) Grow() error {
 	if used := s.server.Backend().SizeInUse(); used >= s.quota {
-		return fmt.Errorf("the database is full: it has %s of %s", mebibytes(used), mebibytes(s.quota))
+		return fmt.Errorf("the database is full: %s of %s are used", mebibytes(used), mebibytes(s.quota))
 	}
 	if disk := s.disk.Load(); disk < diskSegments*s.segment {
-		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed", s.directory, mebibytes(disk), mebibytes(diskSegments*s.segment))
+		return fmt.Errorf("the disk of %s is full: %s are free, %s are required", s.directory, mebibytes(disk), mebibytes(diskSegments*s.segment))
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (s *space) Grow() error {
 // Write returns why nothing can be written at all, nil if it can.
 func (s *space) Write() error {
 	if disk := s.disk.Load(); disk < diskSegments*s.segment/2 {
-		return fmt.Errorf("the disk of %s is full: %s are left, %s are needed to write anything", s.directory, mebibytes(disk),
+		return fmt.Errorf("the disk of %s is full: %s are free, %s are required for any write", s.directory, mebibytes(disk),
 			mebibytes(diskSegments*s.segment/2))
 	}
 	return nil
@@ -162,10 +162,10 @@ func (s *space) compact(ctx context.Context) {
 func (s *space) defragment(before int64) {
 	s.defragedAt = time.Now()
 	if err := s.server.Backend().Defrag(); err != nil {
-		klog.Background().Error(err, "The embedded etcd cannot be defragmented")
+		klog.Background().Error(err, "Defragmenting the embedded etcd")
 		return
 	}
-	klog.Background().Info("The embedded etcd was full and is defragmented", "bytesBefore", before, "bytes", s.server.Backend().Size())
+	klog.Background().Info("Defragmented the embedded etcd, which was full", "bytesBefore", before, "bytes", s.server.Backend().Size())
 }
 
 // alarmed reports whether etcd refuses writes because it was full.
@@ -185,9 +185,9 @@ func (s *space) disarm(ctx context.Context) {
 		}
 		_, err := s.server.Alarm(ctx, &pb.AlarmRequest{Action: pb.AlarmRequest_DEACTIVATE, MemberID: alarm.MemberID, Alarm: pb.AlarmType_NOSPACE})
 		if err != nil {
-			klog.Background().Error(err, "The alarm of the embedded etcd cannot be disarmed")
+			klog.Background().Error(err, "Disarming the alarm of the embedded etcd")
 			return
 		}
 	}
-	klog.Background().Info("The embedded etcd has room again")
+	klog.Background().Info("The embedded etcd has free space again")
 }

@@ -61,7 +61,7 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 		put(fmt.Sprintf("/key/%d", n), large)
 	}
 	eventually(t, "the database is full", func() bool { return server.Grow() != nil })
-	if !strings.Contains(server.Grow().Error(), "of 8.0 MiB") || server.Write() != nil {
+	if !strings.Contains(server.Grow().Error(), "of 8.0 MiB are used") || server.Write() != nil {
 		t.Errorf("it says %v, %v", server.Grow(), server.Write())
 	}
 	// The same of an earlier version of the server, which had stopped with the alarm of etcd.
@@ -104,7 +104,7 @@ func TestNothingIsWrittenOnceTheDiskIsNearlyFull(t *testing.T) {
 	left.Store(1 << 20)
 	eventually(t, "nothing may be written", func() bool { return server.Write() != nil })
 	server.Stop()
-	if _, err := Start(t.Context(), config); err == nil || !strings.Contains(err.Error(), "1.0 MiB are left, 2.0 MiB are needed to write anything: free some and start again") {
+	if _, err := Start(t.Context(), config); err == nil || !strings.Contains(err.Error(), "1.0 MiB are free, 2.0 MiB are required for any write: free disk space and start again") {
 		t.Errorf("a start on a full disk: %v", err)
 	}
 	left.Store(1 << 30)

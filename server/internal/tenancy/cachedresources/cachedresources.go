@@ -103,9 +103,9 @@ func sliceOf(resource apisv1alpha2.ResourceSchema) (string, error) {
 	virtual := resource.Storage.Virtual
 	switch {
 	case virtual == nil:
-		return "", fmt.Errorf("its provider does not show objects of his own any more")
+		return "", fmt.Errorf("the provider no longer publishes its own objects")
 	case !isSlice(virtual.Reference):
-		return "", fmt.Errorf("its virtual storage is a %s, and has to be a ClusterCachedResourceEndpointSlice of %s", virtual.Reference.Kind,
+		return "", fmt.Errorf("its virtual storage refers to kind %s; it must be ClusterCachedResourceEndpointSlice of group %s", virtual.Reference.Kind,
 			cachev1alpha1.SchemeGroupVersion.Group)
 	}
 	return virtual.Reference.Name, nil
@@ -131,13 +131,13 @@ func isSlice(r corev1.TypedLocalObjectReference) bool {
 func (r *Resources) exported(cluster logicalcluster.Name, name string, resource schema.GroupResource) (apisv1alpha2.ResourceSchema, error) {
 	export, err := r.exports.Get(cluster, name)
 	if err != nil {
-		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("its provider has deleted the export")
+		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("the provider deleted the export")
 	}
 	i := slices.IndexFunc(export.Spec.Resources, func(s apisv1alpha2.ResourceSchema) bool {
 		return s.Group == resource.Group && s.Name == resource.Resource
 	})
 	if i < 0 {
-		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("its provider does not export it any more")
+		return apisv1alpha2.ResourceSchema{}, fmt.Errorf("the provider no longer exports it")
 	}
 	return export.Spec.Resources[i], nil
 }
@@ -161,20 +161,20 @@ func (r *Resources) Source(cluster logicalcluster.Name, name string, resource sc
 	}
 	slice, err := r.Slice(cluster, sliceName)
 	if err != nil {
-		return Source{}, fmt.Errorf("the ClusterCachedResourceEndpointSlice that its export names is missing")
+		return Source{}, fmt.Errorf("the ClusterCachedResourceEndpointSlice to which the export refers does not exist")
 	}
 	if of, err := r.Export(slice); err != nil || of.Name != name {
-		return Source{}, fmt.Errorf("the ClusterCachedResourceEndpointSlice that its export names is of another export")
+		return Source{}, fmt.Errorf("the ClusterCachedResourceEndpointSlice to which the export refers belongs to another export")
 	}
 	cached, err := r.Find(slice)
 	if err != nil || cached.DeletionTimestamp != nil {
-		return Source{}, fmt.Errorf("the ClusterCachedResource that its export shows is missing")
+		return Source{}, fmt.Errorf("the ClusterCachedResource to which the export refers does not exist")
 	}
 	if cached.Spec.Group != resource.Group || cached.Spec.Resource != resource.Resource {
-		return Source{}, fmt.Errorf("the ClusterCachedResource that its export shows is of another resource")
+		return Source{}, fmt.Errorf("the ClusterCachedResource to which the export refers is for another resource")
 	}
 	if hash := exported.Storage.Virtual.IdentityHash; hash == "" || hash != cached.Status.IdentityHash {
-		return Source{}, fmt.Errorf("the ClusterCachedResource that its export shows has another identity")
+		return Source{}, fmt.Errorf("the ClusterCachedResource to which the export refers has another identity")
 	}
 	return Source{Slice: slice, Resource: cached}, nil
 }

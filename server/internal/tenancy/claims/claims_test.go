@@ -241,7 +241,7 @@ func TestCompleteAddsTheLabelsThatASelectorWants(t *testing.T) {
 		"there":          {red, map[string]string{"color": "red", "a": "b"}, map[string]string{"color": "red", "a": "b"}, ""},
 		"different":      {red, map[string]string{"color": "blue"}, nil, "protected label color must have value red"},
 		"an expression":  {in, map[string]string{"size": "s"}, map[string]string{"size": "s"}, ""},
-		"nothing for it": {in, nil, nil, "the labels must match size in (s), for which the permission claim is accepted"},
+		"nothing for it": {in, nil, nil, "the labels must match size in (s), the selector of the accepted permission claim"},
 		"no selector":    {apisv1alpha2.PermissionClaimSelector{}, nil, nil, "a selector must have matchAll, matchLabels or matchExpressions"},
 	} {
 		got, err := Complete(&tc.selector, tc.object)

@@ -52,7 +52,7 @@ func Complete(selector *apisv1alpha2.PermissionClaimSelector, object map[string]
 		result[key] = wanted
 	}
 	if !s.Matches(labels.Set(result)) {
-		return nil, fmt.Errorf("the labels must match %s, for which the permission claim is accepted", s)
+		return nil, fmt.Errorf("the labels must match %s, the selector of the accepted permission claim", s)
 	}
 	return result, nil
 }

@@ -58,11 +58,11 @@ func Verify(hash string, ref corev1.SecretReference, secret *corev1.Secret) (str
 		Reason: apisv1alpha2.ReasonIdentityVerificationFailed}
 	switch found := hashOf(secret); {
 	case secret == nil:
-		condition.Message = fmt.Sprintf("there is no secret %s/%s with the key of the identity", ref.Namespace, ref.Name)
+		condition.Message = fmt.Sprintf("Secret %s/%s with the identity key does not exist", ref.Namespace, ref.Name)
 	case found == "":
-		condition.Message = fmt.Sprintf("the secret %s/%s has no %q", ref.Namespace, ref.Name, apisv1alpha2.IdentitySecretKey)
+		condition.Message = fmt.Sprintf("Secret %s/%s has no key %q", ref.Namespace, ref.Name, apisv1alpha2.IdentitySecretKey)
 	case hash != "" && hash != found:
-		condition.Message = fmt.Sprintf("the secret %s/%s has the key of another identity: the hash of its key is %s",
+		condition.Message = fmt.Sprintf("Secret %s/%s has the key of another identity: the hash of the key is %s",
 			ref.Namespace, ref.Name, found)
 	default:
 		return found, corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionTrue}

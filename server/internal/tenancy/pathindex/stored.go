@@ -64,8 +64,8 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	case !isPath:
 		return Place{}, false, nil // authorization decides who may use what may not exist
 	default:
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known here, and you have asked for too many unknown workspaces: try "+
-			"again in a second", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known to this server, and you requested too many unknown workspaces: retry "+
+			"in one second", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}
@@ -87,7 +87,7 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	})
 	place, ok := s.Lookup(path)
 	if err != nil && !ok {
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s was stored a moment ago and is not known here yet: try again", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s was created a moment ago and is not known to this server yet: retry the request", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}

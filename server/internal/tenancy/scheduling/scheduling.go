@@ -77,7 +77,7 @@ func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
 		}
 	}
 	if len(fit) == 0 {
-		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the location %q and takes new workspaces", len(all), selector)}
+		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the selector %q in spec.location and accepts new workspaces", len(all), selector)}
 	}
 	return fit[mathrand.IntN(len(fit))], nil
 }

@@ -62,7 +62,7 @@ type workspaceStorage struct {
 func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return fmt.Errorf("a workspace is a %T", obj)
+		return fmt.Errorf("unexpected type of a workspace: %T", obj)
 	}
 	parent, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	}
 	name, lc, err := w.scheduler.schedule(parent, u)
 	if err != nil || lc == nil {
-		klog.FromContext(ctx).V(4).Info("workspace is scheduled later", "workspace", u.GetName(), "reason", err)
+		klog.FromContext(ctx).V(4).Info("Leaving the workspace to the scheduling controller", "workspace", u.GetName(), "reason", err)
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	both := &kcpstorage.Transaction{}

@@ -78,7 +78,7 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		}
 		place, ok := t.tree.Lookup(ref.Path)
 		if !ok || place.Cluster == "" {
-			return Type{}, notFound(ref, "there is no workspace "+ref.Path)
+			return Type{}, notFound(ref, "workspace "+ref.Path+" does not exist")
 		}
 		if found, ok := t.in(place.Cluster, ref.Name); ok {
 			return found, nil
@@ -103,7 +103,7 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		}
 		looked = append(looked, string(logicalcluster.Root))
 	}
-	return Type{}, notFound(ref, "looked in "+strings.Join(looked, ", "))
+	return Type{}, notFound(ref, "searched in "+strings.Join(looked, ", "))
 }
 
 func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {

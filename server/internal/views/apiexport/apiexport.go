@@ -79,7 +79,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	}
 	export, err := v.Exports.Get(v.cluster, v.export)
 	if err != nil {
-		return authorizer.DecisionDeny, "there is no such APIExport", nil
+		return authorizer.DecisionDeny, "the APIExport does not exist", nil
 	}
 	if !a.IsResourceRequest() {
 		return authorizer.DecisionAllow, "", nil

@@ -100,10 +100,10 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 	binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	if subresource := a.GetSubresource(); subresource != "" && subresource != "status" {
 		// A token of a service account is not the account, nor is an approval the request.
-		return authorizer.DecisionDeny, fmt.Sprintf("a claim reaches objects and their status, and not %s/%s", a.GetResource(), subresource), nil
+		return authorizer.DecisionDeny, fmt.Sprintf("a permission claim covers only objects and their status, not %s/%s", a.GetResource(), subresource), nil
 	}
 	if authorization.IsStatusOfServer(a) && !isRead(a.GetVerb()) {
-		return authorizer.DecisionDeny, "the status is written by the server", nil
+		return authorizer.DecisionDeny, "only the server may write the status", nil
 	}
 	verbs := claims.EffectiveVerbs(claim.Verbs, claim.Verbs)
 	if binding != nil {
@@ -121,7 +121,7 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 	}
 	providers := v.Exports.WithIdentity(claim.IdentityHash)
 	if len(providers) == 0 {
-		return authorizer.DecisionDeny, fmt.Sprintf("no APIExport has the identity of the claim on %s", claims.KeyOf(claim)), nil
+		return authorizer.DecisionDeny, fmt.Sprintf("no APIExport has the identity hash of the claim on %s", claims.KeyOf(claim)), nil
 	}
 	for _, provider := range providers {
 		if allowed, reason, err := v.Rules.WithinPolicy(ctx, provider, v.cluster, a); err != nil || !allowed {

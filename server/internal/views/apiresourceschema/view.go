@@ -63,7 +63,7 @@ func target(path string) (logicalcluster.Name, string, error) {
 	}
 	cluster, rest, err := virtual.Cluster(rest)
 	if err == nil && !cluster.Wildcard && cluster.Name != consumer {
-		err = apierrors.NewBadRequest(fmt.Sprintf("this is the view of %s, and of no other logical cluster", consumer))
+		err = apierrors.NewBadRequest(fmt.Sprintf("this virtual workspace serves only logical cluster %s", consumer))
 	}
 	return consumer, rest, err
 }

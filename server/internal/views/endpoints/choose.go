@@ -26,7 +26,7 @@ func ParseAllowed(text string) (Allowed, error) {
 	workspace, location, _ := strings.Cut(text, "=")
 	u, err := parse(location)
 	if err != nil || workspace == "" {
-		return Allowed{}, fmt.Errorf("%q is not <workspace>=<URL of a virtual workspace>: %w", text, errors.Join(err))
+		return Allowed{}, fmt.Errorf("%q is not of the form <workspace>=<URL of a virtual workspace>: %w", text, errors.Join(err))
 	}
 	return Allowed{workspace, u}, nil
 }
@@ -38,7 +38,7 @@ func parse(text string) (*url.URL, error) {
 	case err != nil:
 		return nil, err
 	case !strings.HasPrefix(u.Path, virtual.Prefix) || strings.Contains(u.Path+"/", "/clusters/"):
-		return nil, errors.New("its path is not that of a virtual workspace, /services/<name>, without a logical cluster")
+		return nil, errors.New("the path must be that of a virtual workspace, /services/<name>, without a logical cluster")
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil
@@ -80,7 +80,7 @@ func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*u
 	if specific >= 0 {
 		u, err := parse(best)
 		if err == nil && !permitted(u) {
-			err = errors.New("no administrator of the installation has allowed it by --virtual-storage-endpoints")
+			err = errors.New("no administrator of the installation allowed it with --virtual-storage-endpoints")
 		}
 		return u, err
 	}
@@ -91,12 +91,12 @@ func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*u
 			continue
 		}
 		if only != nil {
-			return nil, errors.New("more than one URL is for this shard")
+			return nil, errors.New("more than one URL applies to this shard")
 		}
 		only = u
 	}
 	if only == nil {
-		return nil, errors.New("it has no URL that an administrator of the installation has allowed by --virtual-storage-endpoints")
+		return nil, errors.New("it has no URL that an administrator of the installation allowed with --virtual-storage-endpoints")
 	}
 	return only, nil
 }

@@ -75,7 +75,7 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: ptr.Deref(reference.APIGroup, ""), Kind: reference.Kind})
 	if err != nil || mapping.Scope.Name() != meta.RESTScopeNameRoot || e.config.IsVirtual(cluster, mapping.Resource.GroupResource()) {
 		return nil, nil, fmt.Errorf(
-			"its virtual storage is a %s, and there is no cluster scoped resource of that kind that is stored",
+			"its virtual storage refers to kind %s, but no stored cluster-scoped resource has this kind",
 			reference.Kind,
 		)
 	}
@@ -85,7 +85,7 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 // URL returns where the virtual workspace is that an endpoint slice in the cluster of a provider tells of. The error is for
 // consumers: it says nothing of what is in the slice.
 func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
-	missing := fmt.Errorf("its virtual storage is the %s %s, which is missing or has no URL for this shard", reference.Kind, reference.Name)
+	missing := fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this shard", reference.Kind, reference.Name)
 	ctx, stored, err := e.slice(ctx, cluster, reference)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, refere
 	}
 	u, err := choose(status.Endpoints, e.config.ShardLabels(), func(u *url.URL) bool { return e.permits(cluster, u) })
 	if err != nil {
-		return nil, fmt.Errorf("the URL of its virtual storage, the %s %s, is not used: %w", reference.Kind, reference.Name, err)
+		return nil, fmt.Errorf("the URL of its virtual storage, %s %s, cannot be used: %w", reference.Kind, reference.Name, err)
 	}
 	return u, nil
 }
@@ -213,5 +213,5 @@ func told(err error) error {
 		apierrors.IsTooManyRequests(err):
 		return err
 	}
-	return apierrors.NewServiceUnavailable("the virtual workspace of its provider does not answer as it should")
+	return apierrors.NewServiceUnavailable("the virtual workspace of the provider returned an unexpected response")
 }

@@ -21,7 +21,7 @@ const (
 )
 
 var (
-	errRedirect = errors.New("it answers with a redirect, which is not followed")
+	errRedirect = errors.New("the server responded with a redirect, which is not followed")
 	limits      = outbound.Limits{Bytes: mostBytes, Time: headerTimeout}
 	watchLimits = outbound.Limits{Stream: true}
 )

@@ -165,12 +165,12 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	case v.cluster.Name == "" && !info.IsResourceRequest:
 		v.documents.ServeHTTP(w, r.WithContext(logicalcluster.WithWildcard(r.Context())))
 	case v.typeName == "":
-		virtual.Fail(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid %s %q: want <logical cluster>:<workspace type>", v.stage.noun, v.id)))
+		virtual.Fail(w, r, apierrors.NewBadRequest(fmt.Sprintf("invalid %s %q: must be <logical cluster>:<workspace type>", v.stage.noun, v.id)))
 	case v.cluster == logicalcluster.Cluster{}:
 		virtual.Fail(w, r, virtual.MissingTarget)
 	case v.cluster.Wildcard && (!isLogicalCluster || info.Name != "" || (info.Verb != "list" && info.Verb != "watch")):
 		virtual.Fail(w, r, apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Name,
-			fmt.Errorf("of all logical clusters only the logicalclusters that wait for the %s can be listed and watched", v.stage.noun)))
+			fmt.Errorf("across all logical clusters, only list and watch of the logicalclusters that wait for the %s are supported", v.stage.noun)))
 	case v.cluster.Wildcard:
 		v.serveWaiting(next, w, r)
 	default:
@@ -218,7 +218,7 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 		next.ServeHTTP(w, r.WithContext(ctx))
 	case isLogicalCluster:
 		err := apierrors.NewMethodNotSupported(corev1alpha1.Resource("logicalclusters"), info.Verb)
-		err.ErrStatus.Message += ": a controller of a workspace type can change its own entry in the status only"
+		err.ErrStatus.Message += ": a controller of a workspace type can change only its own entry in the status"
 		virtual.Fail(w, r, err)
 	default:
 		v.serveContent(next, w, r.WithContext(ctx), lc)
@@ -246,7 +246,7 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 	}
 	if rules := v.stage.permissions(wt); len(rules) > 0 {
 		if !rbac.RulesAllow(attributes, rules...) {
-			refused("no rule allows this")
+			refused("no rule allows this request")
 			return
 		}
 		group := v.stage.group + v.id
@@ -257,12 +257,12 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 	}
 	owner := ownerOf(lc)
 	if owner == nil {
-		refused("the workspace has no owner to act for")
+		refused("the workspace has no owner to impersonate")
 		return
 	}
 	decision, reason, err := v.Authorizer.Authorize(ctx, authorization.As(owner, attributes))
 	if err != nil || decision != authorizer.DecisionAllow {
-		refused("the owner may not do this: " + reason)
+		refused("the owner does not have permission: " + reason)
 		return
 	}
 	next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, owner)))

@@ -47,7 +47,7 @@ type Config struct {
 func (c Config) Find(path string) (virtual.View, string, error) {
 	cluster, slice, target, below, err := virtual.Of(path)
 	if err == nil && target.Wildcard {
-		err = apierrors.NewBadRequest("name one logical cluster: all of them are shown the same objects")
+		err = apierrors.NewBadRequest("use the name of one logical cluster, because the objects are the same in all of them")
 	}
 	if err != nil {
 		return nil, "", err

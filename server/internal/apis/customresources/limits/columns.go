@@ -18,7 +18,7 @@ func checkColumns(columns []apiextensionsv1.CustomResourceColumnDefinition,
 		}
 		cost, err := columnCost(columns[i].JSONPath)
 		if err == nil && total+cost > maxColumnCost {
-			err = fmt.Errorf("the columns of the version cost more than %d; use fewer filters and wildcards", maxColumnCost)
+			err = fmt.Errorf("the columns of this version together exceed a cost of %d; use fewer filters and wildcards", maxColumnCost)
 		}
 		if err != nil {
 			text := columns[i].JSONPath
@@ -70,12 +70,12 @@ func (p *columnPath) list(list *jsonpath.ListNode, filters int) error {
 	for _, node := range list.Nodes {
 		switch node := node.(type) {
 		case *jsonpath.RecursiveNode:
-			return fmt.Errorf(`".." is not supported in printer columns: name the fields on the way`)
+			return fmt.Errorf(`".." is not supported in printer columns: write the full path`)
 		case *jsonpath.IdentifierNode:
 			return fmt.Errorf("%q is not supported in printer columns", node.Name)
 		case *jsonpath.UnionNode:
 			if p.copies *= len(node.Nodes); p.copies > maxUnion {
-				return fmt.Errorf("unions may have at most %d results in all", maxUnion)
+				return fmt.Errorf("unions may have at most %d results in total", maxUnion)
 			}
 			for _, alternative := range node.Nodes {
 				if err := p.list(alternative, filters); err != nil {

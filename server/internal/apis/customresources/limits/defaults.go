@@ -140,7 +140,7 @@ func (d *defaulted) adds() int {
 // check compares what the defaults below a schema add with what they may.
 func (d *defaulted) check(at *field.Path, allowed int, errs *field.ErrorList) {
 	if n := d.adds(); n > allowed {
-		*errs = append(*errs, field.Forbidden(at, fmt.Sprintf("defaults add more than %d bytes to each object here; make them smaller, or set "+
+		*errs = append(*errs, field.Forbidden(at, fmt.Sprintf("defaults add more than %d bytes to each object at this path; make them smaller, or set "+
 			"maxItems or maxProperties on the list or map", allowed)))
 		return
 	}

@@ -130,7 +130,7 @@ func (w *walk) version(s *apiextensionsv1.JSONSchemaProps, at *field.Path) {
 func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth int) bool {
 	if w.schemas++; w.schemas > MaxSchemas {
 		w.errs = append(w.errs,
-			field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields here", MaxSchemas)))
+			field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields at this path", MaxSchemas)))
 		return false
 	}
 	if depth > MaxDepth {
@@ -151,7 +151,7 @@ func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth 
 	}
 	return eachWithin(s, at, func(within *apiextensionsv1.JSONSchemaProps, at *field.Path, name string) bool {
 		if len(name) > MaxName {
-			w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the name of a property has %d bytes, and %d are allowed", len(name), MaxName)))
+			w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the name of a property has %d bytes; at most %d are allowed", len(name), MaxName)))
 			return false
 		}
 		return w.schema(within, at, depth+1)

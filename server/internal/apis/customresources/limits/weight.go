@@ -99,7 +99,7 @@ func (w *Weights) Check(object map[string]any) error {
 	m.add(object, w.root)
 	if m.cost < 0 {
 		return fmt.Errorf("the object has too many values for its schema: validation would take more than %d ms; "+
-			"make the object smaller, or its schema simpler", MaxValidation/1000)
+			"make the object smaller, or simplify its schema", MaxValidation/1000)
 	}
 	if m.errors >= 0 {
 		return nil
@@ -113,7 +113,7 @@ func (w *Weights) Check(object map[string]any) error {
 	if p.left >= 0 {
 		return nil
 	}
-	return fmt.Errorf("the object has more than %d errors; the first ones are: %v", MaxErrors, p.first)
+	return fmt.Errorf("the object has more than %d errors, the first are: %v", MaxErrors, p.first)
 }
 
 // measurement is what is left while a value is measured. It ends when no cost is left.
