@@ -15,20 +15,20 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// limit gives the export of a provider a policy that allows nothing, and waits until it is in force for Alice in a consumer.
+// limit gives an export a policy that allows nothing, and waits until it applies to Alice in a consumer.
 func limit(t *testing.T, p, consumer *kcptest.Cluster) {
 	t.Helper()
 	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
 	if _, err := p.Objects(t, kcptest.APIExports).Patch(kcptest.Context(t), "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the policy applies", func(ctx context.Context) error {
 		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
 }
 
-func TestAnIdentityInTheURLIsNoWayAroundRules(t *testing.T) {
+func TestIdentityInURLDoesNotBypassRules(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	victim, consumer := provider(t), server.Cluster(t)
@@ -42,28 +42,28 @@ func TestAnIdentityInTheURLIsNoWayAroundRules(t *testing.T) {
 		resource := widgets
 		resource.Resource += suffix
 		if _, err := inside.Resource(resource).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
-			t.Errorf("the policy of the provider does not hold for %s", resource.Resource)
+			t.Errorf("the policy of the provider does not apply to %s", resource.Resource)
 		}
 		if err := inside.Resource(resource).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{}); err == nil {
-			t.Errorf("the policy of the provider does not hold for %s", resource.Resource)
+			t.Errorf("the policy of the provider does not apply to %s", resource.Resource)
 		}
 	}
 	everywhere := widgets
 	everywhere.Resource += ":" + identity
 	_, err := server.Named("*").Dynamic(t, kcptest.Alice).Resource(everywhere).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	// What the server writes into a status is the server's.
+	// Only the server can write the status.
 	bound := fmt.Sprintf(`{"status":{"boundResources":[{"group":"example.org","resource":"widgets","schema":{"name":"x","UID":"x","identityHash":%q}}]}}`, identity)
 	for _, suffix := range []string{"", ":", ":" + identity} {
 		resource := kcptest.APIBindings
 		resource.Resource += suffix
 		if _, err := inside.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, []byte(bound), metav1.PatchOptions{}, "status"); err == nil {
-			t.Errorf("the status of an APIBinding was written as %s", resource.Resource)
+			t.Errorf("the status of an APIBinding was written through the resource %s", resource.Resource)
 		}
 	}
 }
 
-func TestWhoCannotReadTheKeyOfAnIdentityDoesNotUseIt(t *testing.T) {
+func TestUsingIdentityRequiresReadAccessToItsKey(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -83,7 +83,7 @@ rules:
 		}}
 	}
 	identity := map[string]any{"identity": map[string]any{"secretRef": map[string]any{"name": "widgets", "namespace": "kcp-system"}}}
-	kcptest.Eventually(t, "Bob may export", func(ctx context.Context) error {
+	kcptest.Eventually(t, "Bob can create exports", func(ctx context.Context) error {
 		_, err := client.Create(ctx, twin("plain", map[string]any{}), metav1.CreateOptions{})
 		return err
 	})
@@ -93,7 +93,7 @@ rules:
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
+func TestIdentityOfAnotherProviderCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	victim, consumer, thief := provider(t), server.Cluster(t), server.Cluster(t)
@@ -102,9 +102,9 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 	identity := identityOf(t, ctx, victim)
 	thief.Grant(t, kcptest.Alice, "cluster-admin")
 	thief.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
-	kcptest.Eventually(t, "the export of the thief has an identity", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the export of the attacker has an identity", func(ctx context.Context) error {
 		if identityOf(t, ctx, thief) == "" {
-			return fmt.Errorf("it has none")
+			return fmt.Errorf("no identity")
 		}
 		return nil
 	})
@@ -114,10 +114,10 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 		resource := kcptest.APIExports
 		resource.Resource += suffix
 		if _, err := client.Resource(resource).Patch(ctx, "widgets", types.MergePatchType, stolen, metav1.PatchOptions{}, "status"); err == nil {
-			t.Errorf("the status of an APIExport was written as %s", resource.Resource)
+			t.Errorf("the status of an APIExport was written through the resource %s", resource.Resource)
 		}
 	}
-	// Neither does a new export get it from who creates it, nor an old one from a secret without the key.
+	// A user cannot set the identity of a new export either, nor that of an existing one with a secret that does not have its key.
 	born := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "metadata": map[string]any{"name": "born"},
 		"spec": map[string]any{}, "status": map[string]any{"identityHash": identity},
@@ -130,17 +130,17 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 	if _, err := client.Resource(kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, named, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the export tells that the secret is of another identity", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the export says that the secret has another identity", func(ctx context.Context) error {
 		e, err := client.Resource(kcptest.APIExports).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(e.Object["status"]); !strings.Contains(text, "IdentityVerificationFailed") || strings.Contains(text, identity) {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})
-	// A claim by the identity sees what consumers of the thief accept, and no consumer has.
+	// A claim with that identity covers only objects of consumers who accept it, and none has.
 	claim := []byte(fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"example.org","resource":"gadgets","verbs":["*"],"identityHash":%q}]}}`, identity))
 	if _, err := client.Resource(kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, claim, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 		for _, resource := range []string{"widgets", "widgets:" + identity, "widgets:", "gadgets"} {
 			list, err := view(t, kcptest.Alice, thief, cluster).Resource(widgets.GroupVersion().WithResource(resource)).List(ctx, metav1.ListOptions{})
 			if err == nil && len(list.Items) > 0 {
-				t.Errorf("the thief sees %s of %s: %v", resource, cluster, list.Items)
+				t.Errorf("the attacker sees %s of %s: %v", resource, cluster, list.Items)
 			}
 		}
 	}
@@ -159,12 +159,12 @@ func TestTheIdentityOfAnotherProviderIsOfNoUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		if hash, _, _ := unstructured.NestedString(e.Object, "status", "identityHash"); hash == identity {
-			t.Errorf("the export %s has the identity of another", name)
+			t.Errorf("the export %s has the identity of another export", name)
 		}
 	}
 }
 
-func TestHeadersDoNotMakeAnybodyAProvider(t *testing.T) {
+func TestIdentityHeadersAreRefusedInViews(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	bind(t, consumer, p)
@@ -185,14 +185,14 @@ func TestHeadersDoNotMakeAnybodyAProvider(t *testing.T) {
 			}
 		}
 	}
-	// Not even who may do everything can be somebody else there, or himself: whom requests speak of is their sender.
+	// Impersonation is refused, also for system:masters and for the same user: requests always act as their sender.
 	himself := http.Header{"Impersonate-User": {kcptest.Masters.Name}, "Impersonate-Group": {"system:masters"}}
 	if code, body := p.Raw(t, kcptest.Masters, http.MethodGet, path, himself, ""); code != http.StatusForbidden || !strings.Contains(string(body), "do not support impersonation") {
 		t.Errorf("impersonation by an administrator: %d %.200s", code, body)
 	}
 }
 
-func TestSubresourcesForgeNoLabels(t *testing.T) {
+func TestClaimLabelsCannotBeForgedThroughSubresources(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	consumer := server.Cluster(t)
@@ -213,7 +213,7 @@ func TestSubresourcesForgeNoLabels(t *testing.T) {
 	}
 }
 
-func TestAnExportThatLostANameReachesNothing(t *testing.T) {
+func TestExportWithNameConflictReachesNoObjects(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	one, two, consumer := provider(t), provider(t), server.Cluster(t)
@@ -223,7 +223,7 @@ func TestAnExportThatLostANameReachesNothing(t *testing.T) {
 	if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the second binding has found its export", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the second binding refers to its export", func(ctx context.Context) error {
 		_, err := view(t, kcptest.Masters, two, consumer.Name).Resource(kcptest.APIBindings).Get(ctx, "second", metav1.GetOptions{})
 		return err
 	})
@@ -234,7 +234,7 @@ func TestAnExportThatLostANameReachesNothing(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAClaimOnAnotherExportKeepsToItsPolicy(t *testing.T) {
+func TestClaimOnAnotherExportIsLimitedByItsPolicy(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	owner, claimant, consumer := provider(t), server.Cluster(t), server.Cluster(t)
@@ -254,16 +254,16 @@ spec:
 	list := func(ctx context.Context) error {
 		list, err := view(t, kcptest.Alice, claimant, consumer.Name).Resource(widgets).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) != 1 {
-			err = fmt.Errorf("there are %v", list.Items)
+			err = fmt.Errorf("got %v", list.Items)
 		}
 		return err
 	}
-	kcptest.Eventually(t, "what is claimed is seen", list)
+	kcptest.Eventually(t, "the provider sees the claimed objects", list)
 	policy := []byte(`{"spec":{"maximalPermissionPolicy":{"local":{}}}}`)
 	if _, err := owner.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, policy, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the policy of the export that is claimed from holds", func(ctx context.Context) error { return forbidden(list(ctx)) })
+	kcptest.Eventually(t, "the policy of the other export applies", func(ctx context.Context) error { return forbidden(list(ctx)) })
 	owner.Apply(t, `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -271,13 +271,13 @@ metadata: {name: reader}
 rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
 `)
 	owner.Kubectl(t, "create", "clusterrolebinding", "reader", "--clusterrole=reader", "--group=apis.kcp.io:binding:system:authenticated")
-	kcptest.Eventually(t, "what the policy allows is allowed", list)
+	kcptest.Eventually(t, "the policy allows requests that it covers", list)
 	err := view(t, kcptest.Alice, claimant, consumer.Name).Resource(widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-// Who provides an API may get every path of its view, and none of the server behind it.
-func TestAViewHasNothingOfTheServer(t *testing.T) {
+// A provider can have permissions for all paths of its view, but these do not include paths of the server.
+func TestViewsDoNotServePathsOfTheServer(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	p.Grant(t, kcptest.Alice, "cluster-admin")
@@ -301,13 +301,13 @@ spec: {initializer: true, terminator: true}
 			}
 		}
 		if code, body := p.Raw(t, kcptest.Alice, http.MethodPut, view+"/debug/flags/v", nil, "0"); code != http.StatusNotFound {
-			t.Errorf("%s: the verbosity of the server's log: %d %.200s", view, code, body)
+			t.Errorf("%s: changing the verbosity of the log: got %d %.200s", view, code, body)
 		}
 	}
 }
 
-// Who exported secrets would find those of everybody at the view of the export.
-func TestNobodyExportsWhatIsBuiltIn(t *testing.T) {
+// An export of secrets would contain the secrets of all consumers in its view.
+func TestBuiltInResourcesCannotBeExported(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	thief := server.Cluster(t)
@@ -336,8 +336,8 @@ func TestNobodyExportsWhatIsBuiltIn(t *testing.T) {
 	}
 }
 
-// Out of service is out of service for providers, too.
-func TestAViewReachesNoInactiveConsumer(t *testing.T) {
+// An inactive workspace is also inactive for providers.
+func TestViewsDoNotReachInactiveConsumers(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p, consumer := provider(t), server.Cluster(t)
@@ -360,7 +360,7 @@ func TestAViewReachesNoInactiveConsumer(t *testing.T) {
 		return forbidden(err)
 	})
 	mark("null")
-	kcptest.Eventually(t, "the provider is let in again", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the provider is accepted again", func(ctx context.Context) error {
 		_, err := inside.Get(ctx, "one", metav1.GetOptions{})
 		return err
 	})

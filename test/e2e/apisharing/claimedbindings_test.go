@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAClaimOnBindingsReachesWhatConsumersAccept(t *testing.T) {
+func TestClaimOnBindingsCoversAcceptedObjects(t *testing.T) {
 	t.Parallel()
 	p, another, consumer, silent := provider(t), provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -60,10 +60,10 @@ func TestAClaimOnBindingsReachesWhatConsumersAccept(t *testing.T) {
 	accept(`"*"`)
 	made := kcptest.BindingTo(another, "widgets")
 	made.SetName("made")
-	kcptest.Eventually(t, "the provider makes a binding", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the provider creates a binding", func(ctx context.Context) error {
 		created, err := inside.Create(ctx, made, metav1.CreateOptions{})
 		if err == nil && created.GetLabels()["managed"] != "yes" {
-			t.Errorf("its labels are %v", created.GetLabels())
+			t.Errorf("got labels %v", created.GetLabels())
 		}
 		return err
 	})
@@ -71,12 +71,12 @@ func TestAClaimOnBindingsReachesWhatConsumersAccept(t *testing.T) {
 	wait("*", "made", "widgets", "widgets")
 	wait(silent.Name, "widgets")
 
-	// Alice may use the view, and not bind what another workspace exports.
+	// Alice has permission to use the view, but not to bind exports of other workspaces.
 	p.Kubectl(t, "create", "clusterrole", "content", "--verb=*", "--resource=apiexports.apis.kcp.io/content")
 	p.Kubectl(t, "create", "clusterrolebinding", "content", "--clusterrole=content", "--user="+kcptest.Alice.Name)
 	p.Grant(t, kcptest.Alice, "view")
 	through := view(t, kcptest.Alice, p, consumer.Name).Resource(kcptest.APIBindings)
-	kcptest.Eventually(t, "alice reads bindings", func(ctx context.Context) error {
+	kcptest.Eventually(t, "Alice reads bindings", func(ctx context.Context) error {
 		_, err := through.Get(ctx, "made", metav1.GetOptions{})
 		return err
 	})
@@ -90,10 +90,10 @@ func TestAClaimOnBindingsReachesWhatConsumersAccept(t *testing.T) {
 		},
 	} {
 		if err := write(); err == nil || !strings.Contains(err.Error(), "no permission to bind") {
-			t.Errorf("%s by alice: got %v", what, err)
+			t.Errorf("%s by Alice: got %v", what, err)
 		}
 	}
-	// What is not selected, the status, and what is not accepted are out of reach.
+	// The provider cannot reach objects that are not selected, the status, or claims that are not accepted.
 	_, err = inside.Patch(ctx, "widgets", types.MergePatchType, []byte(`{"metadata":{"labels":{"managed":"yes"}}}`), metav1.PatchOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 	_, err = inside.Patch(ctx, "made", types.MergePatchType, []byte(`{"status":{"phase":"Bound"}}`), metav1.PatchOptions{}, "status")

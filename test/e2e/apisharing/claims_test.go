@@ -27,7 +27,7 @@ func configMap(name string, labels map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-// claiming makes an export claim ConfigMaps.
+// claiming adds a claim on ConfigMaps to an export.
 func claiming(t *testing.T, p *kcptest.Cluster, verbs string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"","resource":"configmaps","verbs":[%s]}]}}`, verbs)
@@ -36,7 +36,7 @@ func claiming(t *testing.T, p *kcptest.Cluster, verbs string) {
 	}
 }
 
-// accept makes a consumer accept the claim, in a state, for what a selector selects.
+// accept sets the state, the verbs and the selector of the claim in the binding of a consumer.
 func accept(t *testing.T, consumer *kcptest.Cluster, state, verbs, selector string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"permissionClaims":[{"group":"","resource":"configmaps","verbs":[%s],"state":%q,"selector":%s}]}}`, verbs, state, selector)
@@ -48,7 +48,7 @@ func accept(t *testing.T, consumer *kcptest.Cluster, state, verbs, selector stri
 	}
 }
 
-// sees waits until a provider sees exactly the ConfigMaps of those names in a cluster, or in all of them.
+// sees waits until a provider sees exactly the ConfigMaps with those names in a cluster, or in all clusters.
 func sees(t *testing.T, p *kcptest.Cluster, cluster string, names ...string) {
 	t.Helper()
 	slices.Sort(names)
@@ -62,7 +62,7 @@ func sees(t *testing.T, p *kcptest.Cluster, cluster string, names ...string) {
 			seen = append(seen, item.GetName())
 		}
 		if slices.Sort(seen); !slices.Equal(seen, names) {
-			return fmt.Errorf("it sees %v", seen)
+			return fmt.Errorf("got %v", seen)
 		}
 		return nil
 	})
@@ -70,7 +70,7 @@ func sees(t *testing.T, p *kcptest.Cluster, cluster string, names ...string) {
 
 const everyObject = `{"matchAll":true}`
 
-func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
+func TestProviderSeesObjectsOfAcceptedClaims(t *testing.T) {
 	t.Parallel()
 	p, generous, careful, silent := provider(t), server.Cluster(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -96,7 +96,7 @@ func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
 	_, err := view(t, kcptest.Masters, p, silent.Name).Resource(configMaps).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
-	// What is not selected does not exist for the provider, whatever it does.
+	// Objects that are not selected do not exist for the provider, for all verbs.
 	inside := view(t, kcptest.Masters, p, careful.Name).Resource(configMaps).Namespace("default")
 	_, err = inside.Get(ctx, "blue", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
@@ -109,11 +109,11 @@ func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	made, err := inside.Create(ctx, configMap("made", nil), metav1.CreateOptions{})
 	if err != nil || made.GetLabels()["color"] != "red" {
-		t.Errorf("what the provider makes gets the labels that the claim wants: %v, %v", made, err)
+		t.Errorf("creating as the provider, want the labels of the claim: got %v, %v", made, err)
 	}
 	applied, err := inside.Apply(ctx, "applied", configMap("applied", nil), metav1.ApplyOptions{FieldManager: "provider"})
 	if err != nil || applied.GetLabels()["color"] != "red" {
-		t.Errorf("what the provider applies: %v, %v", applied, err)
+		t.Errorf("applying as the provider, want the labels of the claim: got %v, %v", applied, err)
 	}
 	if err := inside.Delete(ctx, "made", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
@@ -127,7 +127,7 @@ func TestAProviderSeesWhatConsumersLetItHave(t *testing.T) {
 	sees(t, p, "*")
 }
 
-func TestVerbsOfAClaimAreThoseThatBothSidesName(t *testing.T) {
+func TestVerbsOfClaimAreThoseOfBothSides(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -141,19 +141,19 @@ func TestVerbsOfAClaimAreThoseThatBothSidesName(t *testing.T) {
 	kcptest.WantReason(t, inside.Delete(ctx, "kube-root-ca.crt", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
 	_, err = inside.Apply(ctx, "applied", configMap("applied", nil), metav1.ApplyOptions{FieldManager: "provider"})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	kcptest.Eventually(t, "the binding tells of the difference", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the binding reports the difference", func(ctx context.Context) error {
 		b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "PermissionClaimsMismatch") {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})
 }
 
-func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
+func TestClaimLabelsCannotBeForged(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -162,7 +162,7 @@ func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
 	accept(t, consumer, "Accepted", `"*"`, `{"matchLabels":{"color":"red"}}`)
 	client := consumer.Objects(t, configMaps).Namespace("default")
 	var key, value string
-	kcptest.Eventually(t, "an object is labelled", func(ctx context.Context) error {
+	kcptest.Eventually(t, "an object has the label", func(ctx context.Context) error {
 		made, err := client.Create(ctx, configMap("red-"+kcptest.Suffix(), map[string]any{"color": "red"}), metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -173,11 +173,11 @@ func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("its labels are %v", made.GetLabels())
+		return fmt.Errorf("got labels %v", made.GetLabels())
 	})
 	forged, err := client.Create(ctx, configMap("forged", map[string]any{"color": "blue", key: value}), metav1.CreateOptions{})
 	if err != nil || forged.GetLabels()[key] != "" {
-		t.Errorf("a forged label was kept: %v, %v", forged.GetLabels(), err)
+		t.Errorf("a forged label was stored: %v, %v", forged.GetLabels(), err)
 	}
 	patched, err := client.Patch(ctx, "forged", types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)), metav1.PatchOptions{})
 	if err != nil || patched.GetLabels()[key] != "" {
@@ -186,15 +186,15 @@ func TestNobodyForgesTheLabelsOfClaims(t *testing.T) {
 	stranger := server.Cluster(t).Dynamic(t, kcptest.Masters).Resource(configMaps).Namespace("default")
 	planted, err := stranger.Create(ctx, configMap("planted", map[string]any{key: value}), metav1.CreateOptions{})
 	if err != nil || planted.GetLabels()[key] != "" {
-		t.Errorf("a label was forged where nothing is bound: %v, %v", planted.GetLabels(), err)
+		t.Errorf("a label was forged in a workspace without binding: %v, %v", planted.GetLabels(), err)
 	}
 	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(configMaps).Namespace("default").Get(ctx, "forged", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the provider sees a forged object: %v", err)
 	}
 }
 
-// A claim on accounts is none on what their tokens open.
-func TestAClaimReachesNoSubresourcesButTheStatus(t *testing.T) {
+// A claim on service accounts does not include their tokens.
+func TestClaimsCoverNoSubresourcesExceptStatus(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p, consumer := provider(t), server.Cluster(t)
@@ -215,22 +215,22 @@ func TestAClaimReachesNoSubresourcesButTheStatus(t *testing.T) {
 	kcptest.Eventually(t, "the provider sees the account and the status of the namespace", func(context.Context) error {
 		for _, path := range []string{"/serviceaccounts/default", "/status"} {
 			if code, body := p.Raw(t, kcptest.Alice, http.MethodGet, base+path, nil, ""); code != http.StatusOK {
-				return fmt.Errorf("%s: %d %s", path, code, body)
+				return fmt.Errorf("%s: got %d %s", path, code, body)
 			}
 		}
 		return nil
 	})
 	header := http.Header{"Content-Type": {"application/json"}}
 	if code, body := p.Raw(t, kcptest.Alice, http.MethodPost, base+"/serviceaccounts/default/token", header, `{"spec":{}}`); code != http.StatusForbidden {
-		t.Errorf("a token of the account: %d %.300s", code, body)
+		t.Errorf("creating a token of the account: got %d %.300s", code, body)
 	}
 	if code, body := p.Raw(t, kcptest.Alice, http.MethodPut, base+"/finalize", header, `{"metadata":{"name":"default"},"spec":{"finalizers":[]}}`); code != http.StatusForbidden {
-		t.Errorf("the finalizers of the namespace: %d %.300s", code, body)
+		t.Errorf("writing the finalizers of the namespace: got %d %.300s", code, body)
 	}
 }
 
-// Who may make objects in a consumer, and not list them there, does not find them by listing all consumers either.
-func TestAllConsumersAtOnceShowWhatEachLetsBeListed(t *testing.T) {
+// A provider that can create objects in a consumer, but not list them there, cannot list them for all consumers either.
+func TestListOfAllConsumersRequiresPermissionInEach(t *testing.T) {
 	t.Parallel()
 	p, open, closed := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -244,21 +244,21 @@ func TestAllConsumersAtOnceShowWhatEachLetsBeListed(t *testing.T) {
 	accept(t, closed, "Accepted", `"create","update"`, everyObject)
 	accept(t, open, "Accepted", `"list"`, everyObject)
 	inside := view(t, kcptest.Masters, p, closed.Name).Resource(configMaps).Namespace("default")
-	kcptest.Eventually(t, "the provider may create", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the provider can create objects", func(ctx context.Context) error {
 		_, err := inside.Create(ctx, configMap("made", nil), metav1.CreateOptions{})
 		return err
 	})
 	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret")
 	_, err := inside.Get(ctx, "secret", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	// What is accepted later is shown, and what is taken back is not any more.
+	// Objects of claims that are accepted later appear, and those of claims that are withdrawn disappear.
 	accept(t, closed, "Accepted", `"list","create"`, everyObject)
 	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "kube-root-ca.crt", "kube-root-ca.crt", "secret", "made")
 	accept(t, closed, "Accepted", `"create"`, everyObject)
 	sees(t, p, "*", "kube-root-ca.crt", "kube-root-ca.crt", "secret")
 }
 
-func TestAWatchShowsNothingOnceItIsTakenBack(t *testing.T) {
+func TestWatchDeliversDeletionWhenClaimIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -278,6 +278,6 @@ func TestAWatchShowsNothingOnceItIsTakenBack(t *testing.T) {
 	defer watching.Stop()
 	accept(t, consumer, "Accepted", `"get"`, everyObject)
 	if event := <-watching.ResultChan(); event.Type != watch.Deleted {
-		t.Errorf("after the consumer took back all verbs but get, the watch shows %s %v", event.Type, event.Object)
+		t.Errorf("after the consumer withdrew all verbs except get, the watch got %s %v", event.Type, event.Object)
 	}
 }

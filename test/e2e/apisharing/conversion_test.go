@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// timers have seconds in v1, and minutes in v2.
+// timers have the field seconds in v1, and minutes in v2.
 const timers = `
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIResourceSchema
@@ -41,7 +41,7 @@ spec:
   - {group: example.org, name: timers, schema: two.timers.example.org, storage: {crd: {}}}
 `
 
-// rules between the versions; to v1 by a factor.
+// rules returns the conversion between the versions. The conversion to v1 multiplies by factor.
 func rules(factor int) string {
 	return fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
@@ -65,7 +65,7 @@ func timersIn(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.org", Version: version, Resource: "timers"}
 }
 
-func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
+func TestVersionsAreConvertedByAPIConversion(t *testing.T) {
 	t.Parallel()
 	p, consumer := server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -89,33 +89,33 @@ func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 			value, _, _ := unstructured.NestedInt64(got.Object, "spec", field)
 			note, _, _ := unstructured.NestedString(got.Object, "spec", "note")
 			if value != want || note != "kept" {
-				return fmt.Errorf("the spec is %v", got.Object["spec"])
+				return fmt.Errorf("got spec %v", got.Object["spec"])
 			}
 			return nil
 		})
 	}
-	kcptest.Eventually(t, "a timer can be made", func(ctx context.Context) error {
+	kcptest.Eventually(t, "a timer can be created", func(ctx context.Context) error {
 		_, err := client.Resource(timersIn("v1")).Namespace("default").Create(ctx, timer("v1", "tea", "seconds", 150), metav1.CreateOptions{})
 		return err
 	})
-	wait("v1 reads as v2", "v2", "tea", "minutes", 2)
+	wait("an object of v1 can be read as v2", "v2", "tea", "minutes", 2)
 	if _, err := client.Resource(timersIn("v2")).Namespace("default").Create(ctx, timer("v2", "egg", "minutes", 5), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wait("v2 is stored as v1", "v1", "egg", "seconds", 300)
-	// What v2 cannot express survives a change through it.
+	wait("an object of v2 can be read as v1", "v1", "egg", "seconds", 300)
+	// Content that v2 cannot express is preserved by an update in v2.
 	if _, err := client.Resource(timersIn("v2")).Namespace("default").Patch(ctx, "tea", types.MergePatchType, []byte(`{"metadata":{"labels":{"touched":"yes"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	wait("nothing was lost", "v1", "tea", "seconds", 150)
+	wait("the content of v1 is preserved", "v1", "tea", "seconds", 150)
 	list, err := view(t, kcptest.Masters, p, "*").Resource(timersIn("v2")).List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 2 {
-		t.Errorf("the provider sees %v, %v", list, err)
+		t.Errorf("the provider got %v, %v", list, err)
 	}
 
-	// Other rules reach who has bound the API already.
+	// Changed rules also apply to existing bindings.
 	p.Apply(t, rules(61))
-	kcptest.Eventually(t, "the new rules hold", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the new rules apply", func(ctx context.Context) error {
 		name := "timer-" + kcptest.Suffix()
 		if _, err := client.Resource(timersIn("v2")).Namespace("default").Create(ctx, timer("v2", name, "minutes", 1), metav1.CreateOptions{}); err != nil {
 			return err
@@ -125,18 +125,18 @@ func TestVersionsAreConvertedByTheRulesOfTheProvider(t *testing.T) {
 			return err
 		}
 		if seconds, _, _ := unstructured.NestedInt64(got.Object, "spec", "seconds"); seconds != 61 {
-			return fmt.Errorf("it has %d seconds", seconds)
+			return fmt.Errorf("got %d seconds", seconds)
 		}
 		return nil
 	})
 }
 
-func TestAConversionHasToFitItsSchema(t *testing.T) {
+func TestConversionMustMatchItsSchema(t *testing.T) {
 	t.Parallel()
 	p := server.Cluster(t)
 	client := p.Objects(t, schemas.GroupVersion().WithResource("apiconversions"))
 	_, err := client.Create(kcptest.Context(t), kcptest.Parse(t, rules(60)), metav1.CreateOptions{})
-	kcptest.WantReason(t, err, metav1.StatusReasonInvalid) // there is no schema of its name
+	kcptest.WantReason(t, err, metav1.StatusReasonInvalid) // no schema has its name
 	p.Apply(t, timers)
 	for what, wrong := range map[string]string{"field": "spec.hours", "transformation": "self +"} {
 		conversion := kcptest.Parse(t, rules(60))

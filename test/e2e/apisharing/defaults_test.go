@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// defaultBinding returns the name and the status and claims of the one binding of a workspace that not every workspace has.
+// defaultBinding returns the name, and the status and claims as text, of the only binding of a workspace that is not in every workspace.
 func defaultBinding(t *testing.T, ctx context.Context, workspace *kcptest.Cluster) (name, text string) {
 	t.Helper()
 	list, err := workspace.Objects(t, kcptest.APIBindings).List(ctx, metav1.ListOptions{})
@@ -26,12 +26,12 @@ func defaultBinding(t *testing.T, ctx context.Context, workspace *kcptest.Cluste
 		return path == "root"
 	})
 	if len(list.Items) != 1 {
-		return "", fmt.Sprintf("%d bindings", len(list.Items))
+		return "", fmt.Sprintf("got %d bindings", len(list.Items))
 	}
 	return list.Items[0].GetName(), fmt.Sprint(list.Items[0].Object["spec"], list.Items[0].Object["status"])
 }
 
-func TestAWorkspaceBeginsWithTheAPIsOfItsType(t *testing.T) {
+func TestNewWorkspaceHasAPIsOfItsType(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -49,31 +49,31 @@ spec:
   defaultAPIBindingLifecycle: %s
 `, name, mode))
 			made := p.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("of-"+name, p.Name, name))
-			// The very first request finds the API.
+			// The first request to the workspace finds the API.
 			create(t, made, "one")
 			binding, text := defaultBinding(t, ctx, made)
 			if !strings.HasPrefix(binding, "widgets-") || !strings.Contains(text, "phase:Bound") || !strings.Contains(text, "state:Accepted") {
-				t.Errorf("the binding %s is %s", binding, text)
+				t.Errorf("got binding %s: %s", binding, text)
 			}
 			sees(t, p, p.GetWorkspace(t, "of-"+name).Spec.Cluster, "kube-root-ca.crt", "kube-root-ca.crt")
 
 			claiming(t, p, `"get","list","watch"`)
 			defer claiming(t, p, `"*"`)
-			kcptest.Eventually(t, "the binding knows the claims of the export", func(ctx context.Context) error {
+			kcptest.Eventually(t, "the binding has the claims of the export", func(ctx context.Context) error {
 				_, text := defaultBinding(t, ctx, made)
 				if strings.Contains(text, "PermissionClaimsMismatch") == (mode == "InitializeOnly") && strings.Contains(text, "exportPermissionClaims:[map[group: identityHash: resource:configmaps verbs:[get list watch]") {
 					return nil
 				}
-				return fmt.Errorf("it is %s", text)
+				return fmt.Errorf("got %s", text)
 			})
 			if err := made.Objects(t, kcptest.APIBindings).Delete(ctx, binding, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			want := map[string]string{"InitializeOnly": "", "Maintain": binding}[mode]
-			kcptest.Eventually(t, "after its deletion the binding is as the type says", func(ctx context.Context) error {
+			kcptest.Eventually(t, "after its deletion, the binding is as the mode of the type requires", func(ctx context.Context) error {
 				name, text := defaultBinding(t, ctx, made)
 				if name != want || strings.Contains(text, "deletionTimestamp") {
-					return fmt.Errorf("there is %q, %s", name, text)
+					return fmt.Errorf("got binding %q: %s", name, text)
 				}
 				return nil
 			})
@@ -81,10 +81,10 @@ spec:
 			if err := client.Delete(ctx, "of-"+name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			kcptest.Eventually(t, "the workspace is gone with its objects and bindings", func(ctx context.Context) error {
+			kcptest.Eventually(t, "the workspace, its objects and its bindings are deleted", func(ctx context.Context) error {
 				_, err := client.Get(ctx, "of-"+name, metav1.GetOptions{})
 				if !apierrors.IsNotFound(err) {
-					return fmt.Errorf("it is there: %v", err)
+					return fmt.Errorf("it still exists: %v", err)
 				}
 				return nil
 			})

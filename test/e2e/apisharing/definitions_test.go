@@ -28,7 +28,7 @@ func definition(group, plural, kind string) *apiextensionsv1.CustomResourceDefin
 	return crd
 }
 
-// grantDefinitions lets Alice do to definitions what she wants, and nothing else.
+// grantDefinitions gives Alice all permissions for CustomResourceDefinitions, and no others.
 func grantDefinitions(t *testing.T, c *kcptest.Cluster) {
 	t.Helper()
 	c.Kubectl(t, "create", "clusterrole", "definer", "--verb=*", "--resource=customresourcedefinitions.apiextensions.k8s.io,customresourcedefinitions.apiextensions.k8s.io/status")
@@ -36,7 +36,7 @@ func grantDefinitions(t *testing.T, c *kcptest.Cluster) {
 	c.Grant(t, kcptest.Alice, "view")
 }
 
-func TestNobodyDefinesWhatTheServerServes(t *testing.T) {
+func TestDefinitionsOfBuiltInResourcesAreRefused(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours := server.Cluster(t)
@@ -55,7 +55,7 @@ func TestNobodyDefinesWhatTheServerServes(t *testing.T) {
 			t.Errorf("%s: got %v", built.plural, err)
 		}
 	}
-	// Nor does anybody get a kind of the server under another plural, which owners are looked up by.
+	// A definition cannot use a kind of the server with another plural either, because owner references contain kinds.
 	for _, built := range []struct{ group, plural, kind string }{{"tenancy.kcp.io", "workspacez", "Workspace"}, {"", "configmapz", "ConfigMap"}} {
 		crd := definition(built.group, built.plural, built.kind)
 		if err := create(crd); err != nil {
@@ -64,11 +64,11 @@ func TestNobodyDefinesWhatTheServerServes(t *testing.T) {
 		wantNames(t, ours, crd.Name, false)
 	}
 	if ws := ours.GetWorkspace(t, "kept"); ws.DeletionTimestamp != nil || ws.Spec.Cluster != kept.Name {
-		t.Error("the workspace does not live on")
+		t.Error("the workspace was deleted or replaced")
 	}
 }
 
-// wantNames waits until it is decided whether a definition gets its names, and is served.
+// wantNames waits until the names of a definition are accepted and it is served, or until they are refused.
 func wantNames(t *testing.T, c *kcptest.Cluster, name string, accepted bool) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("the names of %s: %t", name, accepted), func(ctx context.Context) error {
@@ -84,13 +84,13 @@ func wantNames(t *testing.T, c *kcptest.Cluster, name string, accepted bool) {
 			}
 		}
 		if decided != 2 {
-			return fmt.Errorf("its conditions are %v", crd.Status.Conditions)
+			return fmt.Errorf("got conditions %v", crd.Status.Conditions)
 		}
 		return nil
 	})
 }
 
-func TestADefinitionOfWhatIsBoundIsNotServed(t *testing.T) {
+func TestDefinitionOfBoundResourceIsNotServed(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p, consumer := provider(t), server.Cluster(t)
@@ -102,7 +102,7 @@ func TestADefinitionOfWhatIsBoundIsNotServed(t *testing.T) {
 		t.Helper()
 		found, err := consumer.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{})
 		if err != nil || found.GetUID() != bound.GetUID() || found.GetDeletionTimestamp() != nil {
-			t.Errorf("%s, the bound object is gone: %v, %v", when, found, err)
+			t.Errorf("%s, the bound object is missing: %v, %v", when, found, err)
 		}
 	}
 	if _, err := mine.Create(ctx, definition("example.org", "widgets", "Widget"), metav1.CreateOptions{}); err != nil {
@@ -116,20 +116,20 @@ func TestADefinitionOfWhatIsBoundIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if crd.Status.AcceptedNames.Plural != "" {
-		t.Errorf("the status says that the name %q is accepted", crd.Status.AcceptedNames.Plural)
+		t.Errorf("the status has the accepted name %q", crd.Status.AcceptedNames.Plural)
 	}
 	wantNames(t, consumer, "widgets.example.org", false)
 	lives("with a forged status")
 	if err := mine.Delete(ctx, "widgets.example.org", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the definition is gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the definition is deleted", func(ctx context.Context) error {
 		_, err := mine.Get(ctx, "widgets.example.org", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})
 	lives("after the definition")
 
-	// The name goes to the definition when the binding leaves it.
+	// When the binding is deleted, the definition gets the name.
 	if _, err := mine.Create(ctx, definition("example.org", "widgets", "Widget"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -137,6 +137,6 @@ func TestADefinitionOfWhatIsBoundIsNotServed(t *testing.T) {
 	consumer.Kubectl(t, "delete", "apibinding", "widgets")
 	wantNames(t, consumer, "widgets.example.org", true)
 	if list, err := consumer.Objects(t, widgets).List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
-		t.Errorf("the definition begins with %v, %v", list, err)
+		t.Errorf("the resource of the definition has objects %v, %v", list, err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 
 const derivedFrom = "apis.kcp.io/derived-from-binding"
 
-func TestATypeShowsADefinitionForEachBoundAPI(t *testing.T) {
+func TestDerivedDefinitionsOfBoundAPIs(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -78,7 +78,7 @@ spec:
 		}
 	}
 	if crd := next(); crd.UID != derived.UID {
-		t.Errorf("the watch begins with %v", crd)
+		t.Errorf("the watch starts with %v", crd)
 	}
 
 	_, updated := crds.Update(ctx, derived, metav1.UpdateOptions{})
@@ -95,7 +95,7 @@ spec:
 		t.Error(err)
 	}
 
-	// A claim reaches what is stored.
+	// A claim only covers stored definitions.
 	claim := []byte(`{"spec":{"permissionClaims":[{"group":"apiextensions.k8s.io","resource":"customresourcedefinitions","verbs":["*"],"state":"Accepted","selector":{"matchAll":true}}]}}`)
 	if _, err := on.Objects(t, kcptest.APIBindings).Patch(ctx, "widgets", types.MergePatchType, claim, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -104,7 +104,7 @@ spec:
 	kcptest.Eventually(t, "the provider sees no derived definition", func(ctx context.Context) error {
 		list, err := claimed.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("it sees %v", list.Items[0].GetName())
+			err = fmt.Errorf("got %v", list.Items[0].GetName())
 		}
 		return err
 	})
@@ -113,7 +113,7 @@ spec:
 
 	kcptest.WantReason(t, claimed.Delete(ctx, name, metav1.DeleteOptions{}), metav1.StatusReasonNotFound)
 
-	// A stored definition of the name comes first, and is not served.
+	// A stored definition with the name takes precedence, and is not served.
 	stored, err := crds.Create(ctx, definition("example.org", "widgets", "Widget"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -123,29 +123,29 @@ spec:
 		t.Errorf("listed %v, %v", list, err)
 	}
 	if crd := next(); crd.UID != stored.UID {
-		t.Errorf("the watch goes on with %v", crd)
+		t.Errorf("the watch continues with %v", crd)
 	}
 	if err := crds.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the derived definition shows again", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the derived definition is visible again", func(ctx context.Context) error {
 		crd, err := crds.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && crd.UID != derived.UID {
-			err = fmt.Errorf("there is %v", crd.ObjectMeta)
+			err = fmt.Errorf("got %v", crd.ObjectMeta)
 		}
 		return err
 	})
 	found, err := on.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{})
 	if err != nil || found.GetUID() != instance.GetUID() || found.GetDeletionTimestamp() != nil {
-		t.Errorf("after the definition, the bound object is gone: %v, %v", found, err)
+		t.Errorf("after the deletion of the definition, the bound object is missing: %v, %v", found, err)
 	}
 
-	// Nothing waits for what is not stored.
+	// Deletion does not wait for definitions that are not stored.
 	workspaces := p.Objects(t, kcptest.Workspaces)
 	if err := workspaces.Delete(ctx, "on", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the workspace is gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the workspace is deleted", func(ctx context.Context) error {
 		_, err := workspaces.Get(ctx, "on", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})

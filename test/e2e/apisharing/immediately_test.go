@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// bindAndWatch makes a cluster a consumer, and returns with the event that says that it is one.
+// bindAndWatch creates a binding in a cluster, and returns after the watch event that says that it is bound.
 func bindAndWatch(t *testing.T, consumer, provider *kcptest.Cluster) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -29,7 +29,7 @@ func bindAndWatch(t *testing.T, consumer, provider *kcptest.Cluster) {
 	})
 }
 
-// unbindAndWatch deletes the binding of a consumer, and returns with the event that says that it is gone.
+// unbindAndWatch deletes the binding of a consumer, and returns after the watch event of its deletion.
 func unbindAndWatch(t *testing.T, consumer *kcptest.Cluster) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -44,7 +44,7 @@ func unbindAndWatch(t *testing.T, consumer *kcptest.Cluster) {
 	watchBinding(t, consumer, bound.GetResourceVersion(), func(e watch.Event) bool { return e.Type == watch.Deleted })
 }
 
-// watchBinding returns with the event of the binding that is waited for.
+// watchBinding returns after the event of the binding for which last returns true.
 func watchBinding(t *testing.T, consumer *kcptest.Cluster, from string, last func(watch.Event) bool) {
 	t.Helper()
 	watching, err := consumer.Objects(t, kcptest.APIBindings).Watch(kcptest.Context(t),
@@ -61,10 +61,10 @@ func watchBinding(t *testing.T, consumer *kcptest.Cluster, from string, last fun
 			return
 		}
 	}
-	t.Fatal("the watch ended before what was waited for")
+	t.Fatal("the watch ended before the expected event")
 }
 
-func TestWhatIsBoundIsServedFromThatMomentOn(t *testing.T) {
+func TestBoundResourcesAreServedImmediately(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	ctx := kcptest.Context(t)
@@ -72,15 +72,15 @@ func TestWhatIsBoundIsServedFromThatMomentOn(t *testing.T) {
 		consumer := server.Cluster(t)
 		bindAndWatch(t, consumer, p)
 		if _, err := consumer.Objects(t, widgets).Namespace("default").Create(ctx, widget("one", 1), metav1.CreateOptions{}); err != nil {
-			t.Errorf("the consumer: %v", err)
+			t.Errorf("as the consumer: %v", err)
 		}
 		if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).List(ctx, metav1.ListOptions{}); err != nil {
-			t.Errorf("the provider: %v", err)
+			t.Errorf("as the provider: %v", err)
 		}
 	}
 }
 
-func TestThePolicyOfAProviderHoldsFromTheFirstRequestOn(t *testing.T) {
+func TestPolicyOfProviderAppliesToFirstRequest(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	ctx := kcptest.Context(t)
@@ -98,13 +98,13 @@ func TestThePolicyOfAProviderHoldsFromTheFirstRequestOn(t *testing.T) {
 		for bound := false; !bound; {
 			_, err := client.Create(ctx, widget("planted-"+kcptest.Suffix(), 1), metav1.CreateOptions{})
 			if bound = apierrors.IsForbidden(err); !bound && !apierrors.IsNotFound(err) {
-				t.Fatalf("a user of a consumer did what no provider allows: %v", err)
+				t.Fatalf("a user of a consumer did what the policy of the provider forbids: %v", err)
 			}
 		}
 	}
 }
 
-// documents are those that tell of an API, with what they say of widgets.
+// documents are the discovery and OpenAPI documents that describe an API, each with a text about widgets.
 var documents = map[string]string{
 	"/api":                            "",
 	"/apis":                           `"example.org"`,
@@ -114,16 +114,16 @@ var documents = map[string]string{
 	"/openapi/v3/apis/example.org/v1": "How large it is.",
 }
 
-// aggregated asks for all APIs at once.
+// aggregated requests all APIs in one document.
 var aggregated = http.Header{"Accept": {"application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}}
 
-// tellOf fails the test unless all documents below a path tell of an API, or none.
-func tellOf(t *testing.T, c *kcptest.Cluster, below string, documents map[string]string, want bool) {
+// wantDocuments fails the test unless all documents below a path describe an API, or none if want is false.
+func wantDocuments(t *testing.T, c *kcptest.Cluster, below string, documents map[string]string, want bool) {
 	t.Helper()
 	check := func(path string, header http.Header, says string) {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, below+path, header, "")
 		if got := code == http.StatusOK && strings.Contains(string(body), says); says != "" && got != want {
-			t.Errorf("%s %v answers %d: it tells of %s: %t, want %t", path, header, code, says, got, want)
+			t.Errorf("%s %v: got %d, describes %s: %t, want %t", path, header, code, says, got, want)
 		}
 	}
 	for path, says := range documents {
@@ -133,21 +133,21 @@ func tellOf(t *testing.T, c *kcptest.Cluster, below string, documents map[string
 	check("/api", aggregated, documents["/api/v1"])
 }
 
-func TestDocumentsTellOfWhatIsBoundFromThatMomentOn(t *testing.T) {
+func TestDiscoveryAndOpenAPIDescribeBoundAPIsImmediately(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	for range 10 {
 		consumer := server.Cluster(t)
 		for range 3 {
 			bindAndWatch(t, consumer, p)
-			tellOf(t, consumer, "/clusters/"+consumer.Name, documents, true)
+			wantDocuments(t, consumer, "/clusters/"+consumer.Name, documents, true)
 			unbindAndWatch(t, consumer)
-			tellOf(t, consumer, "/clusters/"+consumer.Name, documents, false)
+			wantDocuments(t, consumer, "/clusters/"+consumer.Name, documents, false)
 		}
 	}
 }
 
-func TestTheDocumentsOfAViewTellOfWhatIsExportedFromThatMomentOn(t *testing.T) {
+func TestDiscoveryAndOpenAPIOfViewsDescribeExportsImmediately(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	ctx := kcptest.Context(t)
@@ -159,7 +159,7 @@ func TestTheDocumentsOfAViewTellOfWhatIsExportedFromThatMomentOn(t *testing.T) {
 			if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			tellOf(t, p, below, claimed, want)
+			wantDocuments(t, p, below, claimed, want)
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// A consumer decides who impersonates whom in its workspace, and the provider whom its policy trusts.
-func TestNobodyTakesOnWhatThePolicyOfAProviderTrusts(t *testing.T) {
+// A consumer decides about impersonation in its workspace, and the provider about the users that its policy trusts.
+func TestImpersonationDoesNotBypassPolicyOfProvider(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	bind(t, consumer, p)
@@ -35,25 +35,25 @@ rules: [{apiGroups: [example.org], resources: [widgets], verbs: [list]}]
 	member := http.Header{"Impersonate-User": {"tina"}, "Impersonate-Group": {"trusted"}}
 	kcptest.Eventually(t, "the policy trusts the group, and Bob", func(context.Context) error {
 		if masters, bob := list(kcptest.Masters, member), list(kcptest.Bob, member); masters != http.StatusOK || bob != http.StatusOK {
-			return fmt.Errorf("a member gets %d, Bob as a member %d", masters, bob)
+			return fmt.Errorf("a member got %d, Bob as a member got %d", masters, bob)
 		}
 		return nil
 	})
 	for what, header := range map[string]http.Header{
-		"as herself":                  nil,
-		"as a member of the group":    member,
-		"with a warrant of a member":  {"Impersonate-User": {"tina"}, "Impersonate-Extra-Authorization.kcp.io%2fwarrant": {`{"user":"tina","groups":["trusted"]}`}},
-		"as a user whom it trusts":    {"Impersonate-User": {kcptest.Bob.Name}},
-		"as a member, in another one": {"Impersonate-User": {"tina"}, "Impersonate-Group": {"trusted"}, "Impersonate-Extra-Authentication.kcp.io%2fscopes": {"cluster:" + p.Name + ",cluster:" + consumer.Name}},
+		"herself":                             nil,
+		"impersonating a member of the group": member,
+		"impersonating a user with a warrant of a member":   {"Impersonate-User": {"tina"}, "Impersonate-Extra-Authorization.kcp.io%2fwarrant": {`{"user":"tina","groups":["trusted"]}`}},
+		"impersonating a trusted user":                      {"Impersonate-User": {kcptest.Bob.Name}},
+		"impersonating a member, scoped to another cluster": {"Impersonate-User": {"tina"}, "Impersonate-Group": {"trusted"}, "Impersonate-Extra-Authentication.kcp.io%2fscopes": {"cluster:" + p.Name + ",cluster:" + consumer.Name}},
 	} {
 		if code := list(kcptest.Alice, header); code != http.StatusForbidden {
-			t.Errorf("Alice %s gets %d", what, code)
+			t.Errorf("Alice %s: got %d", what, code)
 		}
 	}
 	if code := list(kcptest.Bob, http.Header{"Impersonate-User": {kcptest.Alice.Name}}); code != http.StatusForbidden {
-		t.Errorf("Bob as Alice gets %d", code)
+		t.Errorf("Bob impersonating Alice: got %d", code)
 	}
-	// Reviews answer what the request would be answered: about oneself, however taken on, and about others.
+	// Reviews must give the result that a request would have, for the user itself, also impersonated, and for other users.
 	widgets := &authorizationv1.ResourceAttributes{Group: "example.org", Resource: "widgets", Verb: "list"}
 	review := func(resource string, header http.Header, object any) bool {
 		body, err := json.Marshal(object)
@@ -74,15 +74,15 @@ rules: [{apiGroups: [example.org], resources: [widgets], verbs: [list]}]
 	}
 	meta := metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
 	if review("selfsubjectaccessreviews", member, &authorizationv1.SelfSubjectAccessReview{TypeMeta: meta, Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: widgets}}) {
-		t.Error("Alice as a member is told that she may")
+		t.Error("a review says that Alice impersonating a member is allowed")
 	}
 	meta.Kind = "SubjectAccessReview"
 	if !review("subjectaccessreviews", nil, &authorizationv1.SubjectAccessReview{TypeMeta: meta, Spec: authorizationv1.SubjectAccessReviewSpec{User: "tina", Groups: []string{"trusted"}, ResourceAttributes: widgets}}) {
-		t.Error("Alice is told that a member may not")
+		t.Error("a review of Alice says that a member is not allowed")
 	}
 }
 
-func TestNothingIsWrittenInAllConsumersAtOnce(t *testing.T) {
+func TestWritesToAllConsumersAreRefused(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	bind(t, consumer, p)

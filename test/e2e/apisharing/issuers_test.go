@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// developers may do everything to the content of the export of widgets, and read what the workspace has bound.
+// developers have all permissions for the content of the export of widgets, and can read the bindings of the workspace.
 const developers = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -34,7 +34,7 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: developers}
 `
 
-// trusting is an organization with two types of workspaces, each of which trusts an issuer, and one that trusts none.
+// trusting is an organization with three types of workspaces: two that trust an issuer each, and one that trusts none.
 type trusting struct {
 	org     *kcptest.Cluster
 	issuers map[string]*kcptest.Issuer
@@ -55,7 +55,7 @@ func newTrusting(t *testing.T) trusting {
 	return o
 }
 
-// workspace makes one of a type, and returns its logical cluster.
+// workspace creates a workspace of a type, and returns its logical cluster.
 func (o trusting) workspace(t *testing.T, name, workspaceType string) *kcptest.Cluster {
 	t.Helper()
 	o.org.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", workspaceType))
@@ -64,7 +64,7 @@ func (o trusting) workspace(t *testing.T, name, workspaceType string) *kcptest.C
 	return c
 }
 
-// user is somebody of whom the issuer of a type says something.
+// user returns a user with claims of the issuer of a type.
 func (o trusting) user(t *testing.T, workspaceType string, claims map[string]any) kcptest.User {
 	t.Helper()
 	issuer := o.issuers[workspaceType]
@@ -72,10 +72,10 @@ func (o trusting) user(t *testing.T, workspaceType string, claims map[string]any
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kcptest.User{Name: "somebody of " + workspaceType, Token: token}
+	return kcptest.User{Name: "user of " + workspaceType, Token: token}
 }
 
-func TestTheIssuerOfAWorkspaceIsTrustedInItsViewsOnly(t *testing.T) {
+func TestIssuerOfWorkspaceIsTrustedOnlyInItsViews(t *testing.T) {
 	t.Parallel()
 	o := newTrusting(t)
 	p, plain := o.workspace(t, "provider", "providers"), o.workspace(t, "plain", "universal")
@@ -89,13 +89,13 @@ func TestTheIssuerOfAWorkspaceIsTrustedInItsViewsOnly(t *testing.T) {
 	list := func(ctx context.Context, user kcptest.User, provider *kcptest.Cluster, cluster string) error {
 		found, err := view(t, user, provider, cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
 		if err == nil && (len(found.Items) != 1 || found.Items[0].GetName() != "one") {
-			err = fmt.Errorf("the view has %v", found.Items)
+			err = fmt.Errorf("got %v", found.Items)
 		}
 		return err
 	}
 	jane := o.user(t, "providers", nil)
 	for _, cluster := range []string{consumer.Name, "*"} {
-		kcptest.Eventually(t, "somebody whom the issuer vouches for uses the view", func(ctx context.Context) error { return list(ctx, jane, p, cluster) })
+		kcptest.Eventually(t, "a user of the issuer can use the view", func(ctx context.Context) error { return list(ctx, jane, p, cluster) })
 	}
 	ctx := kcptest.Context(t)
 	mine := view(t, jane, p, consumer.Name).Resource(widgets).Namespace("default")
@@ -106,11 +106,11 @@ func TestTheIssuerOfAWorkspaceIsTrustedInItsViewsOnly(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What the issuer may not say, it does not say in a view.
+	// The issuer has the same limits in a view.
 	masters := o.user(t, "providers", map[string]any{"groups": []string{"system:masters", "system:kcp:admin"}})
 	kcptest.WantReason(t, list(ctx, masters, p, consumer.Name), metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(ctx, o.user(t, "providers", map[string]any{"sub": "system:admin"}), p, consumer.Name), metav1.StatusReasonUnauthorized)
-	// Nobody is anybody elsewhere, neither at the provider of another type nor in the cluster that the view shows.
+	// The users are unknown elsewhere: at a provider of another type, and in the cluster that the view shows.
 	john := o.user(t, "consumers", nil)
 	for what, err := range map[string]error{
 		"the issuer at a provider of another type": list(ctx, jane, plain, consumer.Name),
@@ -121,12 +121,12 @@ func TestTheIssuerOfAWorkspaceIsTrustedInItsViewsOnly(t *testing.T) {
 		kcptest.WantReason(t, err, metav1.StatusReasonUnauthorized)
 	}
 
-	// The schemas of what a consumer has bound are a view of the consumer.
+	// The view with the schemas of a consumer's bindings belongs to the consumer.
 	schemasOf := func(user kcptest.User) error {
 		_, err := server.DynamicAt(t, user, "/services/apiresourceschema/"+consumer.Name).Resource(schemas).List(ctx, metav1.ListOptions{})
 		return err
 	}
-	kcptest.Eventually(t, "somebody of the consumer reads the schemas", func(context.Context) error { return schemasOf(john) })
+	kcptest.Eventually(t, "a user of the consumer reads the schemas", func(context.Context) error { return schemasOf(john) })
 	kcptest.WantReason(t, schemasOf(jane), metav1.StatusReasonUnauthorized)
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
+func TestUnusedSchemaIsKeptForAWhile(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	const annotation = "internal.apis.kcp.io/unused-since"
@@ -30,12 +30,12 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Whatever it is marked with, a schema in use stays.
+	// A schema in use is kept, even if it has the mark of an unused one.
 	mark("2020-01-01T00:00:00Z")
 	kcptest.Eventually(t, "a mark on a schema in use is removed", func(ctx context.Context) error {
 		s, err := kept.Get(ctx, uid, metav1.GetOptions{})
 		if err == nil && s.GetAnnotations()[annotation] != "" {
-			err = fmt.Errorf("it is %v", s.GetAnnotations())
+			err = fmt.Errorf("got annotations %v", s.GetAnnotations())
 		}
 		return err
 	})
@@ -48,13 +48,14 @@ func TestASchemaThatNobodyUsesIsKeptForAWhile(t *testing.T) {
 		kcptest.WaitUntilGone(t, client, "widgets")
 	}
 	unbind()
-	// It was not used since a minute: long enough not to be one that is about to be used, and too short to be removed.
+	// The schema has not been used for one minute, which is too short for its removal, but long enough that a new binding must remove the
+	// mark.
 	mark(time.Now().Add(-time.Minute).UTC().Format(time.RFC3339))
 	bind(t, consumer, p)
-	kcptest.Eventually(t, "who binds takes the mark away", func(ctx context.Context) error {
+	kcptest.Eventually(t, "a new binding removes the mark", func(ctx context.Context) error {
 		s, err := kept.Get(ctx, uid, metav1.GetOptions{})
 		if err == nil && s.GetAnnotations()[annotation] != "" {
-			err = fmt.Errorf("it is %v", s.GetAnnotations())
+			err = fmt.Errorf("got annotations %v", s.GetAnnotations())
 		}
 		return err
 	})

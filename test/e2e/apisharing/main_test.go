@@ -1,4 +1,4 @@
-// Package apisharing proves what APIExports, APIBindings and their virtual workspace promise to providers and consumers.
+// Package apisharing tests what APIExports, APIBindings and their virtual workspace promise to providers and consumers.
 package apisharing
 
 import (
@@ -26,7 +26,7 @@ var (
 	widgets   = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 )
 
-// widgetSchema is an APIResourceSchema of widgets, whose size is at most largest.
+// widgetSchema returns an APIResourceSchema of widgets with a maximum size.
 func widgetSchema(prefix string, largest int) string {
 	return fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
@@ -55,7 +55,7 @@ spec:
 `, prefix, largest)
 }
 
-// export is an APIExport of a schema of widgets.
+// export returns an APIExport of a schema of widgets.
 func export(prefix string) string {
 	return fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha2
@@ -67,13 +67,13 @@ spec:
 `, prefix)
 }
 
-// provider is a logical cluster that exports widgets.
+// provider creates a logical cluster that exports widgets.
 func provider(t *testing.T) *kcptest.Cluster {
 	t.Helper()
 	return exporting(t, server.Cluster(t))
 }
 
-// exporting makes a cluster export widgets.
+// exporting creates an export of widgets in a cluster.
 func exporting(t *testing.T, c *kcptest.Cluster) *kcptest.Cluster {
 	t.Helper()
 	c.Apply(t, widgetSchema("v1", 100)+"---"+export("v1"))
@@ -81,7 +81,7 @@ func exporting(t *testing.T, c *kcptest.Cluster) *kcptest.Cluster {
 	return c
 }
 
-// child makes a workspace, and returns its logical cluster.
+// child creates a workspace, and returns its logical cluster.
 func child(t *testing.T, parent *kcptest.Cluster, name string) *kcptest.Cluster {
 	t.Helper()
 	parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", ""))
@@ -107,12 +107,12 @@ func identity(t *testing.T, ctx context.Context, provider *kcptest.Cluster, expo
 	return hash
 }
 
-// binding to the export widgets of a provider.
+// binding returns a binding to the export widgets of a provider.
 func binding(provider *kcptest.Cluster) *unstructured.Unstructured {
 	return kcptest.BindingTo(provider, "widgets")
 }
 
-// bind makes a cluster a consumer, and waits until it has what it has bound.
+// bind binds the export in a cluster, and waits until it is bound.
 func bind(t *testing.T, consumer, provider *kcptest.Cluster) {
 	t.Helper()
 	consumer.Bind(t, provider, "widgets")
@@ -135,7 +135,7 @@ func widget(name string, size int64) *unstructured.Unstructured {
 	}}
 }
 
-// create makes a widget in a consumer.
+// create creates a widget in a consumer.
 func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.Unstructured {
 	t.Helper()
 	made, err := consumer.Objects(t, widgets).Namespace("default").Create(kcptest.Context(t), widget(name, 1), metav1.CreateOptions{})
@@ -145,13 +145,13 @@ func create(t *testing.T, consumer *kcptest.Cluster, name string) *unstructured.
 	return made
 }
 
-// view is the virtual workspace of a provider, on the logical cluster of that name or all of them.
+// view returns a client for the virtual workspace of a provider, for the logical cluster with that name, or for all.
 func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
 	t.Helper()
 	return viewOf(t, user, provider, "widgets", cluster)
 }
 
-// viewOf is the virtual workspace of an export.
+// viewOf returns a client for the virtual workspace of an export.
 func viewOf(t *testing.T, user kcptest.User, provider *kcptest.Cluster, export, cluster string) dynamic.Interface {
 	t.Helper()
 	return server.DynamicAt(t, user, pathOf(provider, export, cluster))

@@ -17,20 +17,20 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// Whatever a provider does to its export, consumers read and delete what they have stored.
-func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
+// Consumers can read and delete their stored objects after any change of an export.
+func TestObjectsStayReachableAfterChangesOfExport(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		change  func(t *testing.T, p *kcptest.Cluster)
 		message string
 	}{
-		"by another scope": {
+		"changing the scope": {
 			func(t *testing.T, p *kcptest.Cluster) {
 				p.Apply(t, strings.ReplaceAll(widgetSchema("v2", 100), "scope: Namespaced", "scope: Cluster")+"---"+export("v2"))
 			},
 			"has the scope Cluster",
 		},
-		"by another identity": {
+		"changing the identity": {
 			func(t *testing.T, p *kcptest.Cluster) {
 				ctx := kcptest.Context(t)
 				if err := p.Objects(t, kcptest.APIExports).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
@@ -44,7 +44,7 @@ func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
 			},
 			"of the APIExport, which has the identity",
 		},
-		"by leaving out the version that is stored": {
+		"removing the storage version": {
 			func(t *testing.T, p *kcptest.Cluster) {
 				p.Apply(t, strings.Replace(widgetSchema("v2", 100), "name: v1", "name: v2", 1)+"---"+export("v2"))
 			},
@@ -59,25 +59,25 @@ func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
 			create(t, consumer, "one")
 			test.change(t, p)
 			bindings := consumer.Objects(t, kcptest.APIBindings)
-			kcptest.Eventually(t, "the binding tells that it does not follow its export", func(ctx context.Context) error {
+			kcptest.Eventually(t, "the status of the binding says that it does not follow its export", func(ctx context.Context) error {
 				b, err := bindings.Get(ctx, "widgets", metav1.GetOptions{})
 				if err != nil {
 					return err
 				}
 				if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, test.message) {
-					return fmt.Errorf("its status is %s", text)
+					return fmt.Errorf("got status %s", text)
 				}
 				return nil
 			})
 			if _, err := consumer.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); err != nil {
-				t.Errorf("what the consumer has stored: %v", err)
+				t.Errorf("reading the objects of the consumer: %v", err)
 			}
 			if err := bindings.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+			kcptest.Eventually(t, "the binding is deleted", func(ctx context.Context) error {
 				if _, err := bindings.Get(ctx, "widgets", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					return fmt.Errorf("it is there: %v", err)
+					return fmt.Errorf("it still exists: %v", err)
 				}
 				return nil
 			})
@@ -85,7 +85,7 @@ func TestProvidersPutNoObjectOutOfReach(t *testing.T) {
 	}
 }
 
-// refusing are rules of a provider against every change of widgets.
+// refusing is a policy of a provider that refuses every change of widgets.
 const refusing = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -102,7 +102,7 @@ metadata: {name: refuse}
 spec: {policyName: refuse, validationActions: [Deny]}
 `
 
-// unreachable is a webhook of a provider for every change of widgets, at a host that is not there.
+// unreachable is a webhook of a provider for every change of widgets, on a missing host.
 const unreachable = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -115,13 +115,14 @@ webhooks:
   rules: [{apiGroups: [example.org], apiVersions: ["*"], operations: [UPDATE, DELETE], resources: ["*"]}]
 `
 
-// converted are widgets of two versions, of which the second is served and stored, and which a host converts that is not there.
+// converted is a schema of widgets with two versions, with a conversion webhook on a missing host. The second version is served and
+// stored.
 var converted = strings.Replace(strings.Replace(widgetSchema("v2", 100), "served: true\n    storage: true", "served: false\n    storage: false", 1), "  versions:", `
   conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/"}}}
   versions:
   - {name: v2, served: true, storage: true, schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}`, 1) + "---" + export("v2")
 
-func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
+func TestProvidersCannotBlockDeletion(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]string{
 		"by a policy":           refusing,
@@ -139,13 +140,13 @@ func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
 			}
 			p.Apply(t, change)
 			for _, consumer := range []*kcptest.Cluster{unbinding, going} {
-				kcptest.Eventually(t, "clients do not delete what is bound", func(ctx context.Context) error {
-					ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a conversion that fails is tried for longer than the test waits
+				kcptest.Eventually(t, "clients cannot delete bound objects", func(ctx context.Context) error {
+					ctx, cancel := context.WithTimeout(ctx, 5*time.Second) // a failing conversion is retried for longer than the test waits
 					defer cancel()
 					for _, version := range []string{"v1", "v2"} {
 						objects := consumer.Objects(t, widgets.GroupResource().WithVersion(version)).Namespace("default")
 						if err := objects.Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err == nil {
-							return fmt.Errorf("they can in version %s", version)
+							return fmt.Errorf("they can delete them in version %s", version)
 						}
 					}
 					return nil
@@ -157,7 +158,7 @@ func TestNoProviderKeepsWhatConsumersDelete(t *testing.T) {
 	}
 }
 
-// endUnbinding deletes the binding of a consumer.
+// endUnbinding deletes the binding of a consumer, and waits until it is gone.
 func endUnbinding(t *testing.T, consumer *kcptest.Cluster) {
 	t.Helper()
 	bindings := consumer.Objects(t, kcptest.APIBindings)
@@ -167,7 +168,7 @@ func endUnbinding(t *testing.T, consumer *kcptest.Cluster) {
 	kcptest.WaitUntilGone(t, bindings, "widgets")
 }
 
-// endWorkspace deletes a workspace.
+// endWorkspace deletes a workspace, and waits until it is gone.
 func endWorkspace(t *testing.T, parent *kcptest.Cluster, name string) {
 	t.Helper()
 	workspaces := parent.Objects(t, kcptest.Workspaces)
@@ -177,8 +178,8 @@ func endWorkspace(t *testing.T, parent *kcptest.Cluster, name string) {
 	kcptest.WaitUntilGone(t, workspaces, name)
 }
 
-// A server that followed an export to another identity or scope has left objects where the binding does not say any more.
-func TestWhatABindingHasLeftBehindIsDeletedWithIt(t *testing.T) {
+// Servers that followed an export to another identity or scope left objects that the binding does not describe any more.
+func TestObjectsOfFormerIdentityOrScopeAreDeletedWithBinding(t *testing.T) {
 	t.Parallel()
 	for name, scope := range map[string]string{"under another identity": "Namespaced", "with another scope": "Cluster"} {
 		t.Run(name, func(t *testing.T) {
@@ -210,9 +211,9 @@ func TestWhatABindingHasLeftBehindIsDeletedWithIt(t *testing.T) {
 				if _, err := consumer.Objects(t, kcptest.APIBindings).Patch(ctx, "widgets", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 					t.Fatal(err)
 				}
-				kcptest.Eventually(t, "the objects are out of reach", func(ctx context.Context) error {
+				kcptest.Eventually(t, "the objects cannot be reached", func(ctx context.Context) error {
 					if _, err := consumer.Objects(t, widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-						return fmt.Errorf("getting one: %v", err)
+						return fmt.Errorf("reading an object: %v", err)
 					}
 					return nil
 				})
@@ -225,13 +226,13 @@ func TestWhatABindingHasLeftBehindIsDeletedWithIt(t *testing.T) {
 			bind(t, unbinding, p)
 			list, err := unbinding.Objects(t, widgets).List(ctx, metav1.ListOptions{})
 			if err != nil || len(list.Items) > 0 {
-				t.Errorf("after it was bound again it has %v, %v", list, err)
+				t.Errorf("after binding again: got %v, %v", list, err)
 			}
 		})
 	}
 }
 
-// ownWidgets is a CustomResourceDefinition of widgets.
+// ownWidgets is a CustomResourceDefinition of widgets in the consumer.
 const ownWidgets = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -244,7 +245,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-func TestADefinitionDoesNotKeepItsWorkspace(t *testing.T) {
+func TestDefinitionDoesNotBlockDeletionOfWorkspace(t *testing.T) {
 	t.Parallel()
 	parent := server.Cluster(t)
 	going := child(t, parent, "going")
@@ -257,14 +258,14 @@ func TestADefinitionDoesNotKeepItsWorkspace(t *testing.T) {
   - {name: v2, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}`, 1))
 	kcptest.Eventually(t, "the widget cannot be converted", func(ctx context.Context) error {
 		if _, err := going.Objects(t, widgets.GroupResource().WithVersion("v2")).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); !apierrors.IsInternalError(err) {
-			return fmt.Errorf("getting it: %v", err)
+			return fmt.Errorf("reading it: %v", err)
 		}
 		return nil
 	})
 	endWorkspace(t, parent, "going")
 }
 
-func TestADefinitionTakesWithItWhatItDoesNotServe(t *testing.T) {
+func TestObjectsOfUnservedVersionsAreDeletedWithDefinition(t *testing.T) {
 	t.Parallel()
 	c := server.Cluster(t)
 	define := func(definition string) {
@@ -278,11 +279,11 @@ func TestADefinitionTakesWithItWhatItDoesNotServe(t *testing.T) {
 	define(strings.Replace(ownWidgets, "scope: Namespaced", "scope: Cluster", 1))
 	list, err := c.Objects(t, widgets).List(kcptest.Context(t), metav1.ListOptions{})
 	if err != nil || len(list.Items) > 0 {
-		t.Errorf("the next definition has %v, %v", list, err)
+		t.Errorf("the next definition has objects %v, %v", list, err)
 	}
 }
 
-func TestRulesOfAProviderDoNotKeepTheBindingOfAnother(t *testing.T) {
+func TestRulesOfProviderDoNotBlockBindingOfAnotherExport(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	identity := identityOf(t, kcptest.Context(t), p)
@@ -294,7 +295,7 @@ func TestRulesOfAProviderDoNotKeepTheBindingOfAnother(t *testing.T) {
 	p.Apply(t, refusing)
 	kcptest.Eventually(t, "widgets cannot be deleted", func(ctx context.Context) error {
 		if consumer.Objects(t, widgets).Namespace("default").Delete(ctx, "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}) == nil {
-			return fmt.Errorf("they can")
+			return fmt.Errorf("they can be deleted")
 		}
 		return nil
 	})
@@ -306,7 +307,7 @@ func TestRulesOfAProviderDoNotKeepTheBindingOfAnother(t *testing.T) {
 	seesWidgets(t, c, "*")
 }
 
-func TestABindingTellsThatFinalizersCannotBeRemoved(t *testing.T) {
+func TestBindingReportsFinalizersThatCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -317,7 +318,7 @@ func TestABindingTellsThatFinalizersCannotBeRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Apply(t, strings.Replace(widgetSchema("v2", 100), "      properties:", "      required: [owner]\n      properties:\n        owner: {type: string}", 1)+"---"+export("v2"))
-	kcptest.Eventually(t, "the widget is not valid any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the widget has become invalid", func(ctx context.Context) error {
 		_, err := inside.Patch(ctx, "one", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if !apierrors.IsInvalid(err) {
 			return fmt.Errorf("removing its finalizers: %v", err)
@@ -328,13 +329,13 @@ func TestABindingTellsThatFinalizersCannotBeRemoved(t *testing.T) {
 	if err := bindings.Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding tells why it is still there", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the binding says why it still exists", func(ctx context.Context) error {
 		b, err := bindings.Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "1 widgets.example.org (the API refuses to remove them; they do not count from") {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})

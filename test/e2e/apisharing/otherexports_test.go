@@ -15,7 +15,7 @@ import (
 
 var gadgets = widgets.GroupVersion().WithResource("gadgets")
 
-// gadgetExport is an export of gadgets, which can be scaled, that claims widgets of an identity.
+// gadgetExport returns an export of gadgets, which have a scale subresource. It claims widgets with an identity.
 func gadgetExport(identity string) string {
 	return fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
@@ -47,7 +47,7 @@ spec:
 `, identity)
 }
 
-// claimant is a cluster that exports gadgets and claims widgets of an identity.
+// claimant creates a cluster that exports gadgets and claims widgets with an identity.
 func claimant(t *testing.T, identity string) *kcptest.Cluster {
 	t.Helper()
 	c := server.Cluster(t)
@@ -56,7 +56,7 @@ func claimant(t *testing.T, identity string) *kcptest.Cluster {
 	return c
 }
 
-// bindGadgets binds gadgets of a claimant, and answers its claim on widgets of an identity.
+// bindGadgets binds gadgets of a claimant, and sets the state of its claim on widgets with an identity.
 func bindGadgets(t *testing.T, consumer, claimant *kcptest.Cluster, identity, state string) {
 	t.Helper()
 	consumer.Apply(t, fmt.Sprintf(`
@@ -71,7 +71,7 @@ spec:
 	waitForPhaseOf(t, consumer, "gadgets", "Bound")
 }
 
-// seesWidgets waits until a claimant sees exactly the widgets of those names.
+// seesWidgets waits until a claimant sees exactly the widgets with those names.
 func seesWidgets(t *testing.T, claimant *kcptest.Cluster, cluster string, names ...string) {
 	t.Helper()
 	kcptest.Eventually(t, fmt.Sprintf("the claimant sees %v in %s", names, cluster), func(ctx context.Context) error {
@@ -84,13 +84,13 @@ func seesWidgets(t *testing.T, claimant *kcptest.Cluster, cluster string, names 
 			seen = append(seen, item.GetName())
 		}
 		if strings.Join(seen, " ") != strings.Join(names, " ") {
-			return fmt.Errorf("it sees %v", seen)
+			return fmt.Errorf("got %v", seen)
 		}
 		return nil
 	})
 }
 
-func TestAProviderClaimsWhatAnotherOneProvides(t *testing.T) {
+func TestProviderCanClaimResourceOfAnotherExport(t *testing.T) {
 	t.Parallel()
 	p, consumer, careful := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -106,10 +106,10 @@ func TestAProviderClaimsWhatAnotherOneProvides(t *testing.T) {
 	command := c.Command(t, "kubectl", kcptest.Masters)
 	through := "--server=" + server.URL + pathOf(c, "gadgets", consumer.Name)
 	if out := command.Run(t, through, "api-resources", "--no-headers"); !strings.Contains(out, "widgets ") || !strings.Contains(out, "gadgets ") || !strings.Contains(out, "apibindings ") {
-		t.Errorf("the view of the claimant has:\n%s", out)
+		t.Errorf("unexpected API resources in the view of the claimant:\n%s", out)
 	}
 	if out := command.Run(t, through, "explain", "widgets.spec.size"); !strings.Contains(out, "How large it is.") {
-		t.Errorf("kubectl explain says:\n%s", out)
+		t.Errorf("unexpected output of kubectl explain:\n%s", out)
 	}
 	seesWidgets(t, c, "*", "of-"+consumer.Name)
 	seesWidgets(t, c, consumer.Name, "of-"+consumer.Name)
@@ -133,14 +133,14 @@ func TestAProviderClaimsWhatAnotherOneProvides(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAClaimOnAnIdentityReachesNoOther(t *testing.T) {
+func TestClaimCoversOnlyItsIdentity(t *testing.T) {
 	t.Parallel()
 	p, other, consumer := provider(t), provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
 	bind(t, consumer, p)
 	create(t, consumer, "one")
 	guessed := strings.Repeat("0", 64)
-	for what, identity := range map[string]string{"of another provider": identityOf(t, ctx, other), "that nobody has": guessed} {
+	for what, identity := range map[string]string{"of another provider's export": identityOf(t, ctx, other), "without an export": guessed} {
 		c, into := claimant(t, identity), server.Cluster(t)
 		bind(t, into, p)
 		create(t, into, "one")
@@ -161,7 +161,7 @@ func TestAClaimOnAnIdentityReachesNoOther(t *testing.T) {
 	}
 }
 
-func TestThePolicyOfAProviderHoldsForThoseWhoClaim(t *testing.T) {
+func TestPolicyOfProviderAppliesToClaimants(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -176,7 +176,7 @@ func TestThePolicyOfAProviderHoldsForThoseWhoClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cluster := range []string{consumer.Name, "*"} {
-		kcptest.Eventually(t, "the policy is in force in "+cluster, func(ctx context.Context) error {
+		kcptest.Eventually(t, "the policy applies in "+cluster, func(ctx context.Context) error {
 			_, err := viewOf(t, kcptest.Masters, c, "gadgets", cluster).Resource(widgets).List(ctx, metav1.ListOptions{})
 			return forbidden(err)
 		})
@@ -193,7 +193,7 @@ rules: [{apiGroups: [example.org], resources: [widgets], verbs: [get, list]}]
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAProviderScalesAndTellsTheStatus(t *testing.T) {
+func TestProviderWritesScaleAndStatus(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -209,13 +209,13 @@ func TestAProviderScalesAndTellsTheStatus(t *testing.T) {
 	c.Kubectl(t, through, "scale", "gadget", "one", "--replicas=3")
 	c.Kubectl(t, through, "patch", "gadget", "one", "--subresource=status", "--type=merge", "--patch", `{"spec":{"replicas":9},"status":{"replicas":2,"ready":true}}`)
 	if out := c.Kubectl(t, through, "get", "gadget", "one", "--subresource=scale", "-o", "jsonpath={.spec.replicas} {.status.replicas}"); out != "3 2" {
-		t.Errorf("the scale is %q", out)
+		t.Errorf("got scale %q", out)
 	}
 	if out := consumer.Kubectl(t, "get", "gadget", "one", "-o", "jsonpath={.spec.replicas} {.status.ready}"); out != "3 true" {
-		t.Errorf("the consumer sees %q", out)
+		t.Errorf("the consumer got %q", out)
 	}
 	stranger := "--server=" + server.URL + pathOf(c, "gadgets", p.Name)
 	if out := c.Command(t, "kubectl", kcptest.Masters).Fail(t, stranger, "get", "gadget", "one", "--subresource=scale"); !strings.Contains(out, "orbidden") {
-		t.Errorf("where nothing is bound: %s", out)
+		t.Errorf("in a workspace without binding: %s", out)
 	}
 }

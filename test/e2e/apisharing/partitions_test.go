@@ -20,7 +20,7 @@ var (
 	shards        = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "shards"}
 )
 
-// label sets a label of the shard that the tests run on.
+// label sets a label on the shard of the tests.
 func label(t *testing.T, key, value string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, key, value)
@@ -30,7 +30,7 @@ func label(t *testing.T, key, value string) {
 	}
 }
 
-// onlyPartition waits until a cluster has one Partition, with a selector, and returns its name.
+// onlyPartition waits until a cluster has exactly one Partition, with that selector, and returns its name.
 func onlyPartition(t *testing.T, c *kcptest.Cluster, selector string) (name string) {
 	t.Helper()
 	kcptest.Eventually(t, "the only partition selects "+selector, func(ctx context.Context) error {
@@ -39,7 +39,7 @@ func onlyPartition(t *testing.T, c *kcptest.Cluster, selector string) (name stri
 			return err
 		}
 		if len(list.Items) != 1 || fmt.Sprint(list.Items[0].Object["spec"]) != selector {
-			return fmt.Errorf("there are %v", list.Items)
+			return fmt.Errorf("got %v", list.Items)
 		}
 		name = list.Items[0].GetName()
 		return nil
@@ -47,7 +47,7 @@ func onlyPartition(t *testing.T, c *kcptest.Cluster, selector string) (name stri
 	return name
 }
 
-func TestAPartitionSetDividesTheShards(t *testing.T) {
+func TestPartitionSetCreatesPartitions(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	key := "zone-" + kcptest.Suffix()
@@ -63,7 +63,7 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 			text := fmt.Sprint(set.Object["status"])
 			for _, part := range want {
 				if !strings.Contains(text, part) {
-					return fmt.Errorf("it is %s", text)
+					return fmt.Errorf("got %s", text)
 				}
 			}
 			return nil
@@ -73,19 +73,19 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 	label(t, key, "East_1")
 	first := onlyPartition(t, c, "map[selector:map[matchLabels:map["+key+":East_1]]]")
 	if !strings.HasPrefix(first, "zones-east-1-") {
-		t.Errorf("the partition is called %s", first)
+		t.Errorf("got partition %s", first)
 	}
 	status("count:1")
 	label(t, key, "West")
 	second := onlyPartition(t, c, "map[selector:map[matchLabels:map["+key+":West]]]")
-	// Whoever deletes one gets it again, whoever changes one loses the change.
+	// A deleted partition is created again, and a changed one is reverted.
 	client := c.Objects(t, partitions)
 	if err := client.Delete(ctx, second, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the partition is made again", func(context.Context) error {
+	kcptest.Eventually(t, "the partition is created again", func(context.Context) error {
 		if name := onlyPartition(t, c, "map[selector:map[matchLabels:map["+key+":West]]]"); name == second {
-			return fmt.Errorf("it is the same")
+			return fmt.Errorf("the partition has not been replaced")
 		}
 		return nil
 	})
@@ -97,37 +97,37 @@ func TestAPartitionSetDividesTheShards(t *testing.T) {
 	if err := c.Objects(t, partitionSets).Delete(ctx, "zones", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the partitions go with their set", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the partitions are deleted with their set", func(ctx context.Context) error {
 		list, err := client.List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			err = fmt.Errorf("there are %v", list.Items)
+			err = fmt.Errorf("got %v", list.Items)
 		}
 		return err
 	})
 }
 
-func TestWhatSelectsNoShardsIsRefused(t *testing.T) {
+func TestInvalidShardSelectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := server.Cluster(t)
 	for name, selector := range map[string]any{
-		"values are missing":   map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "In"}}},
-		"values are too much":  map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "Exists", "values": []any{"x"}}}},
-		"an unknown operator":  map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "Near", "values": []any{"x"}}}},
-		"a key that is none":   map[string]any{"matchLabels": map[string]any{"-a": "x"}},
-		"a value that is none": map[string]any{"matchLabels": map[string]any{"a": "x y"}},
+		"missing values":      map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "In"}}},
+		"unexpected values":   map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "Exists", "values": []any{"x"}}}},
+		"an unknown operator": map[string]any{"matchExpressions": []any{map[string]any{"key": "a", "operator": "Near", "values": []any{"x"}}}},
+		"an invalid key":      map[string]any{"matchLabels": map[string]any{"-a": "x"}},
+		"an invalid value":    map[string]any{"matchLabels": map[string]any{"a": "x y"}},
 	} {
 		_, err := c.Objects(t, partitionSets).Create(kcptest.Context(t), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "topology.kcp.io/v1alpha1", "kind": "PartitionSet", "metadata": map[string]any{"name": "bad"}, "spec": map[string]any{"shardSelector": selector},
 		}}, metav1.CreateOptions{})
 		if err == nil {
-			t.Errorf("%s, and the set is accepted", name)
+			t.Errorf("%s: the set was accepted", name)
 			continue
 		}
 		kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
 	}
 }
 
-func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
+func TestEndpointSliceWithPartitionListsOnlyItsShards(t *testing.T) {
 	t.Parallel()
 	key := "slice-" + kcptest.Suffix()
 	label(t, key, "here")
@@ -148,12 +148,12 @@ func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
 			text := fmt.Sprint(s.Object["status"])
 			for _, part := range want {
 				if !strings.Contains(text, part) {
-					return fmt.Errorf("it is %s", text)
+					return fmt.Errorf("got %s", text)
 				}
 			}
 			for _, part := range not {
 				if strings.Contains(text, part) {
-					return fmt.Errorf("it is %s", text)
+					return fmt.Errorf("got %s", text)
 				}
 			}
 			return nil
@@ -166,7 +166,7 @@ func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
 	status("there", []string{valid, "shardSelector:" + key + "=there"}, []string{"url:"})
 	status("nowhere", []string{"PartitionInvalidReference", "status:False type:PartitionValid"}, []string{"url:"})
 	status("widgets", []string{valid, "url:"}, []string{"shardSelector"})
-	// The partition that was missing comes, and another one changes.
+	// The missing partition is created, and another one changes.
 	p.Apply(t, "apiVersion: topology.kcp.io/v1alpha1\nkind: Partition\nmetadata: {name: nowhere}\nspec: {}\n")
 	status("nowhere", []string{valid, "url:"}, nil)
 	label(t, key, "there")

@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// claims are the permission claims of the export widgets, as part of a manifest.
+// claims are the permission claims of the export widgets in a manifest.
 const claims = `  permissionClaims:
   - {group: "", resource: configmaps, verbs: [get, list]}
   - {group: "", resource: secrets, verbs: ["*"]}
@@ -47,9 +47,9 @@ func TestBindWithPlugins(t *testing.T) {
 
 	// The export replaces a claim.
 	p.Apply(t, export("v1")+strings.Replace(claims, "resource: secrets", "resource: serviceaccounts", 1))
-	kcptest.Eventually(t, "the binding knows the new claim", func(context.Context) error {
+	kcptest.Eventually(t, "the binding has the new claim", func(context.Context) error {
 		if list := kubectl.Run(t, "kcp", "claims", "get", "apibinding"); !strings.Contains(list, "serviceaccounts.core") {
-			return fmt.Errorf("it is not in %s", list)
+			return fmt.Errorf("the claim is missing in %s", list)
 		}
 		return nil
 	})
@@ -57,7 +57,7 @@ func TestBindWithPlugins(t *testing.T) {
 	contains(kubectl.Run(t, "kcp", "claims", "accept", "apibinding", "widgets"), "Accepted serviceaccounts.core (*)")
 }
 
-func TestPluginExplainsWhyAnExportIsNotBound(t *testing.T) {
+func TestPluginExplainsWhyExportIsNotBound(t *testing.T) {
 	t.Parallel()
 	p, consumer, other := provider(t), server.Cluster(t), provider(t)
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
@@ -86,6 +86,6 @@ func TestConsumerWithoutReadAccessRejectsClaims(t *testing.T) {
 	kubectl := consumer.Command(t, "kubectl", kcptest.Alice).WithPlugins(t)
 	kubectl.Run(t, "kcp", "bind", "apiexport", p.Name+":widgets", "--reject-all-permission-claims")
 	if text := kubectl.Run(t, "kcp", "claims", "get", "apibinding"); strings.Count(text, "Rejected") != 2 {
-		t.Errorf("the claims are\n%s", text)
+		t.Errorf("got claims\n%s", text)
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// forbidden returns nil for an error that says so.
+// forbidden returns nil if err is a Forbidden error.
 func forbidden(err error) error {
 	if apierrors.IsForbidden(err) {
 		return nil
 	}
-	return fmt.Errorf("got %w, want it forbidden", err)
+	return fmt.Errorf("got %w, want Forbidden", err)
 }
 
-func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
+func TestProviderLimitsPermissionsOfConsumers(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -35,17 +35,17 @@ func TestTheProviderLimitsWhatUsersOfConsumersMay(t *testing.T) {
 	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "widgets", types.MergePatchType, limit, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the policy applies", func(ctx context.Context) error {
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
 	for _, identity := range []string{identityOf(t, ctx, p), ""} {
 		named := widgets.GroupVersion().WithResource("widgets:" + identity)
 		if list, err := consumer.Dynamic(t, kcptest.Alice).Resource(named).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
-			t.Errorf("the policy is got around by naming the identity %q: %v", identity, list.Items)
+			t.Errorf("the policy is bypassed with the identity %q: %v", identity, list.Items)
 		}
 	}
-	// Who is called like that in the provider's cluster is somebody else.
+	// A user with the same name in the provider's cluster is a different user.
 	grant := func(role, user string) {
 		p.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user="+user)
 	}
@@ -63,22 +63,22 @@ rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
 	grant("everything", kcptest.Alice.Name)
 	p.Kubectl(t, "create", "clusterrolebinding", "everybody", "--clusterrole=everything", "--group=system:authenticated")
 	grant("reader", "apis.kcp.io:binding:"+kcptest.Alice.Name)
-	kcptest.Eventually(t, "what the policy allows is allowed", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the policy allows requests that it covers", func(ctx context.Context) error {
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return err
 	})
 	kcptest.WantReason(t, client.Delete(ctx, "before", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
 	_, err := client.Create(ctx, widget("after", 1), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
-	// The policy limits, and grants nothing.
+	// The policy limits permissions, and grants none.
 	consumer.Kubectl(t, "delete", "clusterrolebinding", kcptest.Alice.Name+"-cluster-admin")
-	kcptest.Eventually(t, "the consumer's own rules count", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the rules of the consumer apply", func(ctx context.Context) error {
 		_, err := client.List(ctx, metav1.ListOptions{})
 		return forbidden(err)
 	})
 }
 
-func TestNoNameOfAResourceLeadsAroundWhoMayChangeIt(t *testing.T) {
+func TestResourceNamesWithIdentityDoNotBypassPermissions(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -89,12 +89,12 @@ func TestNoNameOfAResourceLeadsAroundWhoMayChangeIt(t *testing.T) {
 		named := kcptest.APIBindings.GroupVersion().WithResource("apibindings" + suffix)
 		_, err := consumer.Dynamic(t, kcptest.Alice).Resource(named).Patch(ctx, "widgets", types.MergePatchType, forged, metav1.PatchOptions{}, "status")
 		if !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-			t.Errorf("a status was forged by the name %q: %v", named.Resource, err)
+			t.Errorf("the status was forged through the resource name %q: %v", named.Resource, err)
 		}
 	}
 }
 
-func TestRulesOfTheProviderHoldForWhatIsBound(t *testing.T) {
+func TestPoliciesOfProviderApplyToBoundResources(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -121,7 +121,7 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 	inside := consumer.Objects(t, widgets).Namespace("default")
 	through := view(t, kcptest.Masters, p, consumer.Name).Resource(widgets).Namespace("default")
 	for _, name := range []string{"theirs", "ours"} {
-		kcptest.Eventually(t, "nobody can call a widget "+name, func(ctx context.Context) error {
+		kcptest.Eventually(t, "the rules refuse a widget with the name "+name, func(ctx context.Context) error {
 			_, err := inside.Create(ctx, widget(name+"-"+kcptest.Suffix(), 1), metav1.CreateOptions{})
 			return refused(err, name)
 		})
@@ -131,11 +131,11 @@ spec: {policyName: %[1]s, validationActions: [Deny]}
 		}
 	}
 	if _, err := consumer.Objects(t, configMaps).Namespace("default").Create(ctx, configMap("theirs", nil), metav1.CreateOptions{}); err != nil {
-		t.Errorf("the rules of the provider hold for what it does not provide: %v", err)
+		t.Errorf("the rules of the provider apply to resources that it does not export: %v", err)
 	}
 }
 
-// refused returns nil for an error that says that a name is not good.
+// refused returns nil if err says that a name is not good.
 func refused(err error, name string) error {
 	if err != nil && strings.Contains(err.Error(), name+" is not a good name") {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// certificate is one that somebody wants of an issuer that signs for itself.
+// certificate is a Certificate of a self-signed Issuer, in the workspace of a consumer.
 const certificate = `
 apiVersion: cert-manager.io/v1
 kind: Issuer
@@ -28,7 +28,7 @@ spec:
   issuerRef: {name: own}
 `
 
-// exportOf snapshots the definitions of a project into a provider, and exports them all.
+// exportOf converts the definitions of a project into schemas of a provider, and exports all of them.
 func exportOf(t *testing.T, provider *kcptest.Cluster, project kcptest.Project, name string) {
 	t.Helper()
 	arguments := []string{"kcp", "crd", "snapshot", "--prefix=v1"}
@@ -47,7 +47,7 @@ func exportOf(t *testing.T, provider *kcptest.Cluster, project kcptest.Project, 
 	waitForIdentity(t, provider, name)
 }
 
-func TestTheDefinitionsOfAProjectAreExportedBoundAndUsed(t *testing.T) {
+func TestDefinitionsOfProjectCanBeExportedAndBound(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p, consumer, other := server.Cluster(t), server.Cluster(t), server.Cluster(t)
@@ -60,22 +60,22 @@ func TestTheDefinitionsOfAProjectAreExportedBoundAndUsed(t *testing.T) {
 		kinds = append(kinds, strings.Fields(consumer.Kubectl(t, "api-resources", "--api-group="+group, "--output=name"))...)
 	}
 	if got, want := len(kinds), len(kcptest.CertManager.Files(t, 1)); got != want {
-		t.Errorf("the consumer has %v, want all %d", kinds, want)
+		t.Errorf("the consumer has %v, want %d kinds", kinds, want)
 	}
 	if out := consumer.Kubectl(t, "explain", "certificate.spec.dnsNames"); !strings.Contains(out, "DNS subject alternative names") {
-		t.Errorf("kubectl explain says:\n%s", out)
+		t.Errorf("unexpected output of kubectl explain:\n%s", out)
 	}
 	consumer.Apply(t, certificate)
 	refusal := consumer.Command(t, "kubectl", kcptest.Masters).Input(strings.Replace(certificate, "  secretName: web-tls\n", "", 1)).Fail(t, "apply", "--server-side", "--force-conflicts", "-f", "-", "--field-manager=other", "--validate=false", "--dry-run=server", "--namespace=kube-system")
 	if !strings.Contains(refusal, "spec.secretName: Required value") {
-		t.Errorf("a certificate without a secret is refused by %q", refusal)
+		t.Errorf("a certificate without a secret: got %q", refusal)
 	}
 
-	// The controller of the provider sees the one of the consumer, and delivers.
+	// The controller of the provider sees the certificate of the consumer, and writes its status and Secret.
 	certificates := schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
 	all, err := viewOf(t, kcptest.Masters, p, "cert-manager", "*").Resource(certificates).List(ctx, metav1.ListOptions{})
 	if err != nil || len(all.Items) != 1 || all.Items[0].GetAnnotations()["kcp.io/cluster"] != consumer.Name {
-		t.Fatalf("the provider sees %v, %v", all, err)
+		t.Fatalf("the provider got %v, %v", all, err)
 	}
 	issued := all.Items[0].DeepCopy()
 	conditions := []any{map[string]any{"type": "Ready", "status": "True", "reason": "Ready", "message": "issued", "lastTransitionTime": "2026-01-02T03:04:05Z"}}
@@ -86,15 +86,15 @@ func TestTheDefinitionsOfAProjectAreExportedBoundAndUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := strings.Fields(consumer.Kubectl(t, "get", "certificates", "--no-headers")); len(out) < 3 || out[0] != "web" || out[1] != "True" || out[2] != "web-tls" {
-		t.Errorf("kubectl shows %q", out)
+		t.Errorf("got output %q", out)
 	}
 	if out := other.Kubectl(t, "get", "certificates,issuers", "--output=name"); out != "" {
-		t.Errorf("the other consumer has %s", out)
+		t.Errorf("the other consumer got %s", out)
 	}
 }
 
-// A provider whose workspace is deleted takes nothing away from those who have bound its API.
-func TestConsumersOutliveTheWorkspaceOfTheProvider(t *testing.T) {
+// Deleting the workspace of a provider does not delete bound APIs or objects of consumers.
+func TestConsumersKeepAPIWhenWorkspaceOfProviderIsDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	org := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("providers-"+kcptest.Suffix(), "", ""))
@@ -113,11 +113,11 @@ func TestConsumersOutliveTheWorkspaceOfTheProvider(t *testing.T) {
 	kcptest.WaitForCondition(t, consumer.Objects(t, kcptest.APIBindings), "widgets", "APIExportValid", "False", "APIExportNotFound")
 	waitForPhase(t, consumer, "Bound")
 	create(t, consumer, "two")
-	tellOf(t, consumer, "/clusters/"+consumer.Name, documents, true)
+	wantDocuments(t, consumer, "/clusters/"+consumer.Name, documents, true)
 	_, err := view(t, kcptest.Masters, of, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 
-	// Whoever takes the place of the provider gets nothing of what was granted to it.
+	// A new workspace at the path of the provider gets no permissions that were granted to the former one.
 	next := child(t, org, "provider")
 	exporting(t, next)
 	kcptest.WaitForCondition(t, consumer.Objects(t, kcptest.APIBindings), "widgets", "APIExportValid", "False", "APIExportInvalidReference")
@@ -125,10 +125,10 @@ func TestConsumersOutliveTheWorkspaceOfTheProvider(t *testing.T) {
 	create(t, consumer, "three")
 	seen, err := view(t, kcptest.Masters, next, "*").Resource(widgets).List(ctx, metav1.ListOptions{})
 	if err != nil || len(seen.Items) > 0 {
-		t.Errorf("the next provider sees %v (%v)", seen, err)
+		t.Errorf("the next provider got %v (%v)", seen, err)
 	}
 
-	// They can still leave, and everything goes with the binding.
+	// Consumers can still delete their bindings, and their objects are deleted with them.
 	unbindAndWatch(t, consumer)
 	_, err = consumer.Objects(t, widgets).Namespace("default").List(ctx, metav1.ListOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)

@@ -17,17 +17,17 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// tenant is what the model knows of a consumer.
+// tenant is the state of a consumer in the model.
 type tenant struct {
 	*kcptest.Cluster
-	provider int    // whose API it has bound; -1: none
-	selects  string // the color that the accepted claim selects, "all", or nothing
-	// configMaps has the color of each, widgets are those of the bound API.
+	provider int    // index of the provider whose API is bound, or -1
+	selects  string // color that the accepted claim selects, "all", or ""
+	// configMaps are the colors of ConfigMaps by name. widgets are the names of objects of the bound API.
 	configMaps map[string]string
 	widgets    map[string]bool
 }
 
-// sharing is a number of providers and consumers whose relations change at random.
+// sharing is a set of providers and consumers whose bindings and claims change randomly.
 type sharing struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -38,9 +38,9 @@ type sharing struct {
 
 var colors = []string{"red", "blue"}
 
-// TestEveryProviderSeesWhatItWasGrantedAndNothingElse changes at random who binds what and accepts which claims, and compares
-// what providers see with a model. KCP_SHARING_STEPS and KCP_SHARING_SEED make other runs.
-func TestEveryProviderSeesWhatItWasGrantedAndNothingElse(t *testing.T) {
+// TestProvidersSeeExactlyWhatConsumersGrant randomly changes bindings and accepted claims, and compares the objects that providers see
+// with a model. KCP_SHARING_STEPS and KCP_SHARING_SEED select other runs.
+func TestProvidersSeeExactlyWhatConsumersGrant(t *testing.T) {
 	t.Parallel()
 	setting := func(name string, standard uint64) uint64 {
 		if n, err := strconv.ParseUint(os.Getenv(name), 10, 64); err == nil {
@@ -92,22 +92,22 @@ func (s *sharing) unbind(c *tenant) {
 	}
 	client := c.Dynamic(s.t, kcptest.Masters).Resource(kcptest.APIBindings)
 	s.check(client.Delete(kcptest.Context(s.t), "widgets", metav1.DeleteOptions{}))
-	kcptest.Eventually(s.t, "the binding is gone", func(ctx context.Context) error {
+	kcptest.Eventually(s.t, "the binding is deleted", func(ctx context.Context) error {
 		if _, err := client.Get(ctx, "widgets", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("it still exists: %v", err)
 		}
 		return nil
 	})
 	c.provider, c.selects, c.widgets = -1, "", nil
 }
 
-// answer accepts the claim for something, rejects it or says nothing about it.
+// answer accepts the claim with a selector, rejects it, or leaves it open.
 func (s *sharing) answer(c *tenant) {
 	if c.provider < 0 {
 		return
 	}
 	c.selects = []string{"", "rejected", "all", "red", "blue"}[s.rng.IntN(5)]
-	accept(s.t, c.Cluster, "", "", "") // a selector does not change: the claim is taken back before
+	accept(s.t, c.Cluster, "", "", "") // selectors are immutable, so the claim is withdrawn first
 	switch c.selects {
 	case "":
 	case "rejected":
@@ -125,7 +125,7 @@ func (s *sharing) name() string {
 	return fmt.Sprintf("object-%d", s.made)
 }
 
-// some returns one of the keys.
+// some returns a random key.
 func some[V any](s *sharing, m map[string]V) (string, bool) {
 	keys := make([]string, 0, len(m))
 	for key := range m {
@@ -179,7 +179,7 @@ func (s *sharing) removeWidget(c *tenant) {
 	}
 }
 
-// compare waits until every provider sees what the model says, in all logical clusters and in each.
+// compare waits until every provider sees the objects of the model, in all logical clusters together and in each one.
 func (s *sharing) compare() {
 	s.t.Helper()
 	for i, p := range s.providers {
@@ -214,7 +214,7 @@ func (s *sharing) compare() {
 	}
 }
 
-// compareOne waits until a provider sees exactly the objects "<cluster>/<name>", or nothing because it may not.
+// compareOne waits until a provider sees exactly the objects "<cluster>/<name>". If it has no permission, it must see none.
 func (s *sharing) compareOne(p *kcptest.Cluster, cluster string, resource schema.GroupVersionResource, want []string, refused bool) {
 	s.t.Helper()
 	slices.Sort(want)
@@ -233,7 +233,7 @@ func (s *sharing) compareOne(p *kcptest.Cluster, cluster string, resource schema
 			}
 		}
 		if slices.Sort(seen); !slices.Equal(seen, want) {
-			return fmt.Errorf("it sees %v", seen)
+			return fmt.Errorf("got %v", seen)
 		}
 		return nil
 	})

@@ -16,7 +16,7 @@ func TestQuickstart(t *testing.T) {
 		t.Helper()
 		all := lines(got)
 		if len(all) < len(suffixes) {
-			t.Fatalf("output is only\n%s", got)
+			t.Fatalf("got only this output:\n%s", got)
 		}
 		for i, want := range suffixes {
 			if !strings.HasSuffix(all[i], want) {
@@ -35,7 +35,7 @@ func TestQuickstart(t *testing.T) {
 	expect(kubectl.Run(t, "kcp", "quickstart", "--with-samples"), ": exists", ": exists", ": exists", ": exists", ": exists, bound", ": exists")
 	consumer := server.Named(strings.TrimPrefix(strings.Fields(lines(made)[8])[2], ":"))
 	if got := consumer.Command(t, "kubectl", kcptest.Alice).Run(t, "get", "cowboys"); !strings.Contains(got, "draw faster than his shadow") {
-		t.Errorf("the workspace has\n%s", got)
+		t.Errorf("unexpected content of the workspace:\n%s", got)
 	}
 
 	tree := []string{"kcp", "quickstart", "--scenario=workspaces", "--tree-count=4", "--tree-depth=2"}
@@ -45,12 +45,12 @@ func TestQuickstart(t *testing.T) {
 	// The cleanup deletes only what the quick start created.
 	kubectl.Run(t, "create", "workspace", "own-consumer")
 	if out := kubectl.Fail(t, "kcp", "quickstart", "--cleanup", "--name-prefix=own"); !strings.Contains(out, "was not created by kubectl kcp quickstart") {
-		t.Errorf("want a refusal to delete another workspace, got %s", out)
+		t.Errorf("deleting a workspace that the quick start did not create: got %s", out)
 	}
 	expect(kubectl.Run(t, "kcp", "quickstart", "--cleanup"), "-consumer: deleted", "-provider: deleted")
 	expect(kubectl.Run(t, "kcp", "quickstart", "--cleanup"), "-consumer: nothing to delete", "-provider: nothing to delete")
 	expect(kubectl.Run(t, "kcp", "quickstart", "--cleanup", "--scenario=workspaces"), "-tree: deleted")
 	if got := kubectl.Run(t, "get", "workspaces", "-o", "name"); strings.TrimSpace(got) != "workspace.tenancy.kcp.io/own-consumer" {
-		t.Errorf("left are %s", got)
+		t.Errorf("remaining workspaces: %s", got)
 	}
 }

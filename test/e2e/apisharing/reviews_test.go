@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// setClaims gives an export its permission claims.
+// setClaims sets the permission claims of an export.
 func setClaims(t *testing.T, p *kcptest.Cluster, claims string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"permissionClaims":%s}}`, claims)
@@ -24,7 +24,7 @@ func setClaims(t *testing.T, p *kcptest.Cluster, claims string) {
 	}
 }
 
-func TestReviewsThatAreClaimedRunInTheConsumer(t *testing.T) {
+func TestClaimedReviewsRunInConsumer(t *testing.T) {
 	t.Parallel()
 	p, consumer, other := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -65,7 +65,7 @@ func TestReviewsThatAreClaimedRunInTheConsumer(t *testing.T) {
 	}
 }
 
-func TestWhatAnExportClaimsNoMoreIsNotFound(t *testing.T) {
+func TestFormerClaimsOfExportAreNotFound(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -75,7 +75,7 @@ func TestWhatAnExportClaimsNoMoreIsNotFound(t *testing.T) {
 	sees(t, p, consumer.Name, "kube-root-ca.crt", "kube-root-ca.crt")
 	setClaims(t, p, "[]")
 	for _, cluster := range []string{consumer.Name, "*"} {
-		kcptest.Eventually(t, "the claim is gone in "+cluster, func(ctx context.Context) error {
+		kcptest.Eventually(t, "the claim is removed in "+cluster, func(ctx context.Context) error {
 			_, err := view(t, kcptest.Masters, p, cluster).Resource(configMaps).List(ctx, metav1.ListOptions{})
 			if !apierrors.IsNotFound(err) {
 				return fmt.Errorf("got %w", err)

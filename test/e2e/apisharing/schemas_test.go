@@ -16,13 +16,13 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// boundSchemas are the schemas of what a cluster has bound, as a user sees them.
+// boundSchemas returns a client of a user for the schemas of a cluster's bindings.
 func boundSchemas(t *testing.T, user kcptest.User, consumer, suffix string) dynamic.ResourceInterface {
 	t.Helper()
 	return server.DynamicAt(t, user, "/services/apiresourceschema/"+consumer+suffix).Resource(schemas)
 }
 
-func TestAConsumerReadsTheSchemasOfWhatItHasBound(t *testing.T) {
+func TestConsumerReadsSchemasOfItsBindings(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -36,10 +36,10 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 	consumer.Kubectl(t, "create", "clusterrolebinding", "bindings", "--clusterrole=bindings", "--user="+kcptest.Alice.Name)
 	consumer.Kubectl(t, "create", "clusterrolebinding", "access", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
 	for _, suffix := range []string{"", "/clusters/" + consumer.Name, "/clusters/*"} {
-		kcptest.Eventually(t, "Alice may look, and nothing is bound", func(ctx context.Context) error {
+		kcptest.Eventually(t, "Alice has permission, and the list is empty", func(ctx context.Context) error {
 			list, err := boundSchemas(t, kcptest.Alice, consumer.Name, suffix).List(ctx, metav1.ListOptions{})
 			if err == nil && len(list.Items) > 0 {
-				t.Fatalf("there is %v", list.Items)
+				t.Fatalf("got %v", list.Items)
 			}
 			return err
 		})
@@ -52,7 +52,7 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 	}
 	defer watching.Stop()
 	if e := <-watching.ResultChan(); e.Type != watch.Bookmark {
-		t.Errorf("the watch begins with %v", e)
+		t.Errorf("the watch starts with %v", e)
 	}
 	bind(t, consumer, p)
 	const name = "v1.widgets.example.org"
@@ -65,11 +65,11 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 		return "the end"
 	}
 	if got := next(); got != "ADDED "+name {
-		t.Errorf("the watch saw %s", got)
+		t.Errorf("the watch got %s", got)
 	}
 	list, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != name {
-		t.Fatalf("the list is %v, %v", list, err)
+		t.Fatalf("got list %v, %v", list, err)
 	}
 	before := list.GetResourceVersion()
 	shown, err := client.Get(ctx, name, metav1.GetOptions{})
@@ -81,18 +81,18 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 		t.Fatal(err)
 	}
 	if shown.GetUID() != original.GetUID() || fmt.Sprint(shown.Object["spec"]) != fmt.Sprint(original.Object["spec"]) {
-		t.Errorf("the schema is %v, want %v", shown.Object, original.Object)
+		t.Errorf("got schema %v, want %v", shown.Object, original.Object)
 	}
 	through := "--server=" + server.URL + "/services/apiresourceschema/" + consumer.Name
 	if out := consumer.Command(t, "kubectl", kcptest.Alice).Run(t, through, "api-resources", "--no-headers", "-o", "wide"); len(strings.Split(strings.TrimSpace(out), "\n")) != 1 || !strings.Contains(out, "get,list,watch") || strings.Contains(out, "create") {
-		t.Errorf("the view has:\n%s", out)
+		t.Errorf("unexpected API resources of the view:\n%s", out)
 	}
-	// The schema outlives its provider's object for those who have bound it.
+	// When the provider deletes the schema, consumers that have bound it can still read it.
 	if err := consumer.Objects(t, kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "DELETED "+name {
-		t.Errorf("the watch saw %s", got)
+		t.Errorf("the watch got %s", got)
 	}
 	again, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: before})
 	if err != nil {
@@ -100,13 +100,13 @@ rules: [{apiGroups: [apis.kcp.io], resources: [apibindings], verbs: [get]}]
 	}
 	defer again.Stop()
 	if e := <-again.ResultChan(); e.Type != watch.Deleted {
-		t.Errorf("a watch that goes on where the list was sees %v", e)
+		t.Errorf("a watch from the resource version of the list got %v", e)
 	}
 	_, err = client.Get(ctx, name, metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 }
 
-func TestSchemasAreForThoseWhoReadTheBindings(t *testing.T) {
+func TestReadingSchemasRequiresPermissionToReadBindings(t *testing.T) {
 	t.Parallel()
 	p, consumer, other := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -117,9 +117,9 @@ func TestSchemasAreForThoseWhoReadTheBindings(t *testing.T) {
 		_, err := boundSchemas(t, user, cluster, suffix).List(ctx, metav1.ListOptions{})
 		return err
 	}
-	kcptest.WantReason(t, list(kcptest.Alice, consumer.Name, ""), metav1.StatusReasonForbidden) // does not read bindings
+	kcptest.WantReason(t, list(kcptest.Alice, consumer.Name, ""), metav1.StatusReasonForbidden) // without permission to read bindings
 	consumer.Kubectl(t, "create", "clusterrolebinding", "all", "--clusterrole=cluster-admin", "--user="+kcptest.Alice.Name)
-	kcptest.Eventually(t, "Alice may look", func(context.Context) error { return list(kcptest.Alice, consumer.Name, "") })
+	kcptest.Eventually(t, "Alice has permission", func(context.Context) error { return list(kcptest.Alice, consumer.Name, "") })
 	kcptest.WantReason(t, list(kcptest.Alice, other.Name, ""), metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(kcptest.Alice, p.Name, ""), metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(kcptest.Alice, "absent", ""), metav1.StatusReasonForbidden)

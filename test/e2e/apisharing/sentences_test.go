@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// Clients match on these words: they must not change.
-func TestRefusalsContainTheWordsThatClientsMatch(t *testing.T) {
+// Clients match these phrases, so they must not change.
+func TestErrorsContainPhrasesThatClientsMatch(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	provider, consumer, full := server.Cluster(t), server.Cluster(t), server.Cluster(t)
@@ -68,13 +68,13 @@ func TestRefusalsContainTheWordsThatClientsMatch(t *testing.T) {
 			metav1.StatusReasonInvalid, []string{"claim and expression cannot both be specified"}},
 		"a prefix without a claim": {create(consumer, configurations, "WorkspaceAuthenticationConfiguration", mapped("{username: {expression: b, prefix: c}}")),
 			metav1.StatusReasonInvalid, []string{"prefix can only be specified when claim is specified"}},
-		"a label value": {create(consumer, partitionSets, "PartitionSet", "spec: {shardSelector: {matchLabels: {region: '***'}}}"), metav1.StatusReasonInvalid, nil},
-		"a label key":   {create(consumer, partitionSets, "PartitionSet", "spec: {shardSelector: {matchLabels: {'a..b/region': x}}}"), metav1.StatusReasonInvalid, nil},
+		"an invalid label value": {create(consumer, partitionSets, "PartitionSet", "spec: {shardSelector: {matchLabels: {region: '***'}}}"), metav1.StatusReasonInvalid, nil},
+		"an invalid label key":   {create(consumer, partitionSets, "PartitionSet", "spec: {shardSelector: {matchLabels: {'a..b/region': x}}}"), metav1.StatusReasonInvalid, nil},
 	} {
 		err := c.do()
 		status := &apierrors.StatusError{}
 		if !errors.As(err, &status) || status.ErrStatus.Reason != c.reason {
-			t.Errorf("%s: got %v, want a status of reason %s", name, err, c.reason)
+			t.Errorf("%s: got %v, want a Status with reason %s", name, err, c.reason)
 			continue
 		}
 		for _, words := range c.words {

@@ -15,28 +15,28 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestABoundAPIIsNativeInItsConsumersOnly(t *testing.T) {
+func TestBoundAPIIsServedOnlyInItsConsumers(t *testing.T) {
 	t.Parallel()
 	p, consumer, stranger := provider(t), server.Cluster(t), server.Cluster(t)
 	bind(t, consumer, p)
 	if out := consumer.Kubectl(t, "explain", "widgets.spec.size"); !strings.Contains(out, "How large it is.") {
-		t.Errorf("kubectl explain says:\n%s", out)
+		t.Errorf("unexpected output of kubectl explain:\n%s", out)
 	}
 	consumer.Apply(t, "apiVersion: example.org/v1\nkind: Widget\nmetadata: {name: one}\nspec: {size: 3}\n", "--server-side")
 	if out := consumer.Kubectl(t, "get", "wdg", "one", "-o", "jsonpath={.spec.size}"); out != "3" {
-		t.Errorf("the size is %q", out)
+		t.Errorf("got size %q", out)
 	}
 	_, err := consumer.Objects(t, widgets).Namespace("default").Create(kcptest.Context(t), widget("large", 101), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonInvalid)
-	for what, c := range map[string]*kcptest.Cluster{"a stranger": stranger, "the provider": p} {
+	for what, c := range map[string]*kcptest.Cluster{"another workspace": stranger, "the provider": p} {
 		_, err := c.Objects(t, widgets).List(kcptest.Context(t), metav1.ListOptions{})
 		if !apierrors.IsNotFound(err) {
-			t.Errorf("%s has not bound the API: %v", what, err)
+			t.Errorf("%s without binding: got %v", what, err)
 		}
 	}
 }
 
-func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
+func TestProviderReachesAllConsumersThroughOneURL(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	ctx := kcptest.Context(t)
@@ -53,13 +53,13 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 		}
 		listed, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
 		if len(listed) != 1 {
-			return fmt.Errorf("its endpoints are %v", listed)
+			return fmt.Errorf("got endpoints %v", listed)
 		}
 		url, _, _ = unstructured.NestedString(listed[0].(map[string]any), "url")
 		return nil
 	})
 	if !strings.HasSuffix(url, "/services/apiexport/"+p.Name+"/widgets") {
-		t.Errorf("the URL is %s", url)
+		t.Errorf("got URL %s", url)
 	}
 	everywhere := view(t, kcptest.Masters, p, "*").Resource(widgets)
 	list, err := everywhere.List(ctx, metav1.ListOptions{})
@@ -68,11 +68,11 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 	}
 	for _, item := range list.Items {
 		if cluster := item.GetAnnotations()["kcp.io/cluster"]; item.GetName() != "of-"+cluster {
-			t.Errorf("the widget %s is in %s", item.GetName(), cluster)
+			t.Errorf("widget %s has the cluster %s", item.GetName(), cluster)
 		}
 	}
 	if len(list.Items) != len(consumers) {
-		t.Errorf("%d widgets of %d consumers are listed", len(list.Items), len(consumers))
+		t.Errorf("listed %d widgets of %d consumers", len(list.Items), len(consumers))
 	}
 	watching, err := everywhere.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ready, _, _ := unstructured.NestedBool(seen.Object, "status", "ready"); !ready {
-			t.Errorf("the consumer does not see the status: %v", seen.Object)
+			t.Errorf("the consumer does not get the status: %v", seen.Object)
 		}
 	}
 	if _, err := everywhere.Namespace("default").Create(ctx, widget("nowhere", 1), metav1.CreateOptions{}); err == nil {
@@ -101,7 +101,7 @@ func TestAProviderServesAllConsumersThroughOneURL(t *testing.T) {
 	}
 }
 
-func TestTheViewOfAnExportIsKeptToThoseWhoMay(t *testing.T) {
+func TestViewOfExportRequiresPermission(t *testing.T) {
 	t.Parallel()
 	p, consumer, stranger := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -122,14 +122,14 @@ rules:
 `)
 	p.Kubectl(t, "create", "clusterrolebinding", "content", "--clusterrole=content", "--user="+kcptest.Alice.Name)
 	p.Kubectl(t, "create", "clusterrolebinding", "access", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
-	kcptest.Eventually(t, "the content can be listed", func(context.Context) error { return list("*") })
+	kcptest.Eventually(t, "the user can list the content", func(context.Context) error { return list("*") })
 	if err := list(consumer.Name); err != nil {
 		t.Errorf("in one consumer: %v", err)
 	}
-	// Alice has no right whatsoever in the consumer's cluster, only what she was granted on the export.
+	// Alice has no permissions in the consumer's cluster, only those that she has for the export.
 	client := view(t, kcptest.Alice, p, consumer.Name).Resource(widgets).Namespace("default")
 	if _, err := client.Create(ctx, widget("made", 1), metav1.CreateOptions{}); err != nil {
-		t.Errorf("create was granted: %v", err)
+		t.Errorf("creating was allowed: %v", err)
 	}
 	kcptest.WantReason(t, client.Delete(ctx, "made", metav1.DeleteOptions{}), metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(stranger.Name), metav1.StatusReasonForbidden)
@@ -138,7 +138,7 @@ rules:
 	_, err = view(t, kcptest.Masters, p, stranger.Name).Resource(widgets).Namespace("default").Create(ctx, widget("planted", 1), metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if _, err := view(t, kcptest.Masters, p, consumer.Name).Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{}); err != nil {
-		t.Errorf("the provider does not see the binding: %v", err)
+		t.Errorf("the provider cannot read the binding: %v", err)
 	}
 	err = view(t, kcptest.Masters, p, consumer.Name).Resource(kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
@@ -150,7 +150,7 @@ rules:
 	}
 }
 
-func TestBindingNeedsThePermissionOfTheProvider(t *testing.T) {
+func TestBindingRequiresPermissionOfProvider(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	consumer.Grant(t, kcptest.Alice, "cluster-admin")
@@ -162,7 +162,7 @@ func TestBindingNeedsThePermissionOfTheProvider(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	want := fmt.Sprintf("unable to create APIBinding: no permission to bind to export %s:widgets", p.Name)
 	if err != nil && !strings.Contains(err.Error(), want) {
-		t.Errorf("the refusal is %q, want %q", err, want)
+		t.Errorf("got error %q, want %q", err, want)
 	}
 	missing := binding(server.Named("nowhere"))
 	_, err = consumer.Dynamic(t, kcptest.Alice).Resource(kcptest.APIBindings).Create(kcptest.Context(t), missing, metav1.CreateOptions{})
@@ -175,11 +175,11 @@ rules:
 - {apiGroups: [apis.kcp.io], resources: [apiexports], resourceNames: [widgets], verbs: [bind]}
 `)
 	p.Kubectl(t, "create", "clusterrolebinding", "bind", "--clusterrole=bind", "--user="+kcptest.Alice.Name)
-	kcptest.Eventually(t, "the export can be bound", func(context.Context) error { return try() })
+	kcptest.Eventually(t, "the user can bind the export", func(context.Context) error { return try() })
 	waitForPhase(t, consumer, "Bound")
 }
 
-func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
+func TestUnbindingDeletesObjects(t *testing.T) {
 	t.Parallel()
 	p, consumer, other := provider(t), server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -196,13 +196,13 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 	if err := client.Resource(kcptest.APIBindings).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding tells what holds it", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the binding says what blocks its deletion", func(ctx context.Context) error {
 		b, err := client.Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "1 widgets.example.org") {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})
@@ -211,31 +211,31 @@ func TestUnbindingDeletesTheObjectsAndRebindingBeginsAnew(t *testing.T) {
 	if _, err := client.Resource(widgets).Namespace("default").Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding is gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the binding is deleted", func(ctx context.Context) error {
 		_, err := client.Resource(kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there: %v", err)
+			return fmt.Errorf("it still exists: %v", err)
 		}
 		return nil
 	})
-	kcptest.Eventually(t, "the resource is not served any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the resource is no longer served", func(ctx context.Context) error {
 		_, err := client.Resource(widgets).List(ctx, metav1.ListOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is: %v", err)
+			return fmt.Errorf("it is still served: %v", err)
 		}
 		return nil
 	})
 	bind(t, consumer, p)
 	list, err := client.Resource(widgets).List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) != 0 {
-		t.Errorf("after binding again there are %v, %v", list, err)
+		t.Errorf("after binding again: got %v, %v", list, err)
 	}
 	if _, err := other.Objects(t, widgets).Namespace("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
 		t.Errorf("the object of another consumer: %v", err)
 	}
 }
 
-func TestTwoProvidersInOneTreeDoNotMix(t *testing.T) {
+func TestProvidersOfSameResourceAreSeparate(t *testing.T) {
 	t.Parallel()
 	org := child(t, server.Named("root"), "org-"+kcptest.Suffix())
 	one, two := exporting(t, child(t, org, "one")), exporting(t, child(t, org, "two"))
@@ -251,16 +251,16 @@ func TestTwoProvidersInOneTreeDoNotMix(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(list.Items) != 1 || list.Items[0].GetName() != "of-"+p.Name {
-			t.Errorf("%s sees %v", p.Name, list.Items)
+			t.Errorf("%s got %v", p.Name, list.Items)
 		}
 		identified := widgets
 		identified.Resource += ":" + identityOf(t, ctx, p)
 		list, err = server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 || list.Items[0].GetName() != "of-"+p.Name {
-			t.Errorf("below the identity of %s are %v, %v", p.Name, list, err)
+			t.Errorf("with the identity of %s: got %v, %v", p.Name, list, err)
 		}
 	}
-	// One cluster cannot have both.
+	// A cluster cannot bind both.
 	for consumer, p := range of {
 		other := two
 		if p == two {
@@ -271,23 +271,23 @@ func TestTwoProvidersInOneTreeDoNotMix(t *testing.T) {
 		if _, err := consumer.Objects(t, kcptest.APIBindings).Create(ctx, second, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the second binding tells of the conflict", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the status of the second binding reports the conflict", func(ctx context.Context) error {
 			b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "second", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "bound by other APIBindings or CRDs: widgets.example.org") {
-				return fmt.Errorf("its status is %s", text)
+				return fmt.Errorf("got status %s", text)
 			}
 			return nil
 		})
 		if list, err := consumer.Objects(t, widgets).List(ctx, metav1.ListOptions{}); err != nil || len(list.Items) != 1 {
-			t.Errorf("what was bound first is not served any more: %v, %v", list, err)
+			t.Errorf("the resource that was bound first is no longer served: %v, %v", list, err)
 		}
 	}
 }
 
-func TestAnotherSchemaReachesAllConsumers(t *testing.T) {
+func TestNewSchemaAppliesToAllConsumers(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	consumers := sets.New[*kcptest.Cluster](server.Cluster(t), server.Cluster(t))
@@ -297,17 +297,17 @@ func TestAnotherSchemaReachesAllConsumers(t *testing.T) {
 	}
 	p.Apply(t, widgetSchema("v2", 1000)+"---"+export("v2"))
 	for c := range consumers {
-		kcptest.Eventually(t, "the new schema holds", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the new schema applies", func(ctx context.Context) error {
 			_, err := c.Objects(t, widgets).Namespace("default").Create(ctx, widget("large-"+kcptest.Suffix(), 500), metav1.CreateOptions{})
 			return err
 		})
 		if _, err := c.Objects(t, widgets).Namespace("default").Get(kcptest.Context(t), "before", metav1.GetOptions{}); err != nil {
-			t.Errorf("what was there before: %v", err)
+			t.Errorf("reading an existing object: %v", err)
 		}
 	}
 }
 
-func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
+func TestConsumersKeepObjectsWhenExportIsDeleted(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -320,13 +320,13 @@ func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
 	if err := client.Resource(schemas).Delete(ctx, "v1.widgets.example.org", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the binding tells that the export is gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status of the binding says that the export does not exist", func(ctx context.Context) error {
 		b, err := consumer.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(b.Object["status"]); !strings.Contains(text, "APIExportNotFound") {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})
@@ -340,7 +340,7 @@ func TestConsumersKeepWhatTheyHaveWhenTheProviderIsGone(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestAnnotationsOfAnExportReachItsBindings(t *testing.T) {
+func TestAnnotationsOfExportAreCopiedToBindings(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	p.Kubectl(t, "annotate", "apiexport", "widgets", "extra.apis.kcp.io/contact=us", "private=yes")
@@ -354,7 +354,7 @@ func TestAnnotationsOfAnExportReachItsBindings(t *testing.T) {
 			}
 			a := b.GetAnnotations()
 			if a["extra.apis.kcp.io/contact"] != want || a["private"] != "" || a["own"] != "kept" {
-				return fmt.Errorf("they are %v", a)
+				return fmt.Errorf("got annotations %v", a)
 			}
 			return nil
 		})

@@ -43,14 +43,14 @@ func identityOfSystem(t *testing.T, name string) string {
 			return err
 		}
 		if hash, _, _ = unstructured.NestedString(e.Object, "status", "identityHash"); hash == "" {
-			return fmt.Errorf("its status is %v", e.Object["status"])
+			return fmt.Errorf("got status %v", e.Object["status"])
 		}
 		return nil
 	})
 	return hash
 }
 
-func TestEveryWorkspaceHasBoundTheAPIsOfTheServer(t *testing.T) {
+func TestEveryWorkspaceBindsAPIsOfTheServer(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	identityOfSystem(t, "tenancy.kcp.io")
@@ -64,7 +64,7 @@ func TestEveryWorkspaceHasBoundTheAPIsOfTheServer(t *testing.T) {
 		for _, export := range []string{"tenancy.kcp.io", "topology.kcp.io"} {
 			for name, b := range bindingsTo(t, made, "root", export) {
 				if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != "Bound" || !strings.HasPrefix(name, export+"-") {
-					t.Errorf("%s: the binding %s is %v", typeName, name, b.Object["status"])
+					t.Errorf("%s: binding %s has status %v", typeName, name, b.Object["status"])
 				}
 				written = append(written, b.GetResourceVersion())
 			}
@@ -79,22 +79,22 @@ func TestEveryWorkspaceHasBoundTheAPIsOfTheServer(t *testing.T) {
 		}
 		slices.Sort(written)
 		if slices.Sort(expected); !slices.Equal(written, expected) {
-			t.Errorf("%s: the bindings are of the revisions %v, and the namespaces, with which they are written once, of %v", typeName, written, expected)
+			t.Errorf("%s: the bindings have the revisions %v, and the namespaces, which are written with them at once, have %v", typeName, written, expected)
 		}
 	}
 	kubectl := server.Named(parent.Name+":universal").Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
 	if out := strings.Join(strings.Fields(kubectl.Run(t, "kcp", "get", "apis")), " "); !strings.Contains(out, "→ root:tenancy.kcp.io") ||
 		!strings.Contains(out, "partitions topology.kcp.io v1alpha1 Partition APIBinding topology.kcp.io-") {
-		t.Errorf("the providers are\n%s", out)
+		t.Errorf("got providers\n%s", out)
 	}
 }
 
-func TestAWorkspaceThatNobodyHasEnteredStoresNoBinding(t *testing.T) {
+func TestWorkspaceWithoutRequestsStoresNoBinding(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	parent := server.Cluster(t)
 	made := parent.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("idle", "root", "universal"))
-	// Not even with a request for the APIs themselves.
+	// Requests for the bound APIs do not store bindings either.
 	if _, err := made.Objects(t, kcptest.Workspaces).List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -106,13 +106,13 @@ func TestAWorkspaceThatNobodyHasEnteredStoresNoBinding(t *testing.T) {
 		}
 		for i := range list.Items {
 			if list.Items[i].Annotations["kcp.io/cluster"] == cluster {
-				t.Errorf("it has %s %s", resource.Resource, list.Items[i].Name)
+				t.Errorf("found %s %s", resource.Resource, list.Items[i].Name)
 			}
 		}
 	}
 }
 
-func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
+func TestSystemBindingsCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	identityOfSystem(t, "tenancy.kcp.io")
@@ -123,10 +123,10 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 		err := client.Delete(ctx, name, metav1.DeleteOptions{})
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 		if err != nil && !strings.Contains(err.Error(), "every workspace binds root:tenancy.kcp.io") {
-			t.Errorf("the refusal is %v", err)
+			t.Errorf("got error %v", err)
 		}
 	}
-	// Another binding of the same does no harm, and can be removed.
+	// Another binding to the same export has no effect, and can be deleted.
 	kubectl := made.Command(t, "kubectl", kcptest.Masters).WithPlugins(t)
 	kubectl.Run(t, "kcp", "bind", "apiexport", "root:tenancy.kcp.io")
 	made.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("child", "root", "universal"))
@@ -135,7 +135,7 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 		t.Errorf("the workspace inside: %v", err)
 	}
 	if len(bindingsTo(t, made, "root", "tenancy.kcp.io")) != 1 {
-		t.Errorf("the bindings are %v", bindingsTo(t, made, "root", "tenancy.kcp.io"))
+		t.Errorf("got bindings %v", bindingsTo(t, made, "root", "tenancy.kcp.io"))
 	}
 	if err := parent.Objects(t, kcptest.Workspaces).Delete(ctx, "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func TestWhatEveryWorkspaceHasBoundStaysBound(t *testing.T) {
 	kcptest.WaitUntilGone(t, parent.Objects(t, kcptest.Workspaces), "one")
 }
 
-func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
+func TestProviderCanClaimWorkspaces(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	identity := identityOfSystem(t, "tenancy.kcp.io")
@@ -174,7 +174,7 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 				seen = append(seen, list.Items[i].GetName())
 			}
 			if slices.Sort(seen); !slices.Equal(seen, names) {
-				return fmt.Errorf("it sees %v", seen)
+				return fmt.Errorf("got %v", seen)
 			}
 			return nil
 		})
@@ -185,9 +185,9 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 		t.Fatal(err)
 	}
 	sees(consumer.Name, "before", "made")
-	kcptest.Eventually(t, "what the provider has made is ready", func(context.Context) error {
+	kcptest.Eventually(t, "the workspace of the provider is ready", func(context.Context) error {
 		if phase := consumer.GetWorkspace(t, "made").Status.Phase; phase != "Ready" {
-			return fmt.Errorf("its phase is %q", phase)
+			return fmt.Errorf("phase is %q", phase)
 		}
 		return nil
 	})
@@ -196,17 +196,17 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 	// kubectl finds the resource by discovery of the view.
 	out := consumer.Command(t, "kubectl", kcptest.Masters).Run(t, "--server", server.URL+pathOf(p, "widgets", "*"), "get", "workspaces", "-o", "name")
 	if got := strings.Fields(out); len(got) != 2 {
-		t.Errorf("kubectl sees %v", got)
+		t.Errorf("kubectl got %v", got)
 	}
 	identified := kcptest.Workspaces
 	identified.Resource += ":" + identity
 	list, err := server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) < 3 {
-		t.Errorf("by the identity, workspaces of all clusters are %v, %v", list, err)
+		t.Errorf("workspaces of all clusters, with the identity: got %v, %v", list, err)
 	}
 	identified.Resource = kcptest.Workspaces.Resource + ":" + identityOf(t, ctx, p)
 	if _, err := server.Named("*").Dynamic(t, kcptest.Masters).Resource(identified).List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("by the identity of another export: %v", err)
+		t.Errorf("with the identity of another export: got %v", err)
 	}
 	if err := inside.Delete(ctx, "made", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
@@ -214,7 +214,7 @@ func TestAProviderSeesTheWorkspacesOfItsConsumers(t *testing.T) {
 	sees("*", "before")
 }
 
-func TestRootLimitsWhatMayBeDoneToWorkspaces(t *testing.T) {
+func TestPolicyOfRootAppliesToWorkspaces(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	parent := server.Cluster(t)
@@ -230,13 +230,13 @@ func TestRootLimitsWhatMayBeDoneToWorkspaces(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if _, err := in.Dynamic(t, kcptest.Alice).Resource(kcptest.WorkspaceTypes).Get(ctx, "mine", metav1.GetOptions{}, "status"); err != nil {
-			t.Errorf("%s: reading is allowed: %v", what, err)
+			t.Errorf("%s: reading: %v", what, err)
 		}
 	}
-	// An administrator may do everything by the rules of the cluster.
+	// An administrator has all permissions according to the rules of the cluster.
 	parent.Apply(t, kind)
 	status(parent, "with a binding")
-	// Nobody has entered this one, so that no binding is stored.
+	// This cluster has had no requests, so it stores no binding.
 	fresh := server.Named(parent.GetWorkspace(t, "hers").Spec.Cluster)
 	mine := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "mine"}, "spec": map[string]any{},
@@ -247,7 +247,7 @@ func TestRootLimitsWhatMayBeDoneToWorkspaces(t *testing.T) {
 	status(fresh, "without a binding")
 }
 
-func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
+func TestViewOfRootContainsAllWorkspaces(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	identityOfSystem(t, "tenancy.kcp.io")
@@ -255,15 +255,15 @@ func TestRootHasTheWorkspacesOfEverybodyInItsView(t *testing.T) {
 	consumer.CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("one", "root", "universal"))
 	list, err := viewOf(t, kcptest.Masters, root, "tenancy.kcp.io", "*").Resource(kcptest.Workspaces).List(ctx, metav1.ListOptions{})
 	if err != nil || !slices.ContainsFunc(list.Items, func(w unstructured.Unstructured) bool { return w.GetAnnotations()["kcp.io/cluster"] == consumer.Name }) {
-		t.Errorf("the workspaces are %v, %v", list, err)
+		t.Errorf("got workspaces %v, %v", list, err)
 	}
-	kcptest.Eventually(t, "there is a URL for them", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the status has their URL", func(ctx context.Context) error {
 		slice, err := root.Objects(t, endpoints).Get(ctx, "tenancy.kcp.io", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if text := fmt.Sprint(slice.Object["status"]); !strings.Contains(text, "/services/apiexport/root/tenancy.kcp.io") {
-			return fmt.Errorf("its status is %s", text)
+			return fmt.Errorf("got status %s", text)
 		}
 		return nil
 	})

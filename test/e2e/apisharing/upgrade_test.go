@@ -13,18 +13,18 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// firstTimers are an API that has v1 only.
+// firstTimers is an API with v1 only.
 var firstTimers = strings.NewReplacer("two.timers", "one.timers", `
   - name: v2
     served: true
     storage: false
     schema: {type: object, properties: {spec: {type: object, properties: {minutes: {type: integer}, note: {type: string}}}}}`, "").Replace(timers)
 
-// secondTimers have v2 as well, which is what is stored.
+// secondTimers also has v2, which is the storage version.
 var secondTimers = strings.NewReplacer("storage: true", "storage: false", "storage: false", "storage: true").Replace(timers)
 
-// writer makes timers in a consumer and changes each of them, in one version. It returns the seconds of each by name, and the first
-// thing that went wrong.
+// writer creates timers in a consumer and updates each of them, in one version. It returns the seconds of each timer by name, and the
+// first error.
 func writer(ctx context.Context, client dynamic.Interface, version, field string, unit int64, stop <-chan struct{}) (written map[string]int64, err error) {
 	written = map[string]int64{}
 	objects := client.Resource(timersIn(version)).Namespace("default")
@@ -45,16 +45,16 @@ func writer(ctx context.Context, client dynamic.Interface, version, field string
 		}
 		changed, err := objects.Update(ctx, made, metav1.UpdateOptions{})
 		if err != nil {
-			return written, fmt.Errorf("changing %s: %w", name, err)
+			return written, fmt.Errorf("updating %s: %w", name, err)
 		}
 		if got, _, _ := unstructured.NestedInt64(changed.Object, "spec", field); got != 2*n {
-			return written, fmt.Errorf("%s was changed to %v", name, changed.Object["spec"])
+			return written, fmt.Errorf("updating %s: got %v", name, changed.Object["spec"])
 		}
 		written[name] = 2 * n * unit
 	}
 }
 
-func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
+func TestConsumersWriteWhileVersionIsAdded(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := server.Cluster(t)
@@ -76,7 +76,7 @@ func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
 			results[i] <- result{written, err}
 		}()
 	}
-	schema, export, _ := strings.Cut(secondTimers, "---") // the rules have to be there before anybody gets v2
+	schema, export, _ := strings.Cut(secondTimers, "---") // the conversion must exist before consumers get v2
 	p.Apply(t, schema)
 	p.Apply(t, rules(60))
 	p.Apply(t, export)
@@ -92,7 +92,7 @@ func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
 		}()
 	}
 	for _, c := range consumers {
-		kcptest.Eventually(t, "much is written in both versions", func(ctx context.Context) error {
+		kcptest.Eventually(t, "many objects are written in both versions", func(ctx context.Context) error {
 			_, err := c.Objects(t, timersIn("v1")).Namespace("default").Get(ctx, "v2-20", metav1.GetOptions{})
 			return err
 		})
@@ -107,7 +107,7 @@ func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
 				t.Errorf("consumer %d: %v", i, r.err)
 			}
 			if len(r.written) == 0 {
-				t.Errorf("consumer %d has written nothing in one version", i)
+				t.Errorf("consumer %d wrote no objects in one version", i)
 			}
 			for name, seconds := range r.written {
 				want[name] = seconds
@@ -115,14 +115,14 @@ func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
 		}
 		total += len(want)
 		hasTimers(ctx, t, c, c.Dynamic(t, kcptest.Masters), want)
-		kcptest.Eventually(t, "the binding tells of both versions in which timers are stored", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the status of the binding has both storage versions", func(ctx context.Context) error {
 			b, err := c.Objects(t, kcptest.APIBindings).Get(ctx, "widgets", metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
 			bound, _, _ := unstructured.NestedSlice(b.Object, "status", "boundResources")
 			if len(bound) != 1 || fmt.Sprint(bound[0].(map[string]any)["storageVersions"]) != "[v1 v2]" {
-				return fmt.Errorf("it says %v", bound)
+				return fmt.Errorf("got %v", bound)
 			}
 			return nil
 		})
@@ -130,12 +130,12 @@ func TestConsumersWriteWhileTheirAPIGetsAnotherVersion(t *testing.T) {
 	for _, version := range []string{"v1", "v2"} {
 		list, err := view(t, kcptest.Masters, p, "*").Resource(timersIn(version)).List(ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) != total {
-			t.Errorf("the provider sees %d timers in %s, want %d: %v", len(list.Items), version, total, err)
+			t.Errorf("the provider got %d timers in %s, want %d: %v", len(list.Items), version, total, err)
 		}
 	}
 }
 
-// hasTimers fails the test unless a consumer has timers of those seconds, in both versions.
+// hasTimers fails the test unless a consumer has timers with those seconds, in both versions.
 func hasTimers(ctx context.Context, t *testing.T, c *kcptest.Cluster, client dynamic.Interface, want map[string]int64) {
 	t.Helper()
 	for version, in := range map[string]struct {
@@ -147,13 +147,13 @@ func hasTimers(ctx context.Context, t *testing.T, c *kcptest.Cluster, client dyn
 			t.Fatal(err)
 		}
 		if len(list.Items) != len(want) {
-			t.Errorf("%s has %d timers in %s, and has written %d", c.Name, len(list.Items), version, len(want))
+			t.Errorf("%s: got %d timers in %s, want %d", c.Name, len(list.Items), version, len(want))
 		}
 		for _, item := range list.Items {
 			got, _, _ := unstructured.NestedInt64(item.Object, "spec", in.field)
 			note, _, _ := unstructured.NestedString(item.Object, "spec", "note")
 			if got != want[item.GetName()]/in.unit || note != "kept" {
-				t.Errorf("%s has %s as %v in %s, want %d seconds", c.Name, item.GetName(), item.Object["spec"], version, want[item.GetName()])
+				t.Errorf("%s: timer %s is %v in %s, want %d seconds", c.Name, item.GetName(), item.Object["spec"], version, want[item.GetName()])
 			}
 		}
 	}

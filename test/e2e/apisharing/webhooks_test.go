@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestWebhooksOfTheProviderAreCalledForWhatIsBound(t *testing.T) {
+func TestWebhooksOfProviderAreCalledForBoundResources(t *testing.T) {
 	t.Parallel()
 	p, consumer := provider(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
@@ -69,6 +69,6 @@ webhooks:
 		"/consumer/Mutating configmaps", "/consumer/Validating configmaps",
 	}
 	if !slices.Equal(called, want) {
-		t.Errorf("called were %v, want %v", called, want)
+		t.Errorf("got calls %v, want %v", called, want)
 	}
 }

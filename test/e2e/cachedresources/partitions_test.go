@@ -28,7 +28,7 @@ spec:
   export: {name: regions}
 `
 
-func TestASliceOfAPartitionListsItsShardsOnly(t *testing.T) {
+func TestEndpointSliceWithPartitionListsOnlyItsShards(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
