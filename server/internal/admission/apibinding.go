@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/conversion"
 )
 
-// bindingRules refuses bindings with invalid selectors of claims, and protects the phase of a binding and the parts of its status that are in
-// annotations.
+// bindingRules refuses bindings with invalid selectors of claims, and protects the phase of a binding and the parts of its status that are
+// in annotations.
 type bindingRules struct{ rules }
 
 var (

@@ -11,8 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// clusterAnnotation sets the annotation that the storage sets when it stores an object. With it, later plugins, webhooks and dry runs see the
-// annotation too.
+// clusterAnnotation sets the annotation that the storage sets when it stores an object. With it, later plugins, webhooks and dry runs see
+// the annotation too.
 type clusterAnnotation struct{ rules }
 
 var _ admission.MutationInterface = clusterAnnotation{}

@@ -9,7 +9,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-func TestConditionsThatGoCannotReadHoldNoChangeUp(t *testing.T) {
+func TestObjectsWithInvalidConditionsAreDecoded(t *testing.T) {
 	object := func(phase any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"name": "w"},
@@ -21,6 +21,6 @@ func TestConditionsThatGoCannotReadHoldNoChangeUp(t *testing.T) {
 		t.Errorf("got %+v: %v", ws, err)
 	}
 	if err := decode(object(int64(1)), &tenancyv1alpha1.Workspace{}); !apierrors.IsBadRequest(err) {
-		t.Errorf("a phase that is a number is answered with %v", err)
+		t.Errorf("a phase that is a number: got %v, want BadRequest", err)
 	}
 }

@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	// largeObject is the weight from which on an object counts. maxDefinitions is the weight of the definitions of a logical cluster, and
+	// largeObject is the weight from which an object counts. maxDefinitions limits the weight of the definitions of a logical cluster, and
 	// maxOthers that of its other large objects, in bytes.
 	largeObject, maxDefinitions, maxOthers = 16 << 10, 192 << 20, 64 << 20
-	// schemaWeight is what each schema in a definition takes once the definition is served, besides its bytes. Values that an enumeration
-	// allows, and expressions, which are compiled, take more.
+	// schemaWeight is the memory of each schema in a definition while the definition is served, in addition to its bytes. valueWeight is
+	// that of each value of an enumeration, and expressionWeight that of each expression, which is compiled.
 	schemaWeight, valueWeight, expressionWeight = 3 << 10, 128, 80 << 10
-	// ruleWeight is the same for each rule of a role, and subjectWeight for each subject of a binding.
+	// ruleWeight is the memory of each rule of a role, and subjectWeight that of each subject of a binding, in addition to their bytes.
 	ruleWeight, subjectWeight = 256, 64
 )
 
-// largeObjects bounds how much of what the server keeps in memory for all clusters a cluster may store, and all clusters of a tenant. Small
-// objects are not counted: only clusters with large ones are in memory.
+// largeObjects limits the objects of a cluster, and of all clusters of a tenant, that the server keeps in memory. Small objects are not
+// counted: only clusters with large objects have an entry.
 type largeObjects struct {
 	rules
 	*weights
 }
 
-// held is what a logical cluster has of large objects.
-type held struct{ definitions, others int }
+// clusterWeight is the weight of the large objects of a logical cluster.
+type clusterWeight struct{ definitions, others int }
 
-func (h held) total() int { return h.definitions + h.others }
+func (h clusterWeight) total() int { return h.definitions + h.others }
 
-func (h *held) of(resource schema.GroupResource) *int {
+func (h *clusterWeight) of(resource schema.GroupResource) *int {
 	if defines(resource) {
 		return &h.definitions
 	}
@@ -54,18 +54,18 @@ var (
 	schemas     = apisv1alpha1.SchemeGroupVersion.WithResource("apiresourceschemas").GroupResource()
 )
 
-// defines returns whether the objects of a resource define others.
+// defines reports whether the objects of a resource are definitions.
 func defines(resource schema.GroupResource) bool {
 	return resource == definitions || resource == schemas
 }
 
-// weights are those of large objects.
+// weights records the weights of large objects.
 type weights struct {
 	followed map[schema.GroupResource]bool
 
 	mu       sync.Mutex
 	objects  map[weighed]int
-	clusters map[logicalcluster.Name]held
+	clusters map[logicalcluster.Name]clusterWeight
 	all      int
 }
 
@@ -77,7 +77,7 @@ type weighed struct {
 var _ admission.ValidationInterface = largeObjects{}
 
 func newLargeObjects(config Config) largeObjects {
-	w := &weights{followed: map[schema.GroupResource]bool{}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]held{}}
+	w := &weights{followed: map[schema.GroupResource]bool{}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]clusterWeight{}}
 	for _, i := range []*informers.Informer{
 		config.Set.ClusterRoles.Informer, config.Set.ClusterRoleBindings.Informer, config.Set.Roles.Informer, config.Set.RoleBindings.Informer,
 		config.Set.CustomResourceDefinitions.Informer, config.Set.APIResourceSchemas.Informer,
@@ -126,7 +126,7 @@ func (w *weights) set(object weighed, weight int) {
 	w.clusters[object.Cluster] = h
 }
 
-// of returns the weight of what a cluster has that is like a resource, and of what all clusters have.
+// of returns the weight of the objects of a cluster that share the limit of a resource, and the weight of the objects of all clusters.
 func (w *weights) of(cluster logicalcluster.Name, resource schema.GroupResource) (weight, all int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,7 +134,7 @@ func (w *weights) of(cluster logicalcluster.Name, resource schema.GroupResource)
 	return *h.of(resource), w.all
 }
 
-// ofTenant returns the weight of what the tenant has who pays for a cluster.
+// ofTenant returns the weight of the objects in all clusters of the tenant that a cluster is charged to.
 func (w *weights) ofTenant(cluster logicalcluster.Name, payer func(logicalcluster.Name) string) int {
 	w.mu.Lock()
 	clusters := maps.Clone(w.clusters)
@@ -148,7 +148,7 @@ func (w *weights) ofTenant(cluster logicalcluster.Name, payer func(logicalcluste
 	return sum
 }
 
-// weightOf returns how much memory an object takes: about its size, and what is made of the schemas in it.
+// weightOf returns the approximate memory of an object: its size, and the memory of the schemas in it.
 func weightOf(obj runtime.Object) int {
 	weight := 0
 	switch obj := obj.(type) {
@@ -177,7 +177,7 @@ func weightOf(obj runtime.Object) int {
 	return weight
 }
 
-// weightOfSchema returns how much memory is made of a schema and those in it.
+// weightOfSchema returns the approximate memory of a schema with those in it.
 func weightOfSchema(s *apiextensionsv1.JSONSchemaProps) int {
 	if s == nil {
 		return 0
@@ -202,8 +202,8 @@ func weightOfSchema(s *apiextensionsv1.JSONSchemaProps) int {
 	return weight
 }
 
-// weightOfRaw returns about the same for schemas in JSON, without decoding them: what has a brace is a schema, a list of properties or an
-// expression, and what has a comma may be a value.
+// weightOfRaw returns an estimate of weightOfSchema for schemas in JSON without decoding them: each brace begins a schema, a list of
+// properties or an expression, and each comma may separate values.
 func weightOfRaw(content []byte) int {
 	expressions := bytes.Count(content, []byte(`"rule":`))
 	braces := bytes.Count(content, []byte{'{'}) - bytes.Count(content, []byte(`"properties":{`)) - expressions
@@ -231,8 +231,8 @@ func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return nil
 	}
 	if full {
-		return forbidden(a, "the logical cluster has large %s that take %d MiB, and may have %d MiB, "+
-			"because the server keeps these in memory: delete what is not needed, or ask an administrator of the installation to store this",
+		return forbidden(a, "the logical cluster has large %s that take %d MiB, the limit is %d MiB, "+
+			"because the server keeps these in memory: delete unneeded ones, or ask an administrator of the installation to store this object",
 			what, weight>>20, limit>>20)
 	}
 	tenants := l.ofTenant(cluster, l.config.Payer)
@@ -240,11 +240,11 @@ func (l largeObjects) Validate(ctx context.Context, a admission.Attributes, _ ad
 		return nil
 	}
 	return forbidden(a, "the logical clusters of the owner have large definitions, roles, bindings, webhooks and policies that take %d MiB, "+
-		"which is their share of what the server may keep in memory (--max-large-object-bytes): delete what is not needed, or ask an "+
-		"administrator of the installation to store this", tenants>>20)
+		"which is their share of the memory of the server for such objects (--max-large-object-bytes): delete unneeded ones, or ask an "+
+		"administrator of the installation to store this object", tenants>>20)
 }
 
-// grows returns whether a write makes a large object, or makes one larger.
+// grows reports whether a write creates a large object, or makes one larger.
 func grows(a admission.Attributes) bool {
 	size := func(obj runtime.Object) int {
 		content, err := json.Marshal(obj)

@@ -24,7 +24,7 @@ import (
 
 func TestAClusterHasABoundedWeightOfLargeObjects(t *testing.T) {
 	roles := rbacv1.SchemeGroupVersion.WithResource("clusterroles")
-	w := &weights{followed: map[schema.GroupResource]bool{roles.GroupResource(): true}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]held{}}
+	w := &weights{followed: map[schema.GroupResource]bool{roles.GroupResource(): true}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]clusterWeight{}}
 	plugin := largeObjects{weights: w}
 	role := func(size int) *rbacv1.ClusterRole {
 		return &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{{Verbs: []string{strings.Repeat("v", size)}}}}
@@ -53,16 +53,16 @@ func TestAClusterHasABoundedWeightOfLargeObjects(t *testing.T) {
 		obj, old runtime.Object
 		refused  bool
 	}{
-		"a large object":                 {alice, "full", role(1 << 20), nil, true},
-		"a larger one":                   {alice, "full", role(1 << 20), role(1 << 19), true},
-		"a smaller one":                  {alice, "full", role(1 << 19), role(1 << 20), false},
-		"a small object":                 {alice, "full", role(100), nil, false},
-		"a large object elsewhere":       {alice, "other", role(1 << 20), nil, false},
-		"a large one of administrators":  {user.DefaultInfo{Name: "admin", Groups: []string{authorization.AdminGroup}}, "full", role(1 << 20), nil, false},
-		"a large object of root's users": {alice, logicalcluster.Root, role(1 << 20), nil, false},
+		"a large object is refused":                      {alice, "full", role(1 << 20), nil, true},
+		"an update that enlarges an object is refused":   {alice, "full", role(1 << 20), role(1 << 19), true},
+		"an update that reduces an object is admitted":   {alice, "full", role(1 << 19), role(1 << 20), false},
+		"a small object is admitted":                     {alice, "full", role(100), nil, false},
+		"a large object in another cluster is admitted":  {alice, "other", role(1 << 20), nil, false},
+		"a large object of an administrator is admitted": {user.DefaultInfo{Name: "admin", Groups: []string{authorization.AdminGroup}}, "full", role(1 << 20), nil, false},
+		"a large object in root is admitted":             {alice, logicalcluster.Root, role(1 << 20), nil, false},
 	} {
 		err := write(c.who, c.cluster, c.obj, c.old)
-		if c.refused != (err != nil) || (err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "may have 64 MiB"))) {
+		if c.refused != (err != nil) || (err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the limit is 64 MiB"))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -70,13 +70,13 @@ func TestAClusterHasABoundedWeightOfLargeObjects(t *testing.T) {
 		w.set(key("full", name), 0)
 	}
 	if len(w.objects) > 0 || len(w.clusters) > 0 || w.all != 0 {
-		t.Errorf("of objects that are gone, %v is left", w.objects)
+		t.Errorf("%v is left of deleted objects", w.objects)
 	}
 }
 
 func TestTheClustersOfATenantHaveOneWeightOfLargeObjects(t *testing.T) {
 	crds := apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	w := &weights{followed: map[schema.GroupResource]bool{crds.GroupResource(): true}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]held{}}
+	w := &weights{followed: map[schema.GroupResource]bool{crds.GroupResource(): true}, objects: map[weighed]int{}, clusters: map[logicalcluster.Name]clusterWeight{}}
 	const total = 1 << 30
 	plugin := largeObjects{rules{Config{MaxLargeObjects: total, Payer: func(cluster logicalcluster.Name) string {
 		return strings.TrimRight(string(cluster), "0123456789")
@@ -105,17 +105,17 @@ func TestTheClustersOfATenantHaveOneWeightOfLargeObjects(t *testing.T) {
 		}
 	}
 	fill("many", 0, 5)
-	want("half of it", "many99", "")
+	want("half of the memory is in use", "many99", "")
 	fill("many", 5, 1)
-	want("more", "many99", "share of what the server may keep")
-	want("another tenant", "other0", "")
+	want("a tenant exceeds its share", "many99", "share of the memory of the server")
+	want("another tenant has its share", "other0", "")
 	fill("other", 0, 3)
-	want("another tenant with what the first one has left", "other99", "share of what the server may keep")
-	want("one with nothing", "third0", "")
+	want("another tenant exceeds what the first one has left", "other99", "share of the memory of the server")
+	want("a tenant without large objects has its share", "third0", "")
 	fill("fourth", 0, 2)
-	want("when all is taken", "third0", "share of what the server may keep")
+	want("the memory is exhausted", "third0", "share of the memory of the server")
 	w.set(weighed{crds.GroupResource(), informers.Key{Cluster: "many0", Name: "y"}}, maxDefinitions)
-	want("a cluster that is full", "many0", "may have 192 MiB")
+	want("a cluster has reached its limit", "many0", "the limit is 192 MiB")
 }
 
 func TestWhatObjectsWeigh(t *testing.T) {

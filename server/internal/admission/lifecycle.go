@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// lifecycle refuses to create objects in logical clusters and namespaces that do not exist or are about to go, and to
-// delete the namespaces that every cluster has.
+// lifecycle refuses to create objects in logical clusters and namespaces that do not exist or are being deleted, and to delete the default
+// namespaces.
 type lifecycle struct {
 	*admission.Handler
 	config Config
@@ -23,8 +23,8 @@ type lifecycle struct {
 
 var _ admission.ValidationInterface = &lifecycle{}
 
-// immortal namespaces live as long as their cluster.
-var immortal = sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
+// immortalNamespaces cannot be deleted while their cluster exists.
+var immortalNamespaces = sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic)
 
 func newLifecycle(config Config) *lifecycle {
 	return &lifecycle{Handler: handles(admission.Create, admission.Delete), config: config}
@@ -41,7 +41,7 @@ func (l *lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admi
 		return nil
 	}
 	if a.GetOperation() == admission.Delete {
-		if resource == namespaceResource && immortal.Has(a.GetName()) {
+		if resource == namespaceResource && immortalNamespaces.Has(a.GetName()) {
 			return l.validateNamespaceDeletion(ctx, a, cluster)
 		}
 		return nil
@@ -66,14 +66,15 @@ func (l *lifecycle) validateNamespaceDeletion(ctx context.Context, a admission.A
 	return nil
 }
 
-// validateCluster refuses objects in clusters that nobody made, which only administrators of the shard can address.
+// validateCluster refuses objects in clusters that do not exist or are being deleted. Only administrators of the shard can send requests to
+// clusters that do not exist.
 func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
 	if cluster.IsSystem() {
 		return nil
 	}
 	lc, err := l.logicalCluster(ctx, cluster)
 	if apierrors.IsNotFound(err) {
-		return forbidden(a, "there is no logical cluster %q; create its LogicalCluster object first", cluster)
+		return forbidden(a, "logical cluster %q does not exist: create its LogicalCluster object first", cluster)
 	}
 	if err != nil {
 		return err
@@ -85,7 +86,7 @@ func (l *lifecycle) validateCluster(ctx context.Context, a admission.Attributes,
 	return nil
 }
 
-// logicalCluster reads from memory, and from storage what is not there yet.
+// logicalCluster returns the LogicalCluster of a cluster from memory, or from the storage if the informers do not have it yet.
 func (l *lifecycle) logicalCluster(ctx context.Context, cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	l.config.Set.LogicalClusters.Current(ctx, cluster)
 	lc, err := l.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
@@ -103,15 +104,15 @@ func (l *lifecycle) logicalCluster(ctx context.Context, cluster logicalcluster.N
 
 func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attributes, cluster logicalcluster.Name) error {
 	name := a.GetNamespace()
-	goes := func(n *corev1.Namespace) bool {
+	terminating := func(n *corev1.Namespace) bool {
 		return n.DeletionTimestamp != nil || n.Status.Phase == corev1.NamespaceTerminating
 	}
 	l.config.Set.Namespaces.Current(ctx, cluster)
 	namespace, err := l.config.Set.Namespaces.Get(cluster, "", name)
-	if apierrors.IsNotFound(err) || (err == nil && goes(namespace)) { // another server may have made it, or made it again, a moment ago
+	if apierrors.IsNotFound(err) || (err == nil && terminating(namespace)) { // another server may have just created it
 		namespace, err = l.config.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	}
-	if err != nil || !goes(namespace) {
+	if err != nil || !terminating(namespace) {
 		return err
 	}
 	return withCause(forbidden(a, "unable to create new content in namespace %s because it is being terminated", name), metav1.StatusCause{
@@ -119,7 +120,7 @@ func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attribute
 	})
 }
 
-// withCause adds the cause of a refusal, by which clients recognise it.
+// withCause adds a cause to the Status of a refusal. Clients identify the refusal by the cause.
 func withCause(refusal error, cause metav1.StatusCause) error {
 	if status, ok := refusal.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, cause)

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestARefusalNamesItsCause(t *testing.T) {
+func TestARefusalHasItsCause(t *testing.T) {
 	a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "default", "a", schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "",
 		admission.Create, &metav1.CreateOptions{}, false, nil)
 	err := withCause(forbidden(a, "the logical cluster %q is being deleted", "c"), metav1.StatusCause{Type: logicalcluster.TerminatingCause})

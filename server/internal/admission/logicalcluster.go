@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-// logicalClusterRules guard the one LogicalCluster object of each cluster, and hold it until its content is deleted.
+// logicalClusterRules protects the LogicalCluster of each cluster, and adds the finalizer that keeps it until its content is deleted.
 type logicalClusterRules struct{}
 
 var (
@@ -26,7 +26,7 @@ var (
 	_ admission.ValidationInterface = logicalClusterRules{}
 )
 
-// exempt are the groups that may do with LogicalClusters what the server itself does.
+// exempt are the groups that may change LogicalClusters like the server itself.
 var exempt = []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup,
 	authorization.WorkspaceBootstrapper}
 
@@ -94,7 +94,7 @@ func (logicalClusterRules) Validate(ctx context.Context, a admission.Attributes,
 	return nil
 }
 
-// validateLimit keeps the limit of objects to administrators of the installation, and to numbers.
+// validateLimit refuses changes of the object limit by users who do not administer the installation, and values that are not numbers.
 func validateLimit(ctx context.Context, a admission.Attributes) error {
 	if a.GetOperation() == admission.Delete {
 		return nil
@@ -112,31 +112,31 @@ func validateLimit(ctx context.Context, a admission.Attributes) error {
 	if _, err := strconv.ParseInt(limit, 10, 64); err != nil && limit != "" {
 		return invalid(a, field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "annotations").Key(corev1alpha1.MaxTotalObjectsAnnotation), limit,
-				"want a whole number; zero or less is no limit"),
+				"must be an integer; zero or less means no limit"),
 		})
 	}
 	return nil
 }
 
-// validateRequiredGroups keeps it to administrators of the installation whom a logical cluster is open to at all: it begins with
-// the groups of the workspace above it.
+// validateRequiredGroups refuses changes of the groups that users of a logical cluster must have, by users who do not administer the
+// installation. A new logical cluster has the groups of the workspace above it.
 func validateRequiredGroups(ctx context.Context, a admission.Attributes) error {
-	if a.GetOperation() != admission.Update || mayAdminister(ctx, a) ||
-		annotations(a.GetObject())[corev1alpha1.RequiredGroupsAnnotation] == annotations(a.GetOldObject())[corev1alpha1.RequiredGroupsAnnotation] {
+	const key = corev1alpha1.RequiredGroupsAnnotation
+	if a.GetOperation() != admission.Update || mayAdminister(ctx, a) || annotations(a.GetObject())[key] == annotations(a.GetOldObject())[key] {
 		return nil
 	}
-	return forbidden(a, "annotation %s can only be changed by administrators of the installation", corev1alpha1.RequiredGroupsAnnotation)
+	return forbidden(a, "annotation %s can only be changed by administrators of the installation", key)
 }
 
-// mayAdminister tells whether a request is by an administrator of the installation, or the server itself.
+// mayAdminister reports whether the user of a request administers the installation, or is the server itself.
 func mayAdminister(ctx context.Context, a admission.Attributes) bool {
 	return authorization.Administers(authorization.GroupsIn(ctx, a.GetUserInfo()))
 }
 
-// placed are the annotations that say where a logical cluster is in the tree, and of which type.
-var placed = []string{corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation}
+// treeAnnotations are the annotations with the place of a logical cluster in the tree and its type.
+var treeAnnotations = []string{corev1alpha1.PathAnnotation, tenancyv1alpha1.TypeAnnotation, tenancyv1alpha1.TypeClusterAnnotation}
 
-// changeProblem returns what is wrong with an update by an ordinary user, empty if nothing.
+// changeProblem returns why an update by an ordinary user is refused, or an empty string if it is admitted.
 func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 	switch {
 	case !slices.Equal(old.Spec.Initializers, obj.Spec.Initializers):
@@ -145,15 +145,15 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 		return "spec.createdBy is immutable"
 	case !reflect.DeepEqual(old.Spec.Owner, obj.Spec.Owner):
 		return "spec.owner is immutable"
-	case slices.ContainsFunc(placed, func(key string) bool { return annotations(old)[key] != annotations(obj)[key] }):
-		return fmt.Sprintf("annotations %s are immutable", strings.Join(placed, ", "))
+	case slices.ContainsFunc(treeAnnotations, func(key string) bool { return annotations(old)[key] != annotations(obj)[key] }):
+		return fmt.Sprintf("annotations %s are immutable", strings.Join(treeAnnotations, ", "))
 	case !slices.Equal(old.Status.Initializers, obj.Status.Initializers), !slices.Equal(old.Status.Terminators, obj.Status.Terminators):
-		return "status.initializers and status.terminators are changed by the controllers that they name, each its own, at the virtual " +
-			"workspaces of their types"
+		return "status.initializers and status.terminators are changed by their controllers only: each removes its own entry in the virtual " +
+			"workspace of its type"
 	case old.Status.Phase != obj.Status.Phase, old.Status.URL != obj.Status.URL:
-		return "status.phase and status.URL are written by the system"
-	case !subset(kept(old), kept(obj)):
-		return fmt.Sprintf("the finalizers %s and %s are removed by the system, when nothing is left", corev1alpha1.DeletionFinalizer,
+		return "status.phase and status.URL are set by the system"
+	case !subset(systemFinalizers(old), systemFinalizers(obj)):
+		return fmt.Sprintf("the finalizers %s and %s are removed by the system when all content is deleted", corev1alpha1.DeletionFinalizer,
 			corev1alpha1.TerminatorsFinalizer)
 	case annotations(old)[corev1alpha1.InactiveAnnotation] != annotations(obj)[corev1alpha1.InactiveAnnotation] &&
 		old.Status.Phase != corev1alpha1.LogicalClusterPhaseReady && old.Status.Phase != corev1alpha1.LogicalClusterPhaseInactive:
@@ -162,8 +162,8 @@ func changeProblem(old, obj *corev1alpha1.LogicalCluster) string {
 	return ""
 }
 
-// kept are the finalizers by which the system holds a logical cluster.
-func kept(lc *corev1alpha1.LogicalCluster) []string {
+// systemFinalizers returns the finalizers with which the system prevents that a logical cluster is deleted.
+func systemFinalizers(lc *corev1alpha1.LogicalCluster) []string {
 	return slices.DeleteFunc(slices.Clone(lc.Finalizers), func(f string) bool {
 		return f != corev1alpha1.DeletionFinalizer && f != corev1alpha1.TerminatorsFinalizer
 	})
@@ -178,7 +178,7 @@ func subset[T comparable](some, all []T) bool {
 	return true
 }
 
-// step is the initializer or the terminator that a controller acts for.
+// step is the initializer or terminator of the controller that sends a request.
 type step struct {
 	initializer corev1alpha1.LogicalClusterInitializer
 	terminator  corev1alpha1.LogicalClusterTerminator
@@ -186,17 +186,17 @@ type step struct {
 
 type stepKey struct{}
 
-// WithInitializer returns a context in which an update of a LogicalCluster may remove this initializer, and nothing else.
+// WithInitializer returns a context in which an update of a LogicalCluster may remove this initializer and change conditions only.
 func WithInitializer(ctx context.Context, id corev1alpha1.LogicalClusterInitializer) context.Context {
 	return context.WithValue(ctx, stepKey{}, step{initializer: id})
 }
 
-// WithTerminator returns a context in which an update of a LogicalCluster may remove this terminator, and nothing else.
+// WithTerminator returns a context in which an update of a LogicalCluster may remove this terminator and change conditions only.
 func WithTerminator(ctx context.Context, id corev1alpha1.LogicalClusterTerminator) context.Context {
 	return context.WithValue(ctx, stepKey{}, step{terminator: id})
 }
 
-// validateStep refuses everything but the removal of a controller's own step, and conditions.
+// validateStep refuses all changes except the removal of the step of the controller, and changes of conditions.
 func validateStep(a admission.Attributes, own step) error {
 	old, obj := &corev1alpha1.LogicalCluster{}, &corev1alpha1.LogicalCluster{}
 	if a.GetOperation() != admission.Update || a.GetSubresource() != "status" {
@@ -211,12 +211,12 @@ func validateStep(a admission.Attributes, own step) error {
 		func(t corev1alpha1.LogicalClusterTerminator) bool { return t == own.terminator })
 	switch {
 	case !slices.Equal(obj.Status.Initializers, old.Status.Initializers) && !slices.Equal(obj.Status.Initializers, initializers):
-		return forbidden(a, "status.initializers: only %q can be removed, and nothing else changed", own.initializer)
+		return forbidden(a, "status.initializers: only %q can be removed, other entries cannot be changed", own.initializer)
 	case !slices.Equal(obj.Status.Terminators, old.Status.Terminators) && !slices.Equal(obj.Status.Terminators, terminators):
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("status", "terminators"), obj.Status.Terminators,
 			fmt.Sprintf("only removing the %q terminator is supported", own.terminator))})
 	case obj.Status.Phase != old.Status.Phase || obj.Status.URL != old.Status.URL:
-		return forbidden(a, "status.phase and status.URL are written by the system")
+		return forbidden(a, "status.phase and status.URL are set by the system")
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestServiceAccountsOfOtherClustersAdministerNothingHere(t *testing.T) {
+func TestServiceAccountsOfOtherClustersHaveNoPrivileges(t *testing.T) {
 	ctx := logicalcluster.WithName(context.Background(), "here")
 	for cluster, want := range map[string]bool{"here": true, "there": false} {
 		for _, group := range []string{user.SystemPrivilegedGroup, authorization.LogicalClusterAdminGroup, authorization.ExternalAdminGroup, authorization.WorkspaceBootstrapper} {
@@ -29,7 +29,7 @@ func TestServiceAccountsOfOtherClustersAdministerNothingHere(t *testing.T) {
 				t.Errorf("an account of %s in %s administers: %t, want %t", cluster, group, got, want)
 			}
 			if got := isPrivileged(ctx, a); got != (want && group == user.SystemPrivilegedGroup) {
-				t.Errorf("an account of %s in %s is a master: %t", cluster, group, got)
+				t.Errorf("an account of %s in %s is privileged: %t", cluster, group, got)
 			}
 		}
 	}
@@ -54,7 +54,7 @@ func TestAdministratorsWriteTheStatusOfLogicalClusters(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeChangedOfALogicalCluster(t *testing.T) {
+func TestWhichChangesOfALogicalClusterAreAdmitted(t *testing.T) {
 	full := func() *corev1alpha1.LogicalCluster {
 		return &corev1alpha1.LogicalCluster{
 			ObjectMeta: metav1.ObjectMeta{Finalizers: []string{corev1alpha1.DeletionFinalizer, "example.org/mine"}, Annotations: map[string]string{
@@ -76,20 +76,20 @@ func TestWhatMayBeChangedOfALogicalCluster(t *testing.T) {
 		before, change func(*corev1alpha1.LogicalCluster)
 		want           string
 	}{
-		"nothing":                     {nil, func(*corev1alpha1.LogicalCluster) {}, ""},
-		"labels":                      {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Labels = map[string]string{"a": "b"} }, ""},
-		"a finalizer of their own":    {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[:1] }, ""},
-		"the finalizer of the system": {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[1:] }, "finalizers"},
-		"initializers":                {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Initializers = nil }, "spec.initializers is immutable"},
-		"who created it":              {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.CreatedBy.Username = "eve" }, "spec.createdBy is immutable"},
-		"its owner":                   {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.Name = "other" }, "spec.owner is immutable"},
-		"its path":                    {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.PathAnnotation] = "root:other" }, "are immutable"},
-		"what is left to begin":       {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Initializers = nil }, "each its own"},
-		"what is left to end":         {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Terminators = nil }, "each its own"},
-		"its phase":                   {nil, initializing, "written by the system"},
-		"its URL":                     {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.URL = "v" }, "written by the system"},
-		"out of service when ready":   {nil, inactive, ""},
-		"out of service too early":    {initializing, inactive, "only while the phase is Ready or Inactive"},
+		"no change is admitted":                                  {nil, func(*corev1alpha1.LogicalCluster) {}, ""},
+		"labels can be changed":                                  {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Labels = map[string]string{"a": "b"} }, ""},
+		"a finalizer of a client can be removed":                 {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[:1] }, ""},
+		"the finalizer of the system cannot be removed":          {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Finalizers = lc.Finalizers[1:] }, "finalizers"},
+		"spec.initializers cannot be changed":                    {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Initializers = nil }, "spec.initializers is immutable"},
+		"spec.createdBy cannot be changed":                       {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.CreatedBy.Username = "eve" }, "spec.createdBy is immutable"},
+		"spec.owner cannot be changed":                           {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.Name = "other" }, "spec.owner is immutable"},
+		"the path cannot be changed":                             {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Annotations[corev1alpha1.PathAnnotation] = "root:other" }, "are immutable"},
+		"status.initializers cannot be changed":                  {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Initializers = nil }, "each removes its own entry"},
+		"status.terminators cannot be changed":                   {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.Terminators = nil }, "each removes its own entry"},
+		"the phase cannot be changed":                            {nil, initializing, "set by the system"},
+		"the URL cannot be changed":                              {nil, func(lc *corev1alpha1.LogicalCluster) { lc.Status.URL = "v" }, "set by the system"},
+		"a ready cluster can be taken out of service":            {nil, inactive, ""},
+		"an initializing cluster cannot be taken out of service": {initializing, inactive, "only while the phase is Ready or Inactive"},
 	} {
 		old, now := full(), full()
 		if tc.before != nil {

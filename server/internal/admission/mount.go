@@ -15,8 +15,8 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// mountOf returns the mount of a new workspace: the one in its spec, or the one in the annotation that manifests for older servers use. It is
-// nil if the workspace is not mounted.
+// mountOf returns the mount of a new workspace: the one in its spec, or the one in the annotation that manifests for older servers use. It
+// is nil if the workspace is not mounted.
 func mountOf(ws *tenancyv1alpha1.Workspace) (*tenancyv1alpha1.Mount, error) {
 	text, given := ws.Annotations[tenancyv1alpha1.MountAnnotation]
 	if ws.Spec.Mount != nil || !given {
@@ -51,8 +51,8 @@ func mountProblem(ref tenancyv1alpha1.ObjectReference) string {
 	return ""
 }
 
-// checkMount refuses a mount from an object that the user may not get, because the workspace shows its URL and phase. The resource of a kind
-// that is not served yet is unknown: mounting from it requires permission to get all resources of its group.
+// checkMount refuses a mount from an object that the user may not get, because the workspace shows its URL and phase. The resource of a
+// kind that is not served yet is unknown: mounting from it requires permission to get all resources of its group.
 func (w workspaceRules) checkMount(ctx context.Context, a admission.Attributes, ref tenancyv1alpha1.ObjectReference) error {
 	mapper, err := w.config.currentMapper(ctx)
 	if err != nil {

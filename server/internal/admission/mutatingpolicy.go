@@ -56,7 +56,7 @@ func (p *mutatingPolicies) Admit(ctx context.Context, a admission.Attributes, o 
 	})
 }
 
-// clusterConverters finds the converters of one cluster.
+// clusterConverters returns the type converters of one cluster.
 type clusterConverters struct {
 	cluster logicalcluster.Name
 	of      func(logicalcluster.Name, schema.GroupVersionKind) managedfields.TypeConverter
@@ -69,10 +69,10 @@ func (c clusterConverters) GetTypeConverter(gvk schema.GroupVersionKind) managed
 	return c.of(c.cluster, gvk)
 }
 
-// Run implements patch.TypeConverterManager. There is nothing to refresh.
+// Run implements patch.TypeConverterManager. Converters need no refresh.
 func (clusterConverters) Run(context.Context) {}
 
-// compileMutation builds the evaluator of a policy. What does not compile is an error of every evaluation.
+// compileMutation returns the evaluator of a policy. If the policy does not compile, every evaluation returns the error.
 func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 	spec := &policy.Spec
 	compiler, err := bounded.NewCompiler()
@@ -103,10 +103,10 @@ func compileMutation(policy *mutating.Policy) mutating.PolicyEvaluator {
 	return evaluator
 }
 
-// boundedPatcher applies mutations within the budget of the request, to objects of a bounded size.
+// boundedPatcher applies mutations within the budget of the request, and bounds the size of the resulting objects.
 type boundedPatcher struct{ patch.Patcher }
 
-// patchCost is what applying a mutation costs, besides one for every second byte of the object.
+// patchCost is the cost of applying a mutation, in addition to one for every two bytes of the object.
 const patchCost = 1000
 
 // Patch implements patch.Patcher.
@@ -119,7 +119,7 @@ func (p boundedPatcher) Patch(ctx context.Context, r patch.Request, budget int64
 		return nil, err
 	}
 	if size := encodedSize(patched); size > int(bounded.MaxMutation) {
-		return nil, fmt.Errorf("the mutation makes the object %d bytes long, and may make it %d", size, bounded.MaxMutation)
+		return nil, fmt.Errorf("the mutation makes the object %d bytes long, the limit is %d bytes", size, bounded.MaxMutation)
 	}
 	return patched, nil
 }

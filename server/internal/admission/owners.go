@@ -7,10 +7,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// maxOwners is how many owners an object may have: for each of them, the garbage collector asks whether it is there.
+// maxOwners is how many owners an object may have: for each of them, the garbage collector checks that it exists.
 const maxOwners = 100
 
-// boundedOwners refuses objects with very many owners. Those that are stored already may keep them.
+// boundedOwners refuses objects with too many owners. Stored objects may keep theirs.
 type boundedOwners struct{ rules }
 
 var _ admission.ValidationInterface = boundedOwners{}
@@ -21,10 +21,10 @@ func (boundedOwners) Validate(_ context.Context, a admission.Attributes, _ admis
 	if n <= maxOwners || n <= owners(a.GetOldObject()) {
 		return nil
 	}
-	return forbidden(a, "metadata.ownerReferences has %d owners, and may have %d", n, maxOwners)
+	return forbidden(a, "metadata.ownerReferences has %d owners, the limit is %d", n, maxOwners)
 }
 
-// owners returns how many owners an object has, zero if there is none.
+// owners returns the number of owners of an object, or zero if there is no object.
 func owners(obj any) int {
 	m, err := meta.Accessor(obj)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-func TestAnObjectHasABoundedNumberOfOwners(t *testing.T) {
+func TestTheNumberOfOwnersIsBounded(t *testing.T) {
 	with := func(n int) runtime.Object {
 		obj := &corev1.ConfigMap{}
 		for i := range n {
@@ -36,7 +36,7 @@ func TestAnObjectHasABoundedNumberOfOwners(t *testing.T) {
 		}
 		err := boundedOwners{}.Validate(t.Context(), admission.NewAttributesRecord(c.obj, c.old, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "", "x",
 			corev1.SchemeGroupVersion.WithResource("configmaps"), "", operation, nil, false, nil), nil)
-		if c.refused != (err != nil) || (err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "may have 100"))) {
+		if c.refused != (err != nil) || (err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the limit is 100"))) {
 			t.Errorf("%d owners, %d before: %v", owners(c.obj), owners(c.old), err)
 		}
 	}

@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// maxParams bounds how many parameters one binding may select, firstParams is how many are read at first.
+	// maxParams is how many parameters one binding may select. firstParams is the size of the first page that is read.
 	maxParams, firstParams = 500, 10
-	// paramCost is what reading a parameter costs, besides one for each byte.
+	// paramCost is the cost of reading a parameter, in addition to one for each byte.
 	paramCost = 5000
 )
 
-// paramInformer reads the parameters of policies when they are asked for, in the form that upstream expects: nothing is
-// kept, because a resource would have to be watched for the sake of a few objects of one cluster.
+// paramInformer reads the parameters of policies on demand, with the interface that upstream expects. It caches nothing: that would require
+// to watch a whole resource for a few objects of one cluster.
 type paramInformer struct {
 	client    dynamic.Interface
 	cluster   logicalcluster.Name
 	resource  schema.GroupVersionResource
 	namespace string
-	// request is the context of the one that the parameters are read for, whose budget they spend.
+	// request is the context of the request that reads the parameters. Reading spends its budget.
 	request context.Context
 }
 
 var _ kubeinformers.GenericInformer = paramInformer{}
 
-// of returns one that reads for a request.
+// of returns a copy that reads for a request.
 func (p paramInformer) of(request context.Context) paramInformer {
 	p.request = request
 	return p
 }
 
-// Informer implements the upstream interface: it has always synced.
+// Informer implements the upstream interface. It is always synced.
 func (p paramInformer) Informer() cache.SharedIndexInformer { return syncedInformer{} }
 
 // Lister implements the upstream interface.
@@ -55,7 +55,7 @@ func (p paramInformer) ByNamespace(namespace string) cache.GenericNamespaceListe
 	return p
 }
 
-// List implements the upstream interface. It begins with few objects: nothing is known of their size.
+// List implements the upstream interface. The first page is small, because the size of the objects is unknown.
 func (p paramInformer) List(selector labels.Selector) ([]runtime.Object, error) {
 	var params []runtime.Object
 	options := metav1.ListOptions{LabelSelector: selector.String(), Limit: firstParams}
@@ -89,12 +89,12 @@ func (p paramInformer) Get(name string) (runtime.Object, error) {
 	return param, p.spend(param)
 }
 
-// spend takes what reading a parameter costs from the budget of the request.
+// spend takes the cost of reading a parameter from the budget of the request.
 func (p paramInformer) spend(param *unstructured.Unstructured) error {
 	return expressions.Spend(p.request, paramCost+uint64(bytesIn(param.Object)))
 }
 
-// bytesIn returns about how many bytes a value has.
+// bytesIn returns the approximate size of a value in bytes.
 func bytesIn(value any) int {
 	n := 8
 	switch v := value.(type) {
@@ -112,7 +112,8 @@ func bytesIn(value any) int {
 	return n
 }
 
-// context is the one that upstream's interface does not pass on. It ends with the request, and has nothing else of it.
+// context returns a context for reads in the cluster, because upstream's interface does not pass one. It ends with the request, and has
+// none of its values.
 func (p paramInformer) context() context.Context {
 	return logicalcluster.WithName(ending{p.request}, p.cluster)
 }

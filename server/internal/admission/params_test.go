@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/expressions"
 )
 
-// stored is a client of a cluster with so many parameters of a size. It counts those that it has returned.
+// stored is a client of a cluster that has a number of parameters of a size. It counts the parameters that it has returned.
 type stored struct {
 	dynamic.NamespaceableResourceInterface
 	params, size, read int
@@ -56,10 +56,10 @@ func TestParametersAreReadWithinTheBudgetOfTheirRequest(t *testing.T) {
 		params, size, most int
 		want               string
 	}{
-		"none":               {0, 0, 0, ""},
-		"as many as allowed": {maxParams, 100, maxParams, ""},
-		"too many":           {maxParams + 1, 100, maxParams, "selects more than 500 objects"},
-		"too large":          {maxParams, 1 << 20, 30, "may cost at most"},
+		"no parameters are read":                     {0, 0, 0, ""},
+		"as many parameters as the limit are read":   {maxParams, 100, maxParams, ""},
+		"more parameters than the limit are refused": {maxParams + 1, 100, maxParams, "selects more than 500 objects"},
+		"parameters beyond the budget are refused":   {maxParams, 1 << 20, 30, "may cost at most"},
 	} {
 		s := &stored{params: test.params, size: test.size}
 		ctx := expressions.WithBudget(t.Context())
@@ -85,7 +85,7 @@ func TestParametersAreReadWithinTheBudgetOfTheirRequest(t *testing.T) {
 	}
 }
 
-// Policies may say that their errors are ignored. What has spent the budget has not been looked at by the others.
+// A policy may ignore errors, but a request whose budget is spent was not checked by the other policies.
 func TestARequestThatSpendsItsBudgetIsRefused(t *testing.T) {
 	type hook = generic.PolicyHook[*policy, *binding, string]
 	p := &policies[*policy, *binding, string]{}
@@ -114,11 +114,11 @@ func TestARequestThatSpendsItsBudgetIsRefused(t *testing.T) {
 		t.Error(err)
 	}
 	if err := ask(request, 6_000_000, nil); err == nil {
-		t.Error("the policies of the provider have a budget of their own")
+		t.Error("the policies of the provider have another budget")
 	}
 }
 
-// makes is a mutation that makes an object so many bytes long.
+// makes is a mutation whose result has a number of bytes.
 type makes int
 
 func (g makes) Patch(_ context.Context, _ patch.Request, _ int64) (runtime.Object, error) {
@@ -137,10 +137,10 @@ func TestMutationsSpendTheBudgetAndMakeBoundedObjects(t *testing.T) {
 		}
 	}
 	if n < 15 || n > 20 {
-		t.Errorf("%d mutations of an object of a megabyte", n)
+		t.Errorf("%d mutations of an object of a megabyte are applied", n)
 	}
 	_, err := (boundedPatcher{makes(4 << 20)}).Patch(expressions.WithBudget(t.Context()), r, 0)
-	if err == nil || !strings.Contains(err.Error(), "may make it 3145728") {
+	if err == nil || !strings.Contains(err.Error(), "the limit is 3145728 bytes") {
 		t.Errorf("an object of four megabytes: %v", err)
 	}
 }

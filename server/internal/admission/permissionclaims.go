@@ -24,8 +24,8 @@ var (
 
 type claimKey struct{}
 
-// WithClaim returns a context whose writes are on behalf of a claim: an object gets the labels that selector requires, or is refused if it has
-// others.
+// WithClaim returns a context whose writes are on behalf of a claim: an object gets the labels that selector requires, or is refused if it
+// has others.
 func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelector) context.Context {
 	return context.WithValue(ctx, claimKey{}, selector)
 }
@@ -33,8 +33,8 @@ func WithClaim(ctx context.Context, selector *apisv1alpha2.PermissionClaimSelect
 // byClaim reports whether the writes of a context are on behalf of a claim.
 func byClaim(ctx context.Context) bool { return ctx.Value(claimKey{}) != nil }
 
-// objectSubresources are the subresources whose objects are those of the resource, with labels: several built-in types store the labels from
-// there.
+// objectSubresources are the subresources whose objects are those of the resource, with labels: several built-in types store the labels
+// from there.
 var objectSubresources = map[string]bool{"": true, "status": true, "finalize": true, "approval": true}
 
 // Admit implements admission.MutationInterface.

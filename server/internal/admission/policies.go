@@ -27,31 +27,32 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// How many clusters have policies ready in memory, and how many distinct policies are kept compiled, of each kind.
+// The maximum number of clusters with prepared policies in memory, and of distinct compiled policies, for each kind.
 const (
 	maxPolicyClusters   = 1024
 	maxCompiledPolicies = 4096
 )
 
-// object is what policies and bindings are.
+// object is a policy, a binding of one, or a configuration of webhooks.
 type object interface {
 	runtime.Object
 	metav1.Object
 }
 
-// policies evaluates the policies of the cluster of each request, with upstream's dispatcher. A cluster that has none has
-// nothing here; equal policies of several clusters are compiled once.
+// policies evaluates the policies of the cluster of each request with upstream's dispatcher. A cluster without policies has no entry here.
+// Equal policies of several clusters are compiled once.
 type policies[P object, B object, E any] struct {
 	config   Config
 	policies informers.Lister[P]
 	bindings informers.Lister[B]
-	// spec returns what a policy compiles to and its kind of parameters, policyOf the policy that a binding names.
+	// spec returns the spec of a policy, which identifies it in compiled, and its kind of parameters. policyOf returns the policy of a
+	// binding.
 	spec     func(P) (spec any, params *admissionregistrationv1.ParamKind)
 	policyOf func(B) string
 	compile  func(P) E
 	dispatch func(logicalcluster.Name, *matching.Matcher) generic.Dispatcher[generic.PolicyHook[P, B, E]]
 
-	making   singleflight.Group // by source: who compiles much holds up nobody else
+	building singleflight.Group // by source: a cluster with many policies to compile does not delay the others
 	clusters *lru.Cache         // of *clusterPolicies[P, B, E], by source
 	compiled *lru.Cache         // of E, by hash of name and spec
 }
@@ -60,11 +61,11 @@ type clusterPolicies[P object, B object, E any] struct {
 	fingerprint [2][sha256.Size]byte
 	dispatcher  generic.Dispatcher[generic.PolicyHook[P, B, E]]
 	hooks       []generic.PolicyHook[P, B, E]
-	// params tells whether any of the policies has parameters.
+	// params is true if any of the policies has parameters.
 	params bool
 }
 
-// each asks the policies of every source of rules about a request, whose budget they spend.
+// each evaluates the policies of every source for a request. They share the budget of the request.
 func (p *policies[P, B, E]) each(
 	ctx context.Context, a admission.Attributes,
 	ask func(context.Context, generic.Dispatcher[generic.PolicyHook[P, B, E]], []generic.PolicyHook[P, B, E]) error,
@@ -107,13 +108,13 @@ func (p *policies[P, B, E]) ask(
 	if ctx.Err() != nil {
 		return apierrors.NewTimeoutError("the request ended while admission policies were evaluated", 0)
 	}
-	if spent := expressions.Err(ctx); spent != nil { // whatever a policy says that it is for errors
+	if spent := expressions.Err(ctx); spent != nil { // also if the failure policy ignores errors
 		return forbidden(a, "%w", spent)
 	}
 	return err
 }
 
-// of returns the policies of a source of rules, or nil if it has none that is bound.
+// of returns the policies of a source, or nil if it has no policies or no bindings.
 func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolicies[P, B, E], error) {
 	policyVersions, anyPolicy, err := fingerprintOf(p.policies)(ctx, from.rules)
 	if err != nil || !anyPolicy {
@@ -127,7 +128,7 @@ func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolici
 	if found, ok := p.ready(from, fingerprint); ok {
 		return found, nil
 	}
-	made, err, _ := p.making.Do(fmt.Sprintf("%s %s %x", from.rules, from.object, fingerprint), func() (any, error) {
+	made, err, _ := p.building.Do(fmt.Sprintf("%s %s %x", from.rules, from.object, fingerprint), func() (any, error) {
 		if found, ok := p.ready(from, fingerprint); ok {
 			return found, nil
 		}
@@ -139,7 +140,7 @@ func (p *policies[P, B, E]) of(ctx context.Context, from source) (*clusterPolici
 	return made.(*clusterPolicies[P, B, E]), nil
 }
 
-// ready returns the policies of a source as they were made for a fingerprint.
+// ready returns the prepared policies of a source, and whether they have a fingerprint.
 func (p *policies[P, B, E]) ready(from source, fingerprint [2][sha256.Size]byte) (*clusterPolicies[P, B, E], bool) {
 	found, ok := p.clusters.Get(from)
 	if !ok {
@@ -168,7 +169,7 @@ func (p *policies[P, B, E]) make(ctx context.Context, from source, fingerprint [
 	return made, nil
 }
 
-// hooks returns every policy of a cluster with its bindings, in the order of names.
+// hooks returns the policies of a cluster that have bindings, with those, ordered by name.
 func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Name) ([]generic.PolicyHook[P, B, E], error) {
 	all, err := p.policies.List(cluster)
 	if err != nil {
@@ -180,7 +181,7 @@ func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Na
 	}
 	if most := max(len(all), len(bindings)); most > maxPolicies {
 		return nil, apierrors.NewForbidden(schema.GroupResource{Group: "core.kcp.io", Resource: "logicalclusters"}, string(cluster),
-			fmt.Errorf("it has %d admission policies or bindings of a kind, and may have %d: delete those that are not needed", most, maxPolicies))
+			fmt.Errorf("it has %d admission policies or bindings of one kind, the limit is %d: delete unneeded ones", most, maxPolicies))
 	}
 	slices.SortFunc(all, func(a, b P) int { return strings.Compare(a.GetName(), b.GetName()) })
 	slices.SortFunc(bindings, func(a, b B) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -206,12 +207,12 @@ func (p *policies[P, B, E]) hooks(ctx context.Context, cluster logicalcluster.Na
 	return hooks, nil
 }
 
-// evaluator compiles a policy, or finds an equal one compiled.
+// evaluator returns the compiled form of a policy, or of an equal one.
 func (p *policies[P, B, E]) evaluator(policy P, spec any) (E, error) {
 	var none E
 	content, err := json.Marshal([]any{policy.GetName(), spec})
 	if err != nil {
-		return none, fmt.Errorf("policy %s: %w", policy.GetName(), err)
+		return none, fmt.Errorf("encoding admission policy %s: %w", policy.GetName(), err)
 	}
 	key := sha256.Sum256(content)
 	if found, ok := p.compiled.Get(key); ok {
@@ -222,7 +223,7 @@ func (p *policies[P, B, E]) evaluator(policy P, spec any) (E, error) {
 	return e, nil
 }
 
-// params returns how the parameters of a policy are read.
+// params returns the informer that reads the parameters of a policy, and their scope.
 func (p *policies[P, B, E]) params(ctx context.Context, cluster logicalcluster.Name,
 	kind *admissionregistrationv1.ParamKind) (paramInformer, meta.RESTScope, error) {
 	gv, err := schema.ParseGroupVersion(kind.APIVersion)

@@ -20,13 +20,13 @@ type (
 	binding = admissionregistrationv1.ValidatingAdmissionPolicyBinding
 )
 
-// of returns the metadata of an object that is called like its cluster.
+// of returns the metadata of an object that has the name of its cluster.
 func of(cluster string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: cluster, Annotations: map[string]string{logicalcluster.AnnotationKey: cluster}}
 }
 
-// A tenant with policies that take long to compile must not stop the writes of others that have policies.
-func TestCompilingPoliciesHoldsUpTheirClusterOnly(t *testing.T) {
+// A tenant with policies that take long to compile must not delay the writes of other tenants.
+func TestCompilingPoliciesDelaysTheirClusterOnly(t *testing.T) {
 	group := admissionregistrationv1.SchemeGroupVersion
 	set := &informers.Set{}
 	set.ValidatingAdmissionPolicies.Informer = informers.New(group.WithResource("validatingadmissionpolicies"), &policy{}, &cache.ListWatch{}, nil)
@@ -73,6 +73,6 @@ func TestCompilingPoliciesHoldsUpTheirClusterOnly(t *testing.T) {
 	}
 	close(release)
 	if n := <-slow; n != 1 {
-		t.Errorf("the slow one has %d policies", n)
+		t.Errorf("the slow cluster has %d policies", n)
 	}
 }

@@ -24,8 +24,8 @@ const (
 	ClusterQuotaNamespace = "admin"
 )
 
-// quota charges what is created to the quotas of its namespace and cluster, before it is stored. Usage is kept in the
-// status of the quota, and written with a precondition: of two requests for the last unit, one is told to try again.
+// quota charges new objects to the quotas of their namespace and cluster before they are stored. The usage is in the status of the quota
+// and is written with a precondition: if two requests compete for the last unit, the write of one fails with a conflict and is tried again.
 type quota struct {
 	*admission.Handler
 	config Config
@@ -33,14 +33,14 @@ type quota struct {
 
 var _ admission.ValidationInterface = &quota{}
 
-// How long a request tries to charge a quota that others change at the same time.
+// How often, and with which pause, a request tries to charge a quota that other requests change concurrently.
 const (
 	quotaAttempts = 20
 	quotaPause    = 5 * time.Millisecond
 )
 
 func newQuota(config Config) *quota {
-	return &quota{Handler: handles(admission.Create), config: config} // of numbers of objects, which updates do not change
+	return &quota{Handler: handles(admission.Create), config: config} // quotas limit the number of objects, which updates do not change
 }
 
 // Validate implements admission.ValidationInterface.
@@ -74,10 +74,11 @@ func (q *quota) Validate(ctx context.Context, a admission.Attributes, _ admissio
 			return err
 		}
 	}
-	return apierrors.NewConflict(corev1.Resource("resourcequotas"), quotas[0].Name, errors.New("the quota changes too fast; try again"))
+	return apierrors.NewConflict(corev1.Resource("resourcequotas"), quotas[0].Name,
+		errors.New("other requests keep changing the quota; try again"))
 }
 
-// coreCountName returns the name that quotas know a core resource by besides count/<resource>, empty if none.
+// coreCountName returns the name of a core resource in quotas besides count/<resource>, or an empty string if it has none.
 func coreCountName(a admission.Attributes) corev1.ResourceName {
 	if a.GetResource().Group != "" {
 		return ""
@@ -89,7 +90,7 @@ func coreCountName(a admission.Attributes) corev1.ResourceName {
 	return ""
 }
 
-// quotasFor returns copies of the quotas that an object is charged to.
+// quotasFor returns copies of the quotas that a new object is charged to.
 func (q *quota) quotasFor(ctx context.Context, a admission.Attributes) ([]corev1.ResourceQuota, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -114,12 +115,12 @@ func (q *quota) quotasFor(ctx context.Context, a admission.Attributes) ([]corev1
 	return quotas, add(ClusterQuotaNamespace, true)
 }
 
-// IsClusterScoped tells whether a quota counts the objects of its whole cluster.
+// IsClusterScoped reports whether a quota counts the objects of its whole cluster.
 func IsClusterScoped(q *corev1.ResourceQuota) bool {
 	return q.Namespace == ClusterQuotaNamespace && q.Annotations[ClusterScopedQuota] == "true"
 }
 
-// write stores the quotas whose usage has grown.
+// write stores the quotas whose usage has changed.
 func (q *quota) write(ctx context.Context, before, after []corev1.ResourceQuota) error {
 	for i := range after {
 		if equality.Semantic.DeepEqual(before[i].Status.Used, after[i].Status.Used) {
@@ -138,7 +139,7 @@ func (q *quota) write(ctx context.Context, before, after []corev1.ResourceQuota)
 	return nil
 }
 
-// refresh reads quotas again; those that are gone charge nothing any more.
+// refresh reads quotas again. Quotas that are deleted are left out.
 func (q *quota) refresh(ctx context.Context, quotas []corev1.ResourceQuota) ([]corev1.ResourceQuota, error) {
 	var live []corev1.ResourceQuota
 	for i := range quotas {

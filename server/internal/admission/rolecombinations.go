@@ -12,8 +12,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-// roleCombinations refuses roles that would take too much time and memory to compare with the rights of those who write them. It is a
-// mutating plugin that changes nothing: upstream compares before it validates.
+// roleCombinations refuses roles whose comparison with the permissions of the user who writes them would take too much time and memory. It
+// is a mutating plugin that changes nothing: upstream compares them before it calls validating plugins.
 type roleCombinations struct{ rules }
 
 var _ admission.MutationInterface = roleCombinations{}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/rbac"
 )
 
-func TestRolesOfThoseWhoMayNotEscalateHaveFewCombinations(t *testing.T) {
+func TestCombinationsOfRolesAreBoundedWithoutTheVerbEscalate(t *testing.T) {
 	plugin := roleCombinations{rules{Config{Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.GetVerb() == "escalate" && a.GetUser().GetName() == "owner" {
 			return authorizer.DecisionAllow, "", nil
@@ -30,9 +30,9 @@ func TestRolesOfThoseWhoMayNotEscalateHaveFewCombinations(t *testing.T) {
 		of      func([]rbac.PolicyRule) runtime.Object
 		refused bool
 	}{
-		{user.DefaultInfo{Name: "anybody"}, 20, clusterRole, false},
-		{user.DefaultInfo{Name: "anybody"}, 1000, clusterRole, true},
-		{user.DefaultInfo{Name: "anybody"}, 1000, role, true},
+		{user.DefaultInfo{Name: "tenant"}, 20, clusterRole, false},
+		{user.DefaultInfo{Name: "tenant"}, 1000, clusterRole, true},
+		{user.DefaultInfo{Name: "tenant"}, 1000, role, true},
 		{user.DefaultInfo{Name: "owner"}, 1000, clusterRole, false},
 		{user.DefaultInfo{Name: "server", Groups: []string{user.SystemPrivilegedGroup}}, 1000, clusterRole, false},
 	} {

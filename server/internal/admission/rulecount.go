@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	// maxWebhooks is how many mutating, and how many validating, webhooks a logical cluster may have: a write may call all of them.
+	// maxWebhooks is how many mutating, and how many validating webhooks a logical cluster may have: one write may call all of them.
 	maxWebhooks = 100
-	// maxPolicies is how many policies of each kind, and how many bindings of each kind, it may have: each write looks at all of them.
+	// maxPolicies is how many policies, and how many bindings of each kind a logical cluster may have: each write checks all of them.
 	maxPolicies = 1000
 )
 
-// configures returns whether a request is about a configuration of webhooks. Upstream asks no webhook about these.
+// configures reports whether the object of a request is a configuration of webhooks. Upstream does not call webhooks for these.
 func configures(a admission.Attributes) bool {
 	return a.GetResource().Group == "admissionregistration.k8s.io" &&
 		(a.GetResource().Resource == "mutatingwebhookconfigurations" || a.GetResource().Resource == "validatingwebhookconfigurations")
 }
 
-// boundedRules bounds how many webhooks and policies a logical cluster has. It sees what is stored already, and several at a time may
-// exceed the limit: webhooks.call and policies.make have the last word.
+// boundedRules limits the number of webhooks and policies of a logical cluster. It counts stored objects, and concurrent requests may
+// exceed the limit: webhooks.call and policies.hooks check it again.
 type boundedRules struct{ rules }
 
 var _ admission.ValidationInterface = boundedRules{}
@@ -57,7 +57,7 @@ func (b boundedRules) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-// atMost refuses an object with which a cluster would have more than limit, unless it has less of them than it had.
+// atMost refuses an object with which a cluster would exceed a limit. An update that does not increase the number is admitted.
 func atMost[T object](a admission.Attributes, cluster logicalcluster.Name, lister informers.Lister[T], limit int, what string) error {
 	after := rulesIn(a.GetObject())
 	if a.GetOperation() == admission.Update && after <= rulesIn(a.GetOldObject()) {
@@ -73,12 +73,12 @@ func atMost[T object](a admission.Attributes, cluster logicalcluster.Name, liste
 		}
 	}
 	if after > limit {
-		return forbidden(a, "the logical cluster would have %d %s, and may have %d: delete those that are not needed", after, what, limit)
+		return forbidden(a, "the logical cluster would have %d %s, the limit is %d: delete unneeded ones", after, what, limit)
 	}
 	return nil
 }
 
-// counted returns a function that returns how many webhooks, or policies or bindings, a cluster has.
+// counted returns a function that returns the number of webhooks, policies or bindings of a cluster.
 func counted[T object](lister informers.Lister[T]) func(logicalcluster.Name) (int, error) {
 	return func(cluster logicalcluster.Name) (int, error) {
 		all, err := lister.List(cluster)
@@ -90,7 +90,7 @@ func counted[T object](lister informers.Lister[T]) func(logicalcluster.Name) (in
 	}
 }
 
-// rulesIn returns how many webhooks a configuration of any version has. A policy and a binding is one.
+// rulesIn returns the number of webhooks in a configuration of any version. It is one for a policy or a binding.
 func rulesIn(obj any) int {
 	if _, ok := obj.(metav1.Object); !ok {
 		return 0

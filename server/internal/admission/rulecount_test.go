@@ -17,8 +17,8 @@ import (
 
 type configuration = admissionregistrationv1.ValidatingWebhookConfiguration
 
-// One write calls all webhooks of a cluster, the validating ones at the same time, and looks at all policies.
-func TestAClusterHasABoundedNumberOfWebhooksAndPolicies(t *testing.T) {
+// One write calls all webhooks of a cluster, the validating ones at the same time, and checks all policies.
+func TestTheNumberOfWebhooksAndPoliciesIsBounded(t *testing.T) {
 	group := admissionregistrationv1.SchemeGroupVersion
 	set := &informers.Set{}
 	set.ValidatingWebhookConfigurations.Informer = informers.New(group.WithResource("validatingwebhookconfigurations"), &configuration{}, &cache.ListWatch{}, nil)
@@ -46,15 +46,15 @@ func TestAClusterHasABoundedNumberOfWebhooksAndPolicies(t *testing.T) {
 		object, old             runtime.Object
 		want                    string
 	}{
-		"room":                   {"few", "validatingwebhookconfigurations", "other", hooks(maxWebhooks - 10), nil, ""},
-		"no room":                {"few", "validatingwebhookconfigurations", "other", hooks(maxWebhooks - 9), nil, "would have 101 validating webhooks, and may have 100"},
-		"full":                   {"many", "validatingwebhookconfigurations", "other", hooks(1), nil, "would have 101 validating webhooks"},
-		"changed":                {"many", "validatingwebhookconfigurations", "many", hooks(maxWebhooks), hooks(maxWebhooks), ""},
-		"grown":                  {"many", "validatingwebhookconfigurations", "many", hooks(maxWebhooks + 1), hooks(maxWebhooks), "would have 101"},
-		"shrunk from before":     {"toomany", "validatingwebhookconfigurations", "toomany", hooks(maxWebhooks + 1), hooks(maxWebhooks + 2), ""},
-		"another cluster":        {"none", "validatingwebhookconfigurations", "other", hooks(maxWebhooks), nil, ""},
-		"a policy too many":      {"many", "validatingadmissionpolicies", "other", &internal.ValidatingAdmissionPolicy{}, nil, "would have 1001 ValidatingAdmissionPolicies"},
-		"a policy that is there": {"many", "validatingadmissionpolicies", "policy-1", &internal.ValidatingAdmissionPolicy{}, &internal.ValidatingAdmissionPolicy{}, ""},
+		"webhooks up to the limit are admitted":                        {"few", "validatingwebhookconfigurations", "other", hooks(maxWebhooks - 10), nil, ""},
+		"webhooks beyond the limit are refused":                        {"few", "validatingwebhookconfigurations", "other", hooks(maxWebhooks - 9), nil, "would have 101 validating webhooks, the limit is 100"},
+		"a webhook in a full cluster is refused":                       {"many", "validatingwebhookconfigurations", "other", hooks(1), nil, "would have 101 validating webhooks, the limit is 100: delete unneeded ones"},
+		"an update in a full cluster is admitted":                      {"many", "validatingwebhookconfigurations", "many", hooks(maxWebhooks), hooks(maxWebhooks), ""},
+		"an update that adds a webhook is refused":                     {"many", "validatingwebhookconfigurations", "many", hooks(maxWebhooks + 1), hooks(maxWebhooks), "would have 101"},
+		"an update that removes webhooks beyond the limit is admitted": {"toomany", "validatingwebhookconfigurations", "toomany", hooks(maxWebhooks + 1), hooks(maxWebhooks + 2), ""},
+		"the webhooks of other clusters do not count":                  {"none", "validatingwebhookconfigurations", "other", hooks(maxWebhooks), nil, ""},
+		"a policy beyond the limit is refused":                         {"many", "validatingadmissionpolicies", "other", &internal.ValidatingAdmissionPolicy{}, nil, "would have 1001 ValidatingAdmissionPolicies"},
+		"an update of a policy in a full cluster is admitted":          {"many", "validatingadmissionpolicies", "policy-1", &internal.ValidatingAdmissionPolicy{}, &internal.ValidatingAdmissionPolicy{}, ""},
 	} {
 		operation := admission.Create
 		if test.old != nil {

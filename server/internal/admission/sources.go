@@ -8,11 +8,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// source is a logical cluster whose webhooks and policies are asked about an object, and the one that the object is in.
+// source is a logical cluster whose webhooks and policies apply to an object, and the logical cluster of the object.
 type source struct{ rules, object logicalcluster.Name }
 
-// sources returns where the rules about a request come from: its own cluster, and for an API that this has bound that of the
-// provider, which is last.
+// sources returns the logical clusters whose webhooks and policies apply to a request: its own cluster and, for a bound API, the cluster of
+// the provider, which is last.
 func sources(ctx context.Context, config Config, a admission.Attributes) ([]source, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {

@@ -52,7 +52,8 @@ func (p *validatingPolicies) Validate(ctx context.Context, a admission.Attribute
 		})
 }
 
-// isPolicy keeps policies from refusing their own correction, as upstream does.
+// isPolicy reports whether the object of a request is a policy or a binding. Policies do not apply to these, as in upstream: otherwise a
+// policy could refuse its own correction.
 func isPolicy(a admission.Attributes) bool {
 	if a.GetResource().Group != admissionregistrationv1.GroupName {
 		return false
@@ -64,7 +65,7 @@ func isPolicy(a admission.Attributes) bool {
 	return false
 }
 
-// compileValidation builds the evaluator of a policy. What does not compile is an error of every evaluation.
+// compileValidation returns the evaluator of a policy. If the policy does not compile, every evaluation returns the error.
 func compileValidation(policy *validating.Policy) validating.Validator {
 	spec := &policy.Spec
 	compiler, err := bounded.NewCompiler()

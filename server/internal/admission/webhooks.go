@@ -28,16 +28,17 @@ import (
 )
 
 const (
-	// maxWebhookClusters bounds how many clusters have compiled webhooks in memory, for each kind of webhook.
+	// maxWebhookClusters is the maximum number of clusters with compiled webhooks in memory, for each kind of webhook.
 	maxWebhookClusters = 1024
-	// perWebhook is how many bytes a call takes for each byte of an object: upstream encodes it for all validating webhooks at the same time.
+	// perWebhook is how many bytes of memory a call takes for each byte of an object: upstream encodes the object for all validating webhooks
+	// at the same time.
 	perWebhook = 4
-	// maxSent is how many bytes one write may send to webhooks of a kind. Encoding that takes about a tenth of a second of both processors.
+	// maxSent is how many bytes one write may send to webhooks of a kind. Encoding them takes about a tenth of a second on two processors.
 	maxSent = 16 << 20
 )
 
-// webhooks calls the webhooks of the cluster of each request, or of the provider of what it has bound. A cluster that has configurations
-// has an instance of upstream's plugin, made when they are used first and made again when they change. The others have nothing.
+// webhooks calls the webhooks of the cluster of each request or, for a bound API, those of its provider. A cluster with configurations has
+// an instance of upstream's plugin, which is created when they are first used and created again when they change. Other clusters have none.
 type webhooks[P any] struct {
 	config       Config
 	fingerprints func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error)
@@ -45,7 +46,7 @@ type webhooks[P any] struct {
 	// rules returns the rules of each webhook of a cluster.
 	rules func(logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error)
 
-	mu        sync.Mutex // serialises the making of instances
+	mu        sync.Mutex // serializes the creation of instances
 	instances *lru.Cache // of instance[P], by source
 }
 
@@ -55,7 +56,7 @@ type instance[P any] struct {
 	rules       [][]admissionregistrationv1.RuleWithOperations // of each webhook
 }
 
-// matching returns how many webhooks have a rule for a request.
+// matching returns the number of webhooks with a rule that matches a request.
 func (i instance[P]) matching(a admission.Attributes) int {
 	n := 0
 	for _, all := range i.rules {
@@ -99,14 +100,14 @@ func (w *webhooks[P]) instance(ctx context.Context, from source) (made instance[
 	hook.SetServiceResolver(outbound.NoServices{})
 	hook.SetAuthenticationInfoResolverWrapper(w.config.WebhookAuthentication)
 	if err := hook.ValidateInitialization(); err != nil {
-		return made, false, fmt.Errorf("webhooks: %w", err)
+		return made, false, fmt.Errorf("initializing the webhooks of logical cluster %s: %w", from.rules, err)
 	}
 	w.instances.Add(from, made)
 	return made, true, nil
 }
 
-// call asks the webhooks about a request: those of the provider for what is bound, and those of the cluster itself for everything else.
-func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func(P) error) error {
+// call calls the webhooks for a request: those of the provider for a bound API, and those of the cluster itself for all other resources.
+func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, dispatch func(P) error) error {
 	from, err := sources(ctx, w.config, a)
 	if err != nil {
 		return err
@@ -118,26 +119,25 @@ func (w *webhooks[P]) call(ctx context.Context, a admission.Attributes, ask func
 	}
 	webhooks := found.matching(a)
 	if webhooks == 0 {
-		return ask(found.plugin) // another version of the resource may match
+		return dispatch(found.plugin) // another version of the resource may match
 	}
 	if webhooks > maxWebhooks {
-		return forbidden(a, "the logical cluster %s has %d webhooks for this, and may have %d: delete some of its webhook configurations",
+		return forbidden(a, "logical cluster %s has %d webhooks for this request, the limit is %d: delete some of its webhook configurations",
 			cluster, webhooks, maxWebhooks)
 	}
 	size := encodedSize(a.GetObject()) + encodedSize(a.GetOldObject())
 	if webhooks > 1 && webhooks*size > maxSent {
-		return forbidden(a, "%d webhooks of the logical cluster %s would be sent %d MiB in all, and one write may send %d MiB: narrow the "+
-			"rules of the "+
-			"webhooks, or use a smaller object", webhooks, cluster, webhooks*size>>20, maxSent>>20)
+		return forbidden(a, "sending the object to the %d webhooks of logical cluster %s takes %d MiB, the limit for one write is %d MiB: "+
+			"narrow the rules of the webhooks, or use a smaller object", webhooks, cluster, webhooks*size>>20, maxSent>>20)
 	}
 	if err := fairqueue.From(ctx).Take(int64(perWebhook * webhooks * size)); err != nil {
 		return err
 	}
-	return ask(found.plugin)
+	return dispatch(found.plugin)
 }
 
-// hookRules returns a function that returns the rules of each webhook of a cluster, for all versions of what they name: upstream looks for
-// a webhook of another version of the same resource.
+// hookRules returns a function that returns the rules of each webhook of a cluster, with all versions of their resources: upstream calls a
+// webhook for another version of the same resource too.
 func hookRules[T object](lister informers.Lister[T]) func(logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error) {
 	return func(cluster logicalcluster.Name) ([][]admissionregistrationv1.RuleWithOperations, error) {
 		list, err := lister.List(cluster)
@@ -165,7 +165,7 @@ func hookRules[T object](lister informers.Lister[T]) func(logicalcluster.Name) (
 	}
 }
 
-// encodedSize returns about how many bytes an object has.
+// encodedSize returns the approximate size of an object in bytes.
 func encodedSize(obj runtime.Object) int {
 	switch obj := obj.(type) {
 	case runtime.Unstructured:
@@ -175,7 +175,7 @@ func encodedSize(obj runtime.Object) int {
 	case nil:
 		return 0
 	}
-	// Internal types of upstream have no other measure. Encoding one costs as much as calling a webhook.
+	// Internal types of upstream have no method Size. Encoding one costs as much as calling a webhook.
 	encoded, err := json.Marshal(obj)
 	if err != nil {
 		return 0
@@ -183,7 +183,7 @@ func encodedSize(obj runtime.Object) int {
 	return len(encoded)
 }
 
-// fingerprintOf returns a function that tells which configurations a cluster has, in which version.
+// fingerprintOf returns a function that returns a hash of the UIDs and versions of the objects of a cluster, and whether it has any.
 func fingerprintOf[T object](lister informers.Lister[T]) func(context.Context, logicalcluster.Name) ([sha256.Size]byte, bool, error) {
 	return func(ctx context.Context, cluster logicalcluster.Name) ([sha256.Size]byte, bool, error) {
 		lister.Current(ctx, cluster)

@@ -26,7 +26,7 @@ import (
 
 var workspaceResource = tenancyv1alpha1.Resource("workspaces")
 
-// workspaceRules give a new Workspace its owner and type, and keep to the server what only the server may say.
+// workspaceRules sets owner and type of a new Workspace, and protects the fields and annotations that only the system may set.
 type workspaceRules struct{ rules }
 
 var (
@@ -34,7 +34,7 @@ var (
 	_ admission.ValidationInterface = workspaceRules{}
 )
 
-// isWorkspace tells whether a request is about a Workspace or its status.
+// isWorkspace reports whether the object of a request is a Workspace. Subresources count too.
 func isWorkspace(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == workspaceResource
 }
@@ -104,12 +104,12 @@ func (w workspaceRules) Admit(ctx context.Context, a admission.Attributes, _ adm
 	}
 	path := of.Path
 	if ws.Spec.Type != nil && ws.Spec.Type.Path != "" {
-		path = ws.Spec.Type.Path // may be the name of a logical cluster, which clients expect to get back
+		path = ws.Spec.Type.Path // may be the name of a logical cluster; clients expect the value that they sent
 	}
 	return unstructured.SetNestedMap(u.Object, map[string]any{"name": of.Name, "path": path}, "spec", "type")
 }
 
-// parent is the logical cluster that a workspace is in.
+// parent returns the LogicalCluster of the workspace that contains the new workspace.
 func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluster, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -119,15 +119,16 @@ func (w workspaceRules) parent(ctx context.Context) (*corev1alpha1.LogicalCluste
 	return w.config.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 }
 
-// systemAnnotations are what a new workspace has to have under keys that are the system's, empty for those that it must not have:
-// who creates it, who may enter it at all, and where it is, which is decided later. Who may say that themselves gets nothing.
+// systemAnnotations returns the annotations that the system sets on a new workspace: its owner, the groups that users must have, and its
+// place, which is decided later. The value is empty for annotations that the workspace must not have. Privileged users may set these
+// annotations themselves: the result does not include those.
 func systemAnnotations(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) (map[string]string, error) {
 	given := annotations(a.GetObject())
 	written := map[string]string{}
 	if _, ok := given[tenancyv1alpha1.OwnerAnnotation]; !ok || !isPrivileged(ctx, a) {
-		who := a.GetUserInfo()
-		info := authenticationv1.UserInfo{Username: who.GetName(), UID: who.GetUID(), Groups: who.GetGroups()}
-		for key, values := range who.GetExtra() {
+		creator := a.GetUserInfo()
+		info := authenticationv1.UserInfo{Username: creator.GetName(), UID: creator.GetUID(), Groups: creator.GetGroups()}
+		for key, values := range creator.GetExtra() {
 			if info.Extra == nil {
 				info.Extra = map[string]authenticationv1.ExtraValue{}
 			}
@@ -152,9 +153,10 @@ func systemAnnotations(ctx context.Context, a admission.Attributes, parent *core
 	return written, nil
 }
 
-// placeAnnotations are where the system notes where a workspace is, or is about to be.
+// placeAnnotations record the logical cluster and the shard of a workspace, also before the workspace is created there.
 var placeAnnotations = []string{tenancyv1alpha1.ClusterAnnotation, tenancyv1alpha1.ShardAnnotation, tenancyv1alpha1.ShardHashAnnotation}
 
+// withSystem returns annotations with those of the system. It removes annotations for which the system has an empty value.
 func withSystem(given, written map[string]string) map[string]string {
 	result := maps.Clone(given)
 	if result == nil {
@@ -168,8 +170,8 @@ func withSystem(given, written map[string]string) map[string]string {
 	return result
 }
 
-// checkWritten refuses a new workspace if a policy or webhook has changed, after Admit, what the system says of it.
-func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
+// checkSystemAnnotations refuses a new workspace if a policy or webhook has changed an annotation of the system after Admit.
+func checkSystemAnnotations(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster) error {
 	written, err := systemAnnotations(ctx, a, parent)
 	if err != nil {
 		return err
@@ -177,13 +179,13 @@ func checkWritten(ctx context.Context, a admission.Attributes, parent *corev1alp
 	given := annotations(a.GetObject())
 	for key, value := range written {
 		if given[key] != value {
-			return forbidden(a, "annotation %s is written by the system", key)
+			return forbidden(a, "annotation %s is set by the system", key)
 		}
 	}
 	return nil
 }
 
-// typeOf returns the type that a new workspace names, or the one that the type of its parent has for children.
+// typeOf returns the type in the spec of a new workspace, or the default for children that the type of its parent has.
 func (w workspaceRules) typeOf(
 	ctx context.Context, a admission.Attributes, types *workspacetypes.Types, parent *corev1alpha1.LogicalCluster,
 	ws *tenancyv1alpha1.Workspace,
@@ -214,16 +216,16 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "" {
 		return nil
 	}
-	// A rule of the schema would say the same at ten times the cost.
+	// A validation rule in the schema would cost ten times as much.
 	if problems := validation.IsDNS1123Label(ws.Name); len(problems) > 0 {
 		return invalid(a, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), ws.Name,
-			"the name of a workspace is a label: "+problems[0])})
+			"the name of a workspace must be a label: "+problems[0])})
 	}
 	parent, err := w.parent(ctx)
 	if err != nil {
 		return err
 	}
-	if err := checkWritten(ctx, a, parent); err != nil {
+	if err := checkSystemAnnotations(ctx, a, parent); err != nil {
 		return err
 	}
 	if ws.Spec.Mount != nil {
@@ -237,7 +239,7 @@ func (w workspaceRules) Validate(ctx context.Context, a admission.Attributes, _ 
 	return w.checkType(ctx, a, parent, *ws.Spec.Type)
 }
 
-// workspaceProblem returns what is wrong with a change of a workspace, empty if nothing.
+// workspaceProblem returns why a write of a workspace is refused, or an empty string if it is admitted.
 func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tenancyv1alpha1.Workspace) string {
 	creating := a.GetOperation() == admission.Create
 	switch {
@@ -262,19 +264,19 @@ func workspaceProblem(ctx context.Context, a admission.Attributes, old, ws *tena
 	case !creating && old.Annotations[corev1alpha1.RequiredGroupsAnnotation] != ws.Annotations[corev1alpha1.RequiredGroupsAnnotation]:
 		return "annotation " + corev1alpha1.RequiredGroupsAnnotation + " is immutable"
 	case !creating && old.Annotations[tenancyv1alpha1.MountAnnotation] != ws.Annotations[tenancyv1alpha1.MountAnnotation]:
-		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace is mounted when it is created, or never"
+		return "annotation " + tenancyv1alpha1.MountAnnotation + " is immutable: a workspace can be mounted only when it is created"
 	case !creating && slices.ContainsFunc(placeAnnotations, func(key string) bool { return old.Annotations[key] != ws.Annotations[key] }):
-		return "the annotations " + strings.Join(placeAnnotations, ", ") + " are written by the system"
+		return "the annotations " + strings.Join(placeAnnotations, ", ") + " are set by the system"
 	case !creating && slices.Contains(old.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) &&
 		!slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer):
-		return "finalizer " + tenancyv1alpha1.LogicalClusterFinalizer + " is removed by the system, when the logical cluster is gone"
+		return "finalizer " + tenancyv1alpha1.LogicalClusterFinalizer + " is removed by the system when the logical cluster is deleted"
 	case !reflect.DeepEqual(old.Status, ws.Status) && a.GetSubresource() == "status":
-		return "the status of a workspace is written by the system"
+		return "the status of a workspace is set by the system"
 	}
 	return ""
 }
 
-// checkType refuses a type that may not be here, or that the user may not use.
+// checkType refuses a type that is not allowed below the type of the parent, or that the user may not use.
 func (w workspaceRules) checkType(ctx context.Context, a admission.Attributes, parent *corev1alpha1.LogicalCluster,
 	ref tenancyv1alpha1.WorkspaceTypeReference) error {
 	types := w.config.Types.Current(ctx)

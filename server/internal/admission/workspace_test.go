@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestWhatMayBeChangedOfAWorkspace(t *testing.T) {
+func TestWhichWritesOfAWorkspaceAreAdmitted(t *testing.T) {
 	mount := &tenancyv1alpha1.Mount{Reference: tenancyv1alpha1.ObjectReference{APIVersion: "example.org/v1", Kind: "KubeCluster", Name: "prod"}}
 	full := func() *tenancyv1alpha1.Workspace {
 		return &tenancyv1alpha1.Workspace{
@@ -30,35 +30,35 @@ func TestWhatMayBeChangedOfAWorkspace(t *testing.T) {
 	}
 	type change func(*tenancyv1alpha1.Workspace)
 	for name, tc := range map[string]struct {
-		old         change // nil: it is created
+		old         change // nil: the workspace is created
 		now         change
 		subresource string
-		tenants     string // what they are told; empty if they may
-		masters     string
+		tenants     string // the refusal of tenants; empty if they are admitted
+		privileged  string // the refusal of privileged users
 	}{
-		"a new one":                     {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{} }, "", "", ""},
-		"a new one in a cluster":        {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{}; ws.Spec.Cluster = "c" }, "", "spec.cluster can only", ""},
-		"a new one at a URL":            {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{}; ws.Spec.URL = "u" }, "", "spec.URL can only", ""},
-		"a new one with type and mount": {nil, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster, ws.Spec.URL, ws.Spec.Mount = "", "", mount }, "", "mutually exclusive", ""},
-		"a new one mounted from nothing": {nil, func(ws *tenancyv1alpha1.Workspace) {
+		"a workspace is created":             {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{} }, "", "", ""},
+		"a tenant cannot choose the cluster": {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{}; ws.Spec.Cluster = "c" }, "", "spec.cluster can only", ""},
+		"a tenant cannot choose the URL":     {nil, func(ws *tenancyv1alpha1.Workspace) { *ws = tenancyv1alpha1.Workspace{}; ws.Spec.URL = "u" }, "", "spec.URL can only", ""},
+		"a tenant cannot set type and mount": {nil, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster, ws.Spec.URL, ws.Spec.Mount = "", "", mount }, "", "mutually exclusive", ""},
+		"a mount requires a reference": {nil, func(ws *tenancyv1alpha1.Workspace) {
 			*ws = tenancyv1alpha1.Workspace{}
 			ws.Spec.Mount = &tenancyv1alpha1.Mount{}
 		}, "", "spec.mount.ref needs", "spec.mount.ref needs"},
-		"a ready one without a cluster": {nil, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "" }, "", "must be set for phase Ready", "must be set for phase Ready"},
-		"nothing":                       {func(*tenancyv1alpha1.Workspace) {}, func(*tenancyv1alpha1.Workspace) {}, "", "", ""},
-		"its labels":                    {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Labels = map[string]string{"a": "b"} }, "", "", ""},
-		"its type":                      {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Type.Name = "other" }, "", "spec.type is immutable", "spec.type is immutable"},
-		"its mount":                     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Mount = mount }, "", "spec.mount is immutable", "spec.mount is immutable"},
-		"its cluster":                   {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "other" }, "", "spec.cluster can only", ""},
-		"its URL":                       {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.URL = "https://evil.test" }, "", "spec.URL can only", ""},
-		"its owner":                     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.OwnerAnnotation] = "" }, "", "owner is immutable", ""},
-		"its required groups":           {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { delete(ws.Annotations, corev1alpha1.RequiredGroupsAnnotation) }, "", "is immutable", ""},
-		"its mount by the annotation":   {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.MountAnnotation] = "{}" }, "", "is immutable", ""},
-		"the cluster it is to have":     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = "d" }, "", "written by the system", ""},
-		"the shard it is on":            {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ShardAnnotation] = "d" }, "", "written by the system", ""},
-		"the finalizer of the system":   {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = nil }, "", "is removed by the system", ""},
-		"a finalizer of their own":      {func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = append(ws.Finalizers, "example.org/mine") }, func(*tenancyv1alpha1.Workspace) {}, "", "", ""},
-		"its status":                    {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Status.Phase = "Initializing" }, "status", "status of a workspace", ""},
+		"phase Ready requires a cluster":                         {nil, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "" }, "", "must be set for phase Ready", "must be set for phase Ready"},
+		"an update without a change is admitted":                 {func(*tenancyv1alpha1.Workspace) {}, func(*tenancyv1alpha1.Workspace) {}, "", "", ""},
+		"labels can be changed":                                  {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Labels = map[string]string{"a": "b"} }, "", "", ""},
+		"the type cannot be changed":                             {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Type.Name = "other" }, "", "spec.type is immutable", "spec.type is immutable"},
+		"the mount cannot be changed":                            {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Mount = mount }, "", "spec.mount is immutable", "spec.mount is immutable"},
+		"a tenant cannot change the cluster":                     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.Cluster = "other" }, "", "spec.cluster can only", ""},
+		"a tenant cannot change the URL":                         {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Spec.URL = "https://evil.test" }, "", "spec.URL can only", ""},
+		"a tenant cannot change the owner":                       {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.OwnerAnnotation] = "" }, "", "owner is immutable", ""},
+		"a tenant cannot change the required groups":             {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { delete(ws.Annotations, corev1alpha1.RequiredGroupsAnnotation) }, "", "is immutable", ""},
+		"a tenant cannot add the annotation for mounts":          {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.MountAnnotation] = "{}" }, "", "is immutable", ""},
+		"a tenant cannot change the annotation with the cluster": {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = "d" }, "", "set by the system", ""},
+		"a tenant cannot change the annotation with the shard":   {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Annotations[tenancyv1alpha1.ShardAnnotation] = "d" }, "", "set by the system", ""},
+		"a tenant cannot remove the finalizer of the system":     {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = nil }, "", "is removed by the system", ""},
+		"a tenant can remove another finalizer":                  {func(ws *tenancyv1alpha1.Workspace) { ws.Finalizers = append(ws.Finalizers, "example.org/mine") }, func(*tenancyv1alpha1.Workspace) {}, "", "", ""},
+		"a tenant cannot change the status":                      {func(*tenancyv1alpha1.Workspace) {}, func(ws *tenancyv1alpha1.Workspace) { ws.Status.Phase = "Initializing" }, "status", "the status of a workspace is set by the system", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ws, old, op := full(), &tenancyv1alpha1.Workspace{}, admission.Create
@@ -68,17 +68,17 @@ func TestWhatMayBeChangedOfAWorkspace(t *testing.T) {
 				tc.old(old)
 			}
 			ctx := logicalcluster.WithName(t.Context(), "root")
-			for who, want := range map[*user.DefaultInfo]string{tenant: tc.tenants, privileged: tc.masters} {
+			for who, want := range map[*user.DefaultInfo]string{tenant: tc.tenants, privileged: tc.privileged} {
 				a := attributesOf(t, tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"), old, ws, tc.subresource, op, who)
 				if got := workspaceProblem(ctx, a, old, ws); (got == "") != (want == "") || !strings.Contains(got, want) {
-					t.Errorf("%s is told %q, want %q", who.Name, got, want)
+					t.Errorf("the refusal of %s is %q, want %q", who.Name, got, want)
 				}
 			}
 		})
 	}
 }
 
-func TestWhatTheSystemSaysOfANewWorkspace(t *testing.T) {
+func TestTheSystemSetsAnnotationsOfANewWorkspace(t *testing.T) {
 	parent := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1alpha1.RequiredGroupsAnnotation: "staff"}}}
 	given := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
 		tenancyv1alpha1.OwnerAnnotation: `{"username":"eve"}`, corev1alpha1.RequiredGroupsAnnotation: "", tenancyv1alpha1.ClusterAnnotation: "root",
@@ -104,7 +104,7 @@ func TestWhatTheSystemSaysOfANewWorkspace(t *testing.T) {
 	}
 	for _, key := range placeAnnotations {
 		if value, ok := got[key]; ok {
-			t.Errorf("a tenant chooses %s: %q", key, value)
+			t.Errorf("a tenant sets %s to %q", key, value)
 		}
 	}
 	if got["example.org/mine"] != "kept" {
@@ -113,12 +113,12 @@ func TestWhatTheSystemSaysOfANewWorkspace(t *testing.T) {
 
 	got = written(privileged)
 	if got[tenancyv1alpha1.OwnerAnnotation] != `{"username":"eve"}` || got[corev1alpha1.RequiredGroupsAnnotation] != "" || got[tenancyv1alpha1.ClusterAnnotation] != "root" {
-		t.Errorf("what a privileged user says is changed: %v", got)
+		t.Errorf("annotations of a privileged user are changed: %v", got)
 	}
 }
 
-// Webhooks and policies come between what the system says and its check.
-func TestAChangeOfWhatTheSystemSaysIsRefused(t *testing.T) {
+// Webhooks and policies run between the mutation that sets the annotations and their validation.
+func TestAChangeOfTheAnnotationsOfTheSystemIsRefused(t *testing.T) {
 	parent := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{corev1alpha1.RequiredGroupsAnnotation: "staff"}}}
 	ctx := logicalcluster.WithName(t.Context(), "root")
 	kind := tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace")
@@ -134,7 +134,7 @@ func TestAChangeOfWhatTheSystemSaysIsRefused(t *testing.T) {
 		if key != "" {
 			ws.Annotations[key] = value
 		}
-		err = checkWritten(ctx, attributesOf(t, kind, nil, ws, "", admission.Create, tenant), parent)
+		err = checkSystemAnnotations(ctx, attributesOf(t, kind, nil, ws, "", admission.Create, tenant), parent)
 		if (err != nil) != (key != "") {
 			t.Errorf("%q changed: %v", key, err)
 		}
