@@ -27,7 +27,6 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/apis/openapi"
-	"github.com/kcplane/kcp/server/internal/controllers/garbagecollector"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -54,12 +53,12 @@ type served struct {
 	builtinTypes func() (managedfields.TypeConverter, error)
 	// builtinSchemas are the types of built-in objects; they are collected when the first are asked for.
 	builtinSchemas func() resolver.SchemaResolver
-	// collector is the garbage collector while the controllers run in this process.
-	collector atomic.Pointer[garbagecollector.Collector]
+	// changed receives a value after the served resources have changed, for the garbage collector. It holds one value.
+	changed chan struct{}
 }
 
 func newServed() *served {
-	s := &served{}
+	s := &served{changed: make(chan struct{}, 1)}
 	s.builtinTypes = sync.OnceValues(s.newBuiltinTypes)
 	s.builtinSchemas = sync.OnceValue(newBuiltinSchemas)
 	return s
@@ -150,9 +149,10 @@ func newBuiltinSchemas() resolver.SchemaResolver {
 	return resolver.NewDefinitionsSchemaResolver(generatedopenapi.GetOpenAPIDefinitions, legacyscheme.Scheme, apiextensionsapiserver.Scheme)
 }
 
-// resourcesChanged tells the garbage collector, if it runs here, that other resources are served than before.
+// resourcesChanged notifies the garbage collector that the served resources have changed. It does not block.
 func (s *served) resourcesChanged() {
-	if collector := s.collector.Load(); collector != nil {
-		collector.ResourcesChanged()
+	select {
+	case s.changed <- struct{}{}:
+	default:
 	}
 }

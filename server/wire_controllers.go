@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"k8s.io/utils/clock"
@@ -28,78 +29,117 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/internal/controllers/workspace"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacetype"
+	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/request/inflight"
+	"github.com/kcplane/kcp/server/internal/storage"
 )
 
-// runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical
-// clusters. It can be called again: nothing is left of controllers that have stopped.
+// runControllers runs every controller until ctx ends, and returns when the last one has stopped. Each serves all logical clusters. It can
+// be called again: controllers that have stopped leave nothing behind.
 func (s *server) runControllers(ctx context.Context) {
 	set, end := s.tenancy.set.Branch()
 	defer end()
-	ca, stored, serves := s.up.rootCA, s.tenancy.stored, s.served.custom.List
-	quotas := resourcequota.New(set, s.clients.kube, s.clients.metadata, s.served.discovery.Resources)
-	mounts := mount.New(mount.Inputs{Set: set, Dynamic: s.clients.dynamic, RESTMapper: s.served.restMapper, Hosts: s.mountHosts,
-		Workspaces: stored["workspaces"]})
-	labels := claimlabels.New(s.tenancy.exports, s.clients.metadata, s.served.discovery.Served)
-	cached := clustercachedresource.New(clustercachedresource.Inputs{
-		Set: set, Cached: s.tenancy.cached, Kube: s.clients.kube, Metadata: s.clients.metadata, Serves: serves,
-		Stored: stored["clustercachedresources"],
-	})
-	remains := s.backend.Remains(s.up.definitionOptions)
-	collector := garbagecollector.New(s.clients.metadata, s.clients.kube, s.served.discovery, s.tenancy.informers.Existing, quotas,
-		mounts, labels, cached)
-	s.served.collector.Store(collector)
-	defer s.served.collector.Store(nil)
 	ctx = runner.WithPayer(ctx, inflight.Payer(set.LogicalClusters))
 	var running sync.WaitGroup
 	defer running.Wait()
-	for _, ctl := range []interface{ Run(context.Context) }{
-		serviceaccount.New(set, s.clients.kube),
-		rootca.New(set, s.clients.kube, ca),
-		serviceaccounttoken.New(set, s.clients.kube, s.up.secretIssuer, ca),
-		clusterroleaggregation.New(set, s.clients.kube),
-		customresourcedefinition.New(customresourcedefinition.Inputs{
-			Set: set, Definitions: s.clients.definitions.CustomResourceDefinitions(), Metadata: s.clients.metadata, Remains: remains, Serves: serves,
-			BuiltIn: s.served.discovery.BuiltinNames,
+	for _, c := range s.newControllers(set) {
+		running.Go(func() { c.Run(ctx) })
+	}
+}
+
+// runnable is a controller.
+type runnable interface{ Run(context.Context) }
+
+// controllers has what several controllers need.
+type controllers struct {
+	*server
+	*clients
+	set     *informers.Set
+	stored  map[string]*storage.Typed
+	remains *storage.Remains
+	// objects passes on what the garbage collector sees of the objects of all resources.
+	objects *runner.ObjectEvents
+	clock   clock.RealClock
+}
+
+// newControllers returns every controller, in no order that matters. Their Inputs declare what they need.
+func (s *server) newControllers(set *informers.Set) []runnable {
+	c := controllers{
+		server: s, clients: s.clients, set: set, stored: s.tenancy.stored, remains: s.backend.Remains(s.up.definitionOptions),
+		objects: &runner.ObjectEvents{},
+	}
+	return slices.Concat(c.ofKubernetes(), c.ofTenancy())
+}
+
+// ofKubernetes returns the controllers that do what those of kube-controller-manager do.
+func (c controllers) ofKubernetes() []runnable {
+	definitions := customresourcedefinition.Inputs{
+		Set: c.set, Definitions: c.definitions.CustomResourceDefinitions(), Metadata: c.metadata, Remains: c.remains,
+		Serves: c.served.custom.List, BuiltIn: c.served.discovery.BuiltinNames,
+	}
+	requests := certificates.Inputs{Set: c.set, Kube: c.kube, Authority: c.certificates, Clock: c.clock}
+	return []runnable{
+		serviceaccount.New(serviceaccount.Inputs{Set: c.set, Kube: c.kube}),
+		rootca.New(rootca.Inputs{Set: c.set, Kube: c.kube, CA: c.up.rootCA}),
+		serviceaccounttoken.New(serviceaccounttoken.Inputs{Set: c.set, Kube: c.kube, Tokens: c.up.secretIssuer, CA: c.up.rootCA}),
+		clusterroleaggregation.New(clusterroleaggregation.Inputs{Set: c.set, Kube: c.kube}),
+		customresourcedefinition.New(definitions),
+		customresourcedefinition.NewDeleter(definitions),
+		namespace.New(namespace.Inputs{
+			Set: c.set, Kube: c.kube, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.Held,
 		}),
-		namespace.New(set, s.clients.kube, s.clients.metadata, s.served.discovery.Resources, s.backend.Held),
-		logicalcluster.New(logicalcluster.Inputs{
-			Set: set, Metadata: s.clients.metadata, Resources: s.served.discovery.Resources, Held: s.backend.Held,
-			ExternalURL: s.opts.ShardExternalURL,
-			Serves:      serves, Remains: remains,
-			Clusters: stored["logicalclusters"], Workspaces: stored["workspaces"],
-		}),
-		workspace.New(workspace.Inputs{Set: set, Scheduler: s.tenancy.scheduler, Clusters: stored["logicalclusters"],
-			Workspaces: stored["workspaces"]}),
-		workspacetype.New(set, s.clients.dynamic),
-		apiexport.New(apiexport.Inputs{Set: set, Kube: s.clients.kube, Dynamic: s.clients.dynamic, Exports: stored["apiexports"]}),
-		apibinding.New(apibinding.Inputs{
-			Set: set, Exports: s.tenancy.exports, Defaults: s.tenancy.defaultBindings, Serves: serves, BuiltIn: s.served.discovery.BuiltinNames,
-			Resources: s.served.discovery.Resources, Metadata: s.clients.metadata,
-			Remains: remains, Bindings: stored["apibindings"], Schemas: stored["apiresourceschemas"], Conversions: stored["apiconversions"],
-			Clusters: stored["logicalclusters"],
-		}),
-		endpointslice.ForExports(endpointslice.Inputs{
-			Set: set, Exports: s.tenancy.exports, Slices: stored["apiexportendpointslices"], ShardName: s.opts.ShardName,
-		}),
-		endpointslice.ForCachedResources(endpointslice.Inputs{
-			Set: set, Exports: s.tenancy.exports, Slices: stored["clustercachedresourceendpointslices"], ShardName: s.opts.ShardName,
-		}, s.tenancy.cached),
-		cached,
-		boundschemas.New(boundschemas.Inputs{
-			Set: set, Schemas: stored["apiresourceschemas"], Conversions: stored["apiconversions"], Clock: clock.RealClock{},
-		}),
-		partitionset.New(partitionset.Inputs{Set: set, Dynamic: s.clients.dynamic, Sets: stored["partitionsets"]}),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
-			Set: set, Kube: s.clients.kube, Schemas: s.served.schemas, RESTMapper: s.served.restMapper,
+			Set: c.set, Kube: c.kube, Schemas: c.served.schemas, RESTMapper: c.served.restMapper,
 		}),
-		certificates.New(set, s.clients.kube, clock.RealClock{}),
-		certificates.NewSigner(set, s.clients.kube, s.certificates),
-		quotas,
-		mounts,
-		labels,
-		collector,
-	} {
-		running.Go(func() { ctl.Run(ctx) })
+		certificates.NewCleaner(requests),
+		certificates.NewSigner(requests),
+		resourcequota.New(resourcequota.Inputs{
+			Set: c.set, Kube: c.kube, Metadata: c.metadata, Resources: c.served.discovery.Resources, Objects: c.objects, Clock: c.clock,
+		}),
+		garbagecollector.New(garbagecollector.Inputs{
+			Metadata: c.metadata, Kube: c.kube, Resources: c.served.discovery, ResourcesChanged: c.served.changed,
+			Existing: c.tenancy.informers.Existing, Objects: c.objects, Clock: c.clock,
+		}),
+	}
+}
+
+// ofTenancy returns the controllers of the kinds of kcp.
+func (c controllers) ofTenancy() []runnable {
+	clusters, workspaces := c.stored["logicalclusters"], c.stored["workspaces"]
+	schemas, conversions := c.stored["apiresourceschemas"], c.stored["apiconversions"]
+	ofSlices := func(stored string) endpointslice.Inputs {
+		return endpointslice.Inputs{
+			Set: c.set, Exports: c.tenancy.exports, Cached: c.tenancy.cached, Slices: c.stored[stored], ShardName: c.opts.ShardName,
+		}
+	}
+	return []runnable{
+		logicalcluster.New(logicalcluster.Inputs{
+			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.Held, Serves: c.served.custom.List,
+			Remains: c.remains, Clusters: clusters, Workspaces: workspaces, ExternalURL: c.opts.ShardExternalURL, Clock: c.clock,
+		}),
+		workspace.New(workspace.Inputs{
+			Set: c.set, Scheduler: c.tenancy.scheduler, Clusters: clusters, Workspaces: workspaces, Clock: c.clock,
+		}),
+		workspacetype.New(workspacetype.Inputs{Set: c.set, Dynamic: c.dynamic}),
+		mount.New(mount.Inputs{
+			Set: c.set, Dynamic: c.dynamic, RESTMapper: c.served.restMapper, Hosts: c.mountHosts, Workspaces: workspaces, Objects: c.objects,
+		}),
+		apiexport.New(apiexport.Inputs{Set: c.set, Kube: c.kube, Dynamic: c.dynamic, Exports: c.stored["apiexports"]}),
+		apibinding.New(apibinding.Inputs{
+			Set: c.set, Exports: c.tenancy.exports, Defaults: c.tenancy.defaultBindings, Serves: c.served.custom.List,
+			BuiltIn: c.served.discovery.BuiltinNames, Resources: c.served.discovery.Resources, Metadata: c.metadata, Remains: c.remains,
+			Bindings: c.stored["apibindings"], Schemas: schemas, Conversions: conversions, Clusters: clusters, Clock: c.clock,
+		}),
+		boundschemas.New(boundschemas.Inputs{Set: c.set, Schemas: schemas, Conversions: conversions, Clock: c.clock}),
+		claimlabels.New(claimlabels.Inputs{
+			Exports: c.tenancy.exports, Metadata: c.metadata, Served: c.served.discovery.Served, Objects: c.objects,
+		}),
+		clustercachedresource.New(clustercachedresource.Inputs{
+			Set: c.set, Cached: c.tenancy.cached, Kube: c.kube, Metadata: c.metadata, Serves: c.served.custom.List,
+			Stored: c.stored["clustercachedresources"], Objects: c.objects,
+		}),
+		endpointslice.NewForExports(ofSlices("apiexportendpointslices")),
+		endpointslice.NewForCachedResources(ofSlices("clustercachedresourceendpointslices")),
+		partitionset.New(partitionset.Inputs{Set: c.set, Dynamic: c.dynamic, Sets: c.stored["partitionsets"]}),
 	}
 }

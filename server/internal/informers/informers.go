@@ -33,6 +33,9 @@ func (k Key) String() string {
 	return string(k.Cluster) + "|" + k.Namespace + "/" + k.Name
 }
 
+// LogicalCluster returns the cluster of the object.
+func (k Key) LogicalCluster() logicalcluster.Name { return k.Cluster }
+
 // KeyOf returns the key of an object, or of the last known state of a deleted one.
 func KeyOf(obj any) (Key, error) {
 	if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {

@@ -54,6 +54,7 @@ type Inputs struct {
 	Remains   Remains
 	// Bindings, Schemas, Conversions and Clusters store APIBindings, APIResourceSchemas, APIConversions and LogicalClusters.
 	Bindings, Schemas, Conversions, Clusters storage.Objects
+	Clock                                    clock.PassiveClock
 }
 
 // Remains are the objects that the cluster of ctx stores of custom resources, also those that clients do not reach. See storage.Remains.
@@ -80,7 +81,7 @@ type reconciler struct {
 
 // New returns the controller. Its keys are APIBindings.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{Inputs: in, answers: newAnswers(), held: newHeld(clock.RealClock{})}
+	r := &reconciler{Inputs: in, answers: newAnswers(), held: newHeld(in.Clock)}
 	in.Set.APIBindings.AddHandler(r.answers.changed) // before the binding is reconciled
 	r.controller = runner.New("apibinding", 8, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)

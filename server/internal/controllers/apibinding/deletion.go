@@ -51,7 +51,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			Type: apisv1alpha2.APIBindingResourceDeleteSuccess, Status: metav1.ConditionFalse, Severity: "Error",
 			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 		})
-		age := time.Since(binding.DeletionTimestamp.Time)
+		age := r.Clock.Since(binding.DeletionTimestamp.Time)
 		r.controller.EnqueueAfter(key, min(max(age/10, remainingInterval), longestInterval))
 		return r.commit(ctx, binding, status)
 	}

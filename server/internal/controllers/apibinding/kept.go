@@ -31,7 +31,7 @@ func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema
 	kept := &apisv1alpha1.APIResourceSchema{
 		TypeMeta: metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIResourceSchema"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: string(s.UID), UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1,
+			Name: string(s.UID), UID: uuid.NewUUID(), CreationTimestamp: metav1.NewTime(r.Clock.Now()), Generation: 1,
 			Annotations: map[string]string{
 				apisv1alpha2.BoundCRDAnnotation: "", apisv1alpha2.SchemaClusterAnnotation: string(logicalcluster.Of(s)),
 				apisv1alpha2.SchemaNameAnnotation: s.Name,
@@ -66,7 +66,7 @@ func (r *reconciler) keepConversion(ctx context.Context, s *apisv1alpha1.APIReso
 	case apierrors.IsNotFound(err):
 		err = r.Conversions.Create(ctx, name, &apisv1alpha1.APIConversion{
 			TypeMeta:   metav1.TypeMeta{APIVersion: apisv1alpha1.SchemeGroupVersion.String(), Kind: "APIConversion"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.Now(), Generation: 1},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: uuid.NewUUID(), CreationTimestamp: metav1.NewTime(r.Clock.Now()), Generation: 1},
 			Spec:       *rules.Spec.DeepCopy(),
 		})
 		if apierrors.IsAlreadyExists(err) {

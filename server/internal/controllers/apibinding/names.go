@@ -48,14 +48,14 @@ func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv
 	// Most of the time nothing changes, and nothing is read or written.
 	held := decode(lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation])
 	now := maps.Clone(held)
-	if taken = claim(now, binding.Name, others, definitions, offers); maps.Equal(held, now) &&
+	if taken = claim(now, binding.Name, others, definitions, offers, r.Clock.Now()); maps.Equal(held, now) &&
 		lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation] != "" {
 		return taken, nil
 	}
 	err = r.Clusters.Update(ctx, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		live := obj.(*corev1alpha1.LogicalCluster)
 		holders := decode(live.Annotations[apisv1alpha2.ResourceBindingsAnnotation])
-		taken = claim(holders, binding.Name, others, definitions, offers)
+		taken = claim(holders, binding.Name, others, definitions, offers, r.Clock.Now())
 		content, err := json.Marshal(holders)
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func Holder(lc *corev1alpha1.LogicalCluster, key string) string {
 // claim brings holders up to date with the definitions and bindings that there are, gives to the binding what is free of
 // its offers, and returns what it holds.
 func claim(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition,
-	offers []offer) map[string]bool {
+	offers []offer, now time.Time) map[string]bool {
 	own := sets.New[string]()
 	for _, crd := range definitions {
 		if key := customresources.ResourceName(crd.Spec.Names.Plural, crd.Spec.Group); apiextensionshelpers.IsCRDConditionTrue(crd,
@@ -94,7 +94,7 @@ func claim(holders map[string]holder, binding string, bindings sets.Set[string],
 	}
 	for key, h := range holders {
 		gone := (h.Binding != "" && h.Binding != binding && !bindings.Has(h.Binding)) ||
-			(h.CRD && !own.Has(key) && (h.Expiry == nil || h.Expiry.Before(time.Now())))
+			(h.CRD && !own.Has(key) && (h.Expiry == nil || h.Expiry.Before(now)))
 		if gone {
 			delete(holders, key)
 		}

@@ -1,5 +1,5 @@
-// Package certificates signs approved CertificateSigningRequests of one signer, kubernetes.io/kube-apiserver-client, and removes the
-// requests of all signers that are not needed any more, in every logical cluster. It approves none.
+// Package certificates has two controllers of CertificateSigningRequests, over all logical clusters. One signs approved requests of the
+// signer kubernetes.io/kube-apiserver-client, the other deletes requests of all signers that are not needed any more. Neither approves any.
 package certificates
 
 import (
@@ -13,72 +13,69 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// interval is how often all requests are looked at. They live for an hour at least.
+// interval is how often the cleaner checks all requests. They live for an hour at least.
 const interval = 10 * time.Minute
 
-// Cleaner is the controller. Its keys are requests that are due.
-type Cleaner struct {
-	*runner.Controller
-	set   *informers.Set
-	kube  kubernetes.Interface
-	clock clock.WithTicker
+// Authority signs a request in a logical cluster, or returns a clientcertificates.Invalid if the request can never be signed.
+type Authority interface {
+	Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster, request *certificatesv1.CertificateSigningRequest) ([]byte, error)
 }
 
-// New returns the controller. kube reaches the cluster in each call's context.
-func New(set *informers.Set, kube kubernetes.Interface, clock clock.WithTicker) *Cleaner {
-	c := &Cleaner{set: set, kube: kube, clock: clock}
-	c.Controller = runner.New("certificatesigningrequest-cleaner", 2, c.reconcile)
+// Inputs of both controllers. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set  *informers.Set
+	Kube kubernetes.Interface
+	// Authority is what the signer signs with.
+	Authority Authority
+	// Clock is what the cleaner reads the time from.
+	Clock clock.WithTicker
+}
+
+type cleaner struct {
+	Inputs
+	controller *runner.Controller
+}
+
+// NewCleaner returns the controller that deletes requests. Its keys are requests that are due. One timer serves all requests: a queue of
+// their due times would keep requests that were deleted long ago.
+func NewCleaner(in Inputs) *runner.Controller { return newCleaner(in).controller }
+
+func newCleaner(in Inputs) *cleaner {
+	c := &cleaner{Inputs: in}
+	c.controller = runner.New("certificatesigningrequest-cleaner", 2, c.reconcile)
+	c.controller.RunEvery(in.Clock, interval, c.enqueueDue)
 	return c
 }
 
-// Run works until ctx ends. One timer serves all requests: a queue of their ends would remember those that are long gone.
-func (c *Cleaner) Run(ctx context.Context) {
-	ticker := c.clock.NewTicker(interval)
-	defer ticker.Stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			c.enqueueDue()
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C():
-			}
-		}
-	}()
-	c.Controller.Run(ctx)
-	<-done
-}
-
-func (c *Cleaner) enqueueDue() {
-	now := c.clock.Now()
-	for _, obj := range c.set.CertificateSigningRequests.Indexer().List() {
+func (c *cleaner) enqueueDue() {
+	now := c.Clock.Now()
+	for _, obj := range c.Set.CertificateSigningRequests.Indexer().List() {
 		if reasonToRemove(obj.(*certificatesv1.CertificateSigningRequest), now) == "" {
 			continue
 		}
 		if key, err := informers.KeyOf(obj); err == nil {
-			c.Enqueue(key)
+			c.controller.Enqueue(key)
 		}
 	}
 }
 
-func (c *Cleaner) reconcile(ctx context.Context, key informers.Key) error {
-	csr, err := c.set.CertificateSigningRequests.Get(key.Cluster, "", key.Name)
+func (c *cleaner) reconcile(ctx context.Context, key informers.Key) error {
+	csr, err := c.Set.CertificateSigningRequests.Get(key.Cluster, "", key.Name)
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}
-	reason := reasonToRemove(csr, c.clock.Now())
+	reason := reasonToRemove(csr, c.Clock.Now())
 	if reason == "" {
 		return nil
 	}
-	// What changed since the informer saw it is looked at again with the next tick.
+	// A request that has changed since the informer saw it is checked again at the next interval.
 	unchanged := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &csr.UID, ResourceVersion: &csr.ResourceVersion}}
-	err = c.kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, unchanged)
+	err = c.Kube.CertificatesV1().CertificateSigningRequests().Delete(ctx, csr.Name, unchanged)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -154,7 +154,7 @@ func TestDueRequestsOfAllClustersAreRemovedAndNoOthers(t *testing.T) {
 	set, client, deleted := world(t,
 		in("a", "old", "1", created(25*time.Hour)), in("b", "old", "2", created(time.Hour)), in("b", "denied", "3", condition(certificatesv1.CertificateDenied, 2*time.Hour)))
 	clock := testingclock.NewFakeClock(now)
-	cleaner := New(set, client, clock)
+	cleaner := NewCleaner(Inputs{Set: set, Kube: client, Clock: clock})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); cleaner.Run(ctx) }()
@@ -196,7 +196,7 @@ func wait(t *testing.T, deleted func() []string, wanted ...string) {
 
 func TestARequestThatChangedMeanwhileIsNoFailure(t *testing.T) {
 	set, client, _ := world(t, in("a", "old", "1", created(25*time.Hour)))
-	cleaner := New(set, client, testingclock.NewFakeClock(now))
+	cleaner := newCleaner(Inputs{Set: set, Kube: client, Clock: testingclock.NewFakeClock(now)})
 	resource := set.CertificateSigningRequests.Resource().GroupResource()
 	for _, test := range []struct {
 		answer error

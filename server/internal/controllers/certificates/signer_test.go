@@ -26,7 +26,7 @@ func TestWhatTheServerSigns(t *testing.T) {
 		"for a signer of kubelets":    {csr(signer(certificatesv1.KubeAPIServerClientKubeletSignerName), approved), false},
 		"for a signer without a name": {csr(approved), false},
 	} {
-		if got := isSigned(test.csr); got != test.signed {
+		if got := mustSign(test.csr); got != test.signed {
 			t.Errorf("%s: got %t", name, got)
 		}
 	}

@@ -1,9 +1,10 @@
-// Package claimlabels keeps the labels of permission claims right on objects that were written while the claims of their
-// cluster changed: admission did not know the new ones, and whoever labelled what there was did not see the object yet.
+// Package claimlabels corrects the labels of permission claims on objects that were written while the claims of their cluster changed:
+// admission did not know the new claims yet, and relabeling the existing objects did not find the object yet.
 package claimlabels
 
 import (
 	"context"
+	"fmt"
 	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,81 +12,63 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
-	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/tenancy/claims"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-const workers = 2
-
-// object is one of a resource.
-type object struct {
-	resource schema.GroupVersionResource
-	key      informers.Key
+// Inputs of the controller. Client and functions reach the cluster in each call's context.
+type Inputs struct {
+	Exports  *exports.Exports
+	Metadata metadata.Interface
+	// Served returns a resource in a version that the cluster serves. The version in which all clusters are watched may be another one.
+	Served func(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error)
+	// Objects are watched.
+	Objects *runner.ObjectEvents
 }
 
-// Controller labels objects. It implements garbagecollector.Observer, and has no watch of its own.
-type Controller struct {
-	exports  *exports.Exports
-	metadata metadata.Interface
-	served   Served
-	queue    workqueue.TypedRateLimitingInterface[object]
+type reconciler struct {
+	Inputs
+	controller *runner.ObjectController
 }
 
-// Served returns a resource in a version that the cluster of a context serves: another one may be that in which all are watched.
-type Served func(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error)
-
-// New returns the controller. Its client reaches the cluster in each call's context.
-func New(all *exports.Exports, client metadata.Interface, served Served) *Controller {
-	return &Controller{
-		exports: all, metadata: client, served: served,
-		queue: runner.NewQueue("claimlabels", workqueue.DefaultTypedControllerRateLimiter[object](), clusterOf),
-	}
+// New returns the controller. Its keys are objects of all resources.
+func New(in Inputs) *runner.ObjectController {
+	r := &reconciler{Inputs: in}
+	r.controller = runner.NewForObjects("claimlabels", 2, r.reconcile)
+	in.Objects.AddHandler(r)
+	return r.controller
 }
 
-// Changed implements garbagecollector.Observer.
-func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
+// Changed implements runner.ObjectHandler.
+func (r *reconciler) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
 	if resource.GroupResource() == apisv1alpha2.Resource("apibindings") {
 		return // their own controller writes them when anything changes
 	}
-	cluster := logicalcluster.Of(obj)
-	if !maps.Equal(claims.Wanted(c.exports, cluster, resource.GroupResource(), obj.GetLabels()), obj.GetLabels()) {
-		c.queue.Add(object{resource, informers.Key{Cluster: cluster, Namespace: obj.GetNamespace(), Name: obj.GetName()}})
+	if !maps.Equal(claims.Wanted(r.Exports, logicalcluster.Of(obj), resource.GroupResource(), obj.GetLabels()), obj.GetLabels()) {
+		r.controller.Enqueue(runner.ObjectKeyOf(resource, obj))
 	}
 }
 
-// Deleted implements garbagecollector.Observer.
-func (c *Controller) Deleted(schema.GroupVersionResource, metav1.Object) {}
+// Deleted implements runner.ObjectHandler.
+func (r *reconciler) Deleted(schema.GroupVersionResource, metav1.Object) {}
 
-// Relisted implements garbagecollector.Observer.
-func (c *Controller) Relisted(schema.GroupVersionResource) {}
+// Relisted implements runner.ObjectHandler.
+func (r *reconciler) Relisted(schema.GroupVersionResource) {}
 
-// Run works until ctx ends, and returns when the last worker is done.
-func (c *Controller) Run(ctx context.Context) {
-	runner.Work(ctx, c.queue, workers, clusterOf, c.label)
-}
-
-func clusterOf(o object) logicalcluster.Name { return o.key.Cluster }
-
-func (c *Controller) label(ctx context.Context, o object) {
-	// Admission writes the labels: it is enough to ask for a change of nothing.
-	in := logicalcluster.WithName(ctx, o.key.Cluster)
-	resource, err := c.served(in, o.resource)
+// reconcile makes admission write the labels, by a patch that changes nothing.
+func (r *reconciler) reconcile(ctx context.Context, key runner.ObjectKey) error {
+	resource, err := r.Served(ctx, key.Resource)
 	if err == nil {
-		_, err = c.metadata.Resource(resource).Namespace(o.key.Namespace).Patch(in, o.key.Name, types.MergePatchType,
-			[]byte("{}"), metav1.PatchOptions{})
+		_, err = r.Metadata.Resource(resource).Namespace(key.Namespace).Patch(ctx, key.Name, types.MergePatchType, []byte("{}"),
+			metav1.PatchOptions{})
 	}
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) || apierrors.IsInvalid(err) ||
 		apierrors.IsForbidden(err) {
-		c.queue.Forget(o)
-		return
+		return nil
 	}
-	klog.FromContext(ctx).Error(err, "labelling an object with the claims on it", "resource", o.resource, "object", o.key)
-	c.queue.AddRateLimited(o)
+	return fmt.Errorf("labeling %s with the permission claims on it: %w", key, err)
 }

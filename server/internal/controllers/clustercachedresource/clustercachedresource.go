@@ -38,50 +38,53 @@ type Inputs struct {
 	Metadata metadata.Interface
 	// Serves returns what a cluster serves beside the built-in types.
 	Serves func(logicalcluster.Name) []customresources.Installed
+	// Stored stores ClusterCachedResources.
 	Stored storage.Objects
+	// Objects are watched, to count them.
+	Objects *runner.ObjectEvents
 }
 
-// Controller reconciles ClusterCachedResources. It implements garbagecollector.Observer, to count objects when they change.
-type Controller struct {
-	*runner.Controller
-	in Inputs
+type reconciler struct {
+	Inputs
+	controller *runner.Controller
 }
 
 // New returns the controller. Its keys are ClusterCachedResources.
-func New(in Inputs) *Controller {
-	c := &Controller{in: in}
-	c.Controller = runner.New("clustercachedresource", 2, c.reconcile)
-	c.Watch(in.Set.ClusterCachedResources.Informer)
-	c.WatchMapped(in.Set.Secrets.Informer, c.mapped(func(resource *cachev1alpha1.ClusterCachedResource, secret informers.Key) bool {
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{Inputs: in}
+	r.controller = runner.New("clustercachedresource", 2, r.reconcile)
+	r.controller.Watch(in.Set.ClusterCachedResources.Informer)
+	r.controller.WatchMapped(in.Set.Secrets.Informer, r.mapped(func(resource *cachev1alpha1.ClusterCachedResource, secret informers.Key) bool {
 		ref := identity.Reference(resource.Spec.Identity, resource.Name)
 		return ref.Namespace == secret.Namespace && ref.Name == secret.Name
 	}))
 	// What is served there now is known in a moment.
-	anyOf := c.mapped(func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool { return true })
+	anyOf := r.mapped(func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool { return true })
 	served := func(old, obj runtime.Object) {
 		for _, o := range []runtime.Object{old, obj} {
 			if o == nil {
 				continue
 			}
 			for _, key := range anyOf(o) {
-				c.EnqueueAfter(key, countInterval)
+				r.controller.EnqueueAfter(key, countInterval)
 			}
 		}
 	}
 	in.Set.CustomResourceDefinitions.AddHandler(served)
 	in.Set.APIBindings.AddHandler(served)
-	return c
+	in.Objects.AddHandler(r)
+	return r.controller
 }
 
 // mapped maps an object to those ClusterCachedResources of its cluster that it concerns.
-func (c *Controller) mapped(concerns func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool) func(runtime.Object) []informers.Key {
+func (r *reconciler) mapped(concerns func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool) func(runtime.Object) []informers.Key {
 	return func(obj runtime.Object) []informers.Key {
 		key, err := informers.KeyOf(obj)
 		if err != nil {
 			return nil
 		}
 		var keys []informers.Key
-		for _, resource := range c.in.Cached.In(key.Cluster) {
+		for _, resource := range r.Cached.In(key.Cluster) {
 			if concerns(resource, key) {
 				keys = append(keys, informers.Key{Cluster: key.Cluster, Name: resource.Name})
 			}
@@ -90,51 +93,51 @@ func (c *Controller) mapped(concerns func(*cachev1alpha1.ClusterCachedResource, 
 	}
 }
 
-// Changed implements garbagecollector.Observer.
-func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
-	for _, cached := range c.in.Cached.In(logicalcluster.Of(obj)) {
+// Changed implements runner.ObjectHandler.
+func (r *reconciler) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
+	for _, cached := range r.Cached.In(logicalcluster.Of(obj)) {
 		if cached.Spec.Group == resource.Group && cached.Spec.Resource == resource.Resource {
-			c.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(obj), Name: cached.Name}, countInterval)
+			r.controller.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(obj), Name: cached.Name}, countInterval)
 		}
 	}
 }
 
-// Deleted implements garbagecollector.Observer.
-func (c *Controller) Deleted(resource schema.GroupVersionResource, obj metav1.Object) {
-	c.Changed(resource, obj)
+// Deleted implements runner.ObjectHandler.
+func (r *reconciler) Deleted(resource schema.GroupVersionResource, obj metav1.Object) {
+	r.Changed(resource, obj)
 }
 
-// Relisted implements garbagecollector.Observer.
-func (c *Controller) Relisted(resource schema.GroupVersionResource) {
-	for _, obj := range c.in.Set.ClusterCachedResources.Indexer().List() {
+// Relisted implements runner.ObjectHandler.
+func (r *reconciler) Relisted(resource schema.GroupVersionResource) {
+	for _, obj := range r.Set.ClusterCachedResources.Indexer().List() {
 		cached := obj.(*cachev1alpha1.ClusterCachedResource)
 		if cached.Spec.Group == resource.Group && cached.Spec.Resource == resource.Resource {
-			c.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(cached), Name: cached.Name}, countInterval)
+			r.controller.EnqueueAfter(informers.Key{Cluster: logicalcluster.Of(cached), Name: cached.Name}, countInterval)
 		}
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
-	resource, err := c.in.Set.ClusterCachedResources.Get(key.Cluster, "", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	resource, err := r.Set.ClusterCachedResources.Get(key.Cluster, "", key.Name)
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}
 	if resource.DeletionTimestamp != nil {
-		return c.release(ctx, resource)
+		return r.release(ctx, resource)
 	}
 	ref := identity.Reference(resource.Spec.Identity, resource.Name)
-	secret, err := identity.Secret(ctx, c.in.Kube, ref, resource.Name, resource.Status.IdentityHash)
+	secret, err := identity.Secret(ctx, r.Kube, ref, resource.Name, resource.Status.IdentityHash)
 	if err != nil {
 		return err
 	}
-	version, problem := c.problem(key.Cluster, resource)
+	version, problem := r.problem(key.Cluster, resource)
 	count := 0
 	if problem == nil {
-		if count, err = c.count(ctx, resource, version); err != nil {
+		if count, err = r.count(ctx, resource, version); err != nil {
 			return err
 		}
 	}
-	err = c.in.Stored.Update(ctx, key.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
+	err = r.Stored.Update(ctx, key.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
 		if live.DeletionTimestamp != nil {
 			return nil
@@ -155,9 +158,9 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 type problem struct{ reason, message string }
 
 // problem returns the version in which the cluster serves the resource, or what is wrong with it.
-func (c *Controller) problem(cluster logicalcluster.Name, resource *cachev1alpha1.ClusterCachedResource) (string, *problem) {
+func (r *reconciler) problem(cluster logicalcluster.Name, resource *cachev1alpha1.ClusterCachedResource) (string, *problem) {
 	key := customresources.ResourceName(resource.Spec.Resource, resource.Spec.Group)
-	served := c.in.Serves(cluster)
+	served := r.Serves(cluster)
 	i := slices.IndexFunc(served, func(i customresources.Installed) bool { return i.Key() == key })
 	switch {
 	case i < 0:
@@ -198,8 +201,8 @@ func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, ide
 }
 
 // count returns how many objects are selected.
-func (c *Controller) count(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource, version string) (int, error) {
-	objects := c.in.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version,
+func (r *reconciler) count(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource, version string) (int, error) {
+	objects := r.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version,
 		Resource: resource.Spec.Resource})
 	options := metav1.ListOptions{Limit: 1} // of all of them the server tells how many more there are
 	if resource.Spec.LabelSelector != nil {
@@ -221,8 +224,8 @@ func (c *Controller) count(ctx context.Context, resource *cachev1alpha1.ClusterC
 }
 
 // release lets a ClusterCachedResource go: from its deletion on, nobody is shown its objects.
-func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
-	err := c.in.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
+func (r *reconciler) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
+	err := r.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)
 		if live.UID != resource.UID {
 			return nil
@@ -237,6 +240,6 @@ func (c *Controller) release(ctx context.Context, resource *cachev1alpha1.Cluste
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}
-	return c.in.Stored.Release(ctx, resource.Name, resource.UID, cachev1alpha1.ClusterCachedResourceFinalizer,
+	return r.Stored.Release(ctx, resource.Name, resource.UID, cachev1alpha1.ClusterCachedResourceFinalizer,
 		func() runtime.Object { return &cachev1alpha1.ClusterCachedResource{} })
 }

@@ -1,5 +1,5 @@
-// Package clusterroleaggregation keeps the rules of aggregated ClusterRoles equal to the rules of the roles that they
-// select in their logical cluster.
+// Package clusterroleaggregation keeps the rules of aggregated ClusterRoles equal to the rules of the roles that they select in their logical
+// cluster.
 package clusterroleaggregation
 
 import (
@@ -22,54 +22,68 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
+// Inputs of the controller. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set  *informers.Set
+	Kube kubernetes.Interface
+}
+
+type reconciler struct{ Inputs }
+
 // New returns the controller. Its keys are aggregated ClusterRoles.
-func New(set *informers.Set, kube kubernetes.Interface) *runner.Controller {
-	c := runner.New("clusterroleaggregation", 2, func(ctx context.Context, key informers.Key) error {
-		role, err := set.ClusterRoles.Get(key.Cluster, "", key.Name)
-		if err != nil || role.AggregationRule == nil {
-			return runner.IgnoreNotFound(err)
-		}
-		all, err := set.ClusterRoles.List(key.Cluster)
-		if err != nil {
-			return err
-		}
-		rules, err := aggregate(role, all)
-		if errors.Is(err, errTooMany) {
-			klog.FromContext(ctx).Info("aggregated ClusterRole keeps its rules", "key", key.String(), "reason", err.Error())
-			return nil
-		}
-		if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
-			return err
-		}
-		changed := role.DeepCopy()
-		changed.Rules = rules
-		_, err = kube.RbacV1().ClusterRoles().Update(ctx, changed, metav1.UpdateOptions{})
-		return runner.IgnoreGoing(err)
-	})
-	c.WatchMapped(set.ClusterRoles.Informer, func(obj runtime.Object) []informers.Key {
-		changed, err := informers.KeyOf(obj)
-		if err != nil {
-			return nil
-		}
-		all, err := set.ClusterRoles.List(changed.Cluster)
-		if err != nil {
-			return nil
-		}
-		var keys []informers.Key
-		for _, role := range all {
-			if role.AggregationRule != nil {
-				keys = append(keys, informers.Key{Cluster: changed.Cluster, Name: role.Name})
-			}
-		}
-		return keys
-	})
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
+	c := runner.New("clusterroleaggregation", 2, r.reconcile)
+	c.WatchMapped(in.Set.ClusterRoles.Informer, r.aggregated)
 	return c
 }
 
-// maxRules is how many rules an aggregated role may have. One that is as large as storage takes has some thousands.
+// aggregated returns the keys of the aggregated ClusterRoles in the cluster of a role.
+func (r *reconciler) aggregated(obj runtime.Object) []informers.Key {
+	changed, err := informers.KeyOf(obj)
+	if err != nil {
+		return nil
+	}
+	all, err := r.Set.ClusterRoles.List(changed.Cluster)
+	if err != nil {
+		return nil
+	}
+	var keys []informers.Key
+	for _, role := range all {
+		if role.AggregationRule != nil {
+			keys = append(keys, informers.Key{Cluster: changed.Cluster, Name: role.Name})
+		}
+	}
+	return keys
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	role, err := r.Set.ClusterRoles.Get(key.Cluster, "", key.Name)
+	if err != nil || role.AggregationRule == nil {
+		return runner.IgnoreNotFound(err)
+	}
+	all, err := r.Set.ClusterRoles.List(key.Cluster)
+	if err != nil {
+		return err
+	}
+	rules, err := aggregate(role, all)
+	if errors.Is(err, errTooMany) {
+		klog.FromContext(ctx).Info("aggregated ClusterRole keeps its rules", "key", key.String(), "reason", err.Error())
+		return nil
+	}
+	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {
+		return err
+	}
+	changed := role.DeepCopy()
+	changed.Rules = rules
+	_, err = r.Kube.RbacV1().ClusterRoles().Update(ctx, changed, metav1.UpdateOptions{})
+	return runner.IgnoreExistsOrTerminating(err)
+}
+
+// maxRules is how many rules an aggregated role may have. The largest role that storage accepts has some thousands.
 const maxRules = 20_000
 
-var errTooMany = fmt.Errorf("the roles that it selects have more than %d distinct rules", maxRules)
+var errTooMany = fmt.Errorf("the selected roles have more than %d distinct rules", maxRules)
 
 // aggregate returns the rules of the roles that role selects, each distinct rule once, in the order of names.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
@@ -78,7 +92,7 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])
 		if err != nil {
-			return nil, fmt.Errorf("aggregationRule of %s: %w", role.Name, err)
+			return nil, fmt.Errorf("parsing the aggregationRule of ClusterRole %s: %w", role.Name, err)
 		}
 		var selected []*rbacv1.ClusterRole
 		for _, other := range all {
@@ -102,7 +116,7 @@ func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.Po
 	return rules, nil
 }
 
-// keyOf returns a text that two rules share if and only if they are equal, no list and an empty one being the same.
+// keyOf returns the same string for two rules if and only if they are equal. A missing list equals an empty list.
 func keyOf(rule rbacv1.PolicyRule) string {
 	var key []byte
 	for _, list := range [][]string{rule.Verbs, rule.APIGroups, rule.Resources, rule.ResourceNames, rule.NonResourceURLs} {

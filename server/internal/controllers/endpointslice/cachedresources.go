@@ -27,29 +27,29 @@ var (
 	errNotShown         = errors.New("no resource of the APIExport has this slice as its virtual storage")
 )
 
-// ForCachedResources returns the controller of ClusterCachedResourceEndpointSlices.
-func ForCachedResources(in Inputs, cached *cachedresources.Resources) *runner.Controller {
+// NewForCachedResources returns the controller of ClusterCachedResourceEndpointSlices.
+func NewForCachedResources(in Inputs) *runner.Controller {
 	c := kind[*cachedSlice]{
 		name:   "clustercachedresourceendpointslice",
 		lister: in.Set.ClusterCachedResourceEndpointSlices,
-		naming: cached.NamingExport,
+		naming: in.Cached.NamingExport,
 		spec: func(s *cachedSlice) apisv1alpha1.APIExportEndpointSliceSpec {
 			return apisv1alpha1.APIExportEndpointSliceSpec{Export: s.Spec.Export, Partition: s.Spec.Partition}
 		},
 		status: func(s *cachedSlice) *status { return (*status)(&s.Status) },
 		empty:  func() *cachedSlice { return &cachedSlice{} },
 		check: func(s *cachedSlice, conditions *[]corev1alpha1.Condition) (*apisv1alpha2.APIExport, error) {
-			if err := checkResource(cached, s, conditions); err != nil {
+			if err := checkResource(in.Cached, s, conditions); err != nil {
 				return nil, err
 			}
-			return checkExport(cached, s, conditions)
+			return checkExport(in.Cached, s, conditions)
 		},
 		path: func(s *cachedSlice, _ *apisv1alpha2.APIExport) string {
 			return replication.Path(logicalcluster.Of(s), s.Name)
 		},
 	}.controller(in)
 	c.WatchMapped(in.Set.ClusterCachedResources.Informer, func(obj runtime.Object) []informers.Key {
-		return runner.KeysOf(cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
+		return runner.KeysOf(in.Cached.Naming(obj.(*cachev1alpha1.ClusterCachedResource).Name))
 	})
 	return c
 }

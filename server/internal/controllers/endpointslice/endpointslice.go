@@ -20,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -28,7 +29,9 @@ import (
 type Inputs struct {
 	Set     *informers.Set
 	Exports *exports.Exports
-	Slices  storage.Objects
+	Cached  *cachedresources.Resources
+	// Slices stores the slices of the kind.
+	Slices storage.Objects
 	// ShardName is that of this shard.
 	ShardName string
 }
@@ -86,7 +89,7 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 			}
 		}
 	})
-	c.WatchMapped(in.Set.Shards.Informer, runner.Every(k.lister.Informer))
+	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(k.lister.Informer))
 	c.WatchMapped(in.Set.Partitions.Informer, func(obj runtime.Object) []informers.Key {
 		p := obj.(*topologyv1alpha1.Partition)
 		all, _ := k.lister.List(logicalcluster.Of(p)) // the index exists

@@ -11,8 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// ForExports returns the controller of APIExportEndpointSlices.
-func ForExports(in Inputs) *runner.Controller {
+// NewForExports returns the controller of APIExportEndpointSlices.
+func NewForExports(in Inputs) *runner.Controller {
 	return kind[*apisv1alpha1.APIExportEndpointSlice]{
 		name:   "apiexportendpointslice",
 		lister: in.Set.APIExportEndpointSlices,

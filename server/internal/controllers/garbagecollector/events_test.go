@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
@@ -20,7 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// served are the resources of the only cluster there is.
+// served describes the resources of one cluster.
 type served struct{ mapper *meta.DefaultRESTMapper }
 
 func (s served) AllResources() []discovery.Resource { return nil }
@@ -36,7 +38,7 @@ func partial(kind, namespace, name string, uid types.UID, owners ...metav1.Owner
 	}
 }
 
-func TestOwnersInOtherNamespacesAreWarnedOf(t *testing.T) {
+func TestAnOwnerInAnotherNamespaceGetsAnEvent(t *testing.T) {
 	ref := func(name string, uid types.UID) metav1.OwnerReference {
 		return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: name, UID: uid}
 	}
@@ -51,29 +53,32 @@ func TestOwnersInOtherNamespacesAreWarnedOf(t *testing.T) {
 		event   string
 		collect bool
 	}{
-		"an owner in another namespace":                 {object{"c", configMaps, "here", "stray"}, ref("owner", "1"), false, "here", true},
-		"an owner in a namespace, of an object of none": {object{"c", nodes, "", "stray"}, ref("owner", "1"), false, "default", false},
-		"another object of the name":                    {object{"c", configMaps, "here", "stray"}, ref("owner", "2"), false, "", true},
-		"an owner that is nowhere":                      {object{"c", configMaps, "here", "stray"}, ref("gone", "3"), false, "", true},
-		"an owner that was seen to be deleted":          {object{"c", configMaps, "here", "stray"}, ref("owner", "1"), true, "", true},
+		"an owner in another namespace":                       {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "1"), false, "here", true},
+		"an owner in a namespace, of a cluster-scoped object": {object{Cluster: "c", Resource: nodes, Name: "stray"}, ref("owner", "1"), false, "default", false},
+		"another object with the name of the owner":           {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "2"), false, "", true},
+		"an owner that exists in no namespace":                {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("gone", "3"), false, "", true},
+		"an owner whose deletion was seen":                    {object{Cluster: "c", Resource: configMaps, Namespace: "here", Name: "stray"}, ref("owner", "1"), true, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scheme := runtime.NewScheme()
 			if err := metav1.AddMetaToScheme(scheme); err != nil {
 				t.Fatal(err)
 			}
-			kind := map[schema.GroupVersionResource]string{configMaps: "ConfigMap", nodes: "Node"}[c.object.resource]
+			kind := map[schema.GroupVersionResource]string{configMaps: "ConfigMap", nodes: "Node"}[c.object.Resource]
 			client := metadatafake.NewSimpleMetadataClient(scheme, partial("Namespace", "", "here", "n1"), partial("Namespace", "", "there", "n2"),
-				partial("ConfigMap", "there", "owner", "1"), partial(kind, c.object.namespace, c.object.name, "s", c.owner))
+				partial("ConfigMap", "there", "owner", "1"), partial(kind, c.object.Namespace, c.object.Name, "s", c.owner))
 			kube := kubefake.NewClientset()
-			collector := New(client, kube, served{mapper}, func(schema.GroupVersionResource) (*informers.Informer, bool) { return nil, false })
-			defer collector.queue.ShutDown()
+			now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+			collector := newCollector(Inputs{
+				Metadata: client, Kube: kube, Resources: served{mapper}, Objects: &runner.ObjectEvents{}, Clock: testingclock.NewFakeClock(now),
+				Existing: func(schema.GroupVersionResource) (*informers.Informer, bool) { return nil, false },
+			})
 			if c.seen {
 				collector.deleted.Add(owner{"c", c.owner.UID}, nil)
 			}
 			ctx := logicalcluster.WithName(t.Context(), "c")
 			for range 2 { // the second one finds the Event, or nothing
-				if err := collector.process(ctx, c.object); err != nil {
+				if err := collector.reconcile(ctx, c.object); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -86,11 +91,11 @@ func TestOwnersInOtherNamespacesAreWarnedOf(t *testing.T) {
 			}
 			for _, e := range events.Items {
 				if e.Namespace != c.event || e.Reason != "OwnerRefInvalidNamespace" || e.InvolvedObject.Kind != kind || e.InvolvedObject.Name != "stray" ||
-					!strings.Contains(e.Message, "uid: 1] does not exist in namespace") {
+					!strings.Contains(e.Message, "uid: 1] does not exist in namespace") || !e.FirstTimestamp.Time.Equal(now) {
 					t.Errorf("the event is %+v", e)
 				}
 			}
-			_, err = client.Resource(c.object.resource).Namespace(c.object.namespace).Get(ctx, "stray", metav1.GetOptions{})
+			_, err = client.Resource(c.object.Resource).Namespace(c.object.Namespace).Get(ctx, "stray", metav1.GetOptions{})
 			if runner.IgnoreNotFound(err) != nil || (err != nil) != c.collect {
 				t.Errorf("the object: %v", err)
 			}

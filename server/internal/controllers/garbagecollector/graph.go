@@ -8,18 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // object identifies an object of any cluster.
-type object struct {
-	cluster         logicalcluster.Name
-	resource        schema.GroupVersionResource
-	namespace, name string
-}
+type object = runner.ObjectKey
 
-// node is what the graph knows of an object that has owners, or that waits for its dependents to be deleted or orphaned.
-// Objects that are neither are not in the graph.
+// node is an object that has owners, or that waits for its dependents to be deleted or orphaned. The graph has no other objects.
 type node struct {
 	object
 	uid    types.UID
@@ -27,7 +23,7 @@ type node struct {
 	blocks []types.UID // the owners that wait for this object when they are deleted in the foreground
 }
 
-// owner identifies an owner as its dependents name it. The cluster is part of it: objects own nothing elsewhere.
+// owner identifies an owner as its dependents refer to it. The cluster is part of it: objects own nothing in other clusters.
 type owner struct {
 	cluster logicalcluster.Name
 	uid     types.UID
@@ -41,8 +37,8 @@ type graph struct {
 	dependents map[owner]dependents
 }
 
-// dependents are the objects that name an owner. Most owners have one, and an object may name thousands: a map for each owner takes
-// a kilobyte.
+// dependents are the objects that refer to an owner. Most owners have one dependent, and an object may refer to thousands of owners: a map
+// for each owner takes a kilobyte.
 type dependents struct {
 	only *node
 	many map[object]*node
@@ -83,14 +79,14 @@ func newGraph() *graph {
 	return &graph{nodes: map[object]*node{}, byUID: map[owner]*node{}, dependents: map[owner]dependents{}}
 }
 
-// isWaiting tells whether an object is held by a finalizer that the garbage collector serves.
+// isWaiting reports whether an object is being deleted and has a finalizer that the garbage collector removes.
 func isWaiting(m metav1.Object) bool {
 	return m.GetDeletionTimestamp() != nil &&
 		(slices.Contains(m.GetFinalizers(), metav1.FinalizerDeleteDependents) ||
 			slices.Contains(m.GetFinalizers(), metav1.FinalizerOrphanDependents))
 }
 
-// set brings the graph up to date with an object, and returns whether there is something to do for it.
+// set brings the graph up to date with an object, and reports whether the object must be reconciled.
 func (g *graph) set(o object, m metav1.Object) bool {
 	n := &node{object: o, uid: m.GetUID()}
 	for _, ref := range m.GetOwnerReferences() {
@@ -107,15 +103,15 @@ func (g *graph) set(o object, m metav1.Object) bool {
 		return false
 	}
 	g.nodes[o] = n
-	g.byUID[owner{o.cluster, n.uid}] = n
+	g.byUID[owner{o.Cluster, n.uid}] = n
 	for _, uid := range n.owners {
-		key := owner{o.cluster, uid}
+		key := owner{o.Cluster, uid}
 		g.dependents[key] = g.dependents[key].with(n)
 	}
 	return old == nil || old.uid != n.uid || !slices.Equal(old.owners, n.owners) || isWaiting(m)
 }
 
-// remove forgets an object.
+// remove removes an object.
 func (g *graph) remove(o object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,9 +123,9 @@ func (g *graph) unlink(n *node) {
 		return
 	}
 	delete(g.nodes, n.object)
-	delete(g.byUID, owner{n.cluster, n.uid})
+	delete(g.byUID, owner{n.Cluster, n.uid})
 	for _, uid := range n.owners {
-		key := owner{n.cluster, uid}
+		key := owner{n.Cluster, uid}
 		if left := g.dependents[key].without(n.object); left.only == nil && left.many == nil {
 			delete(g.dependents, key)
 		} else {
@@ -138,14 +134,14 @@ func (g *graph) unlink(n *node) {
 	}
 }
 
-// dependentsOf returns the objects that name an owner.
+// dependentsOf returns the objects that refer to an owner.
 func (g *graph) dependentsOf(key owner) []*node {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.dependents[key].list()
 }
 
-// ownersOf returns the owners that an object names, if it is in the graph.
+// ownersOf returns the owners of an object, if it is in the graph.
 func (g *graph) ownersOf(o object) []types.UID {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -155,13 +151,13 @@ func (g *graph) ownersOf(o object) []types.UID {
 	return nil
 }
 
-// of returns the nodes of a resource.
+// of returns the objects of a resource.
 func (g *graph) of(resource schema.GroupVersionResource) []object {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	var list []object
 	for o := range g.nodes {
-		if o.resource == resource {
+		if o.Resource == resource {
 			list = append(list, o)
 		}
 	}

@@ -16,10 +16,10 @@ func owned(name string, owners ...types.UID) (object, metav1.Object) {
 	for _, uid := range owners {
 		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{UID: uid})
 	}
-	return object{cluster: "c", namespace: "default", name: name}, m
+	return object{Cluster: "c", Namespace: "default", Name: name}, m
 }
 
-func TestTheGraphKnowsTheDependentsOfEveryOwner(t *testing.T) {
+func TestTheGraphHasTheDependentsOfEveryOwner(t *testing.T) {
 	g, model := newGraph(), map[string][]types.UID{}
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 5000 {
@@ -46,21 +46,21 @@ func TestTheGraphKnowsTheDependentsOfEveryOwner(t *testing.T) {
 				}
 			}
 			for _, n := range g.dependentsOf(owner{"c", uid}) {
-				got = append(got, n.name)
+				got = append(got, n.Name)
 			}
 			slices.Sort(want)
 			if slices.Sort(got); !slices.Equal(got, want) {
-				t.Fatalf("%s has the dependents %v, want %v", uid, got, want)
+				t.Fatalf("dependents of %s are %v, want %v", uid, got, want)
 			}
 		}
 		if len(g.dependents) != len(named) {
-			t.Fatalf("%d owners are known, want %d", len(g.dependents), len(named))
+			t.Fatalf("the graph has %d owners, want %d", len(g.dependents), len(named))
 		}
 	}
 }
 
-// An object of 150 kB names a thousand owners.
-func TestAnOwnerThatOneObjectNamesTakesLittleMemory(t *testing.T) {
+// An object of 150 kB refers to a thousand owners.
+func TestAnOwnerWithOneDependentTakesLittleMemory(t *testing.T) {
 	g := newGraph()
 	heap := func() uint64 {
 		runtime.GC()
@@ -78,7 +78,7 @@ func TestAnOwnerThatOneObjectNamesTakesLittleMemory(t *testing.T) {
 		g.set(owned(fmt.Sprint("o", i), uids...))
 	}
 	if each := (heap() - before) / objects / owners; each > 400 {
-		t.Errorf("an owner takes %d bytes", each)
+		t.Errorf("each owner takes %d bytes", each)
 	}
 	runtime.KeepAlive(g)
 }

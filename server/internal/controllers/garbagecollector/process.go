@@ -18,23 +18,24 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 )
 
-// client returns what reaches an object in a version that its cluster serves: that in which all clusters are watched may be one
-// that other clusters alone have.
-func (c *Collector) client(ctx context.Context, o object) (metadata.ResourceInterface, error) {
-	served, err := c.resources.Served(ctx, o.resource)
+// client returns a client for an object, in a version that its cluster serves. The version in which all clusters are watched may be served by
+// other clusters only.
+func (c *collector) client(ctx context.Context, o object) (metadata.ResourceInterface, error) {
+	served, err := c.Resources.Served(ctx, o.Resource)
 	if err != nil {
 		return nil, err
 	}
-	return c.metadata.Resource(served).Namespace(o.namespace), nil
+	return c.Metadata.Resource(served).Namespace(o.Namespace), nil
 }
 
-// process does what is due for one object. It decides on live reads only; the graph tells no more than where to look.
-func (c *Collector) process(ctx context.Context, o object) error {
+// reconcile collects one object, or serves the finalizers of one that is being deleted. It decides by live reads only. The graph only shows
+// which objects to read.
+func (c *collector) reconcile(ctx context.Context, o object) error {
 	client, err := c.client(ctx, o)
 	if err != nil {
 		return err
 	}
-	live, err := client.Get(ctx, o.name, metav1.GetOptions{})
+	live, err := client.Get(ctx, o.Name, metav1.GetOptions{})
 	if err != nil {
 		return runner.IgnoreNotFound(err)
 	}
@@ -53,30 +54,30 @@ func (c *Collector) process(ctx context.Context, o object) error {
 	return c.collect(ctx, o, live)
 }
 
-// references are the owners of an object, by what has become of them.
+// references are the owner references of an object by the state of the owner: it exists, does not exist, or waits for its dependents.
 type references struct {
 	solid, dangling, waiting []metav1.OwnerReference
-	misplaced                []metav1.OwnerReference // solid ones of a namespaced kind, for an object without a namespace
+	misplaced                []metav1.OwnerReference // the solid ones to a namespaced kind, of an object without a namespace
 }
 
-// collect deletes an object that all owners have left, and drops references to those that have.
-func (c *Collector) collect(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
+// collect deletes an object without remaining owners, and otherwise removes references to owners that do not remain.
+func (c *collector) collect(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
 	refs, err := c.classify(ctx, o, live.OwnerReferences)
 	if err != nil {
 		return err
 	}
-	// collection does not wait for Events
+	// A failure to create Events must not delay the collection.
 	if err := c.warnOfNamespaces(ctx, o, live, slices.Concat(refs.dangling, refs.misplaced)); err != nil {
-		klog.FromContext(ctx).V(2).Info("no Event for an owner in another namespace", "cluster", o.cluster, "namespace", o.namespace,
-			"name", o.name, "err", err)
+		klog.FromContext(ctx).V(2).Info("Creating an Event for an owner in another namespace failed", "cluster", o.Cluster, "namespace", o.Namespace,
+			"name", o.Name, "err", err)
 	}
 	switch {
 	case len(refs.solid) > 0 && len(refs.dangling)+len(refs.waiting) > 0:
 		return c.patchOwners(ctx, o, live, refs.solid)
 	case len(refs.solid) > 0:
 		return nil
-	case len(refs.waiting) > 0 && len(c.graph.dependentsOf(owner{o.cluster, live.UID})) > 0:
-		// The owner waits for this object, and this object has dependents of its own: they go first.
+	case len(refs.waiting) > 0 && len(c.graph.dependentsOf(owner{o.Cluster, live.UID})) > 0:
+		// The owner waits for this object, which has dependents itself: they are deleted first.
 		return c.delete(ctx, o, live, metav1.DeletePropagationForeground)
 	}
 	policy := metav1.DeletePropagationBackground
@@ -89,23 +90,23 @@ func (c *Collector) collect(ctx context.Context, o object, live *metav1.PartialO
 	return c.delete(ctx, o, live, policy)
 }
 
-// classify looks every owner up in the cluster of ctx.
-func (c *Collector) classify(ctx context.Context, o object, owners []metav1.OwnerReference) (references, error) {
+// classify looks up every owner in the cluster of ctx.
+func (c *collector) classify(ctx context.Context, o object, owners []metav1.OwnerReference) (references, error) {
 	var refs references
-	mapper, err := c.resources.RESTMapper(ctx)
+	mapper, err := c.Resources.RESTMapper(ctx)
 	if err != nil {
 		return refs, err
 	}
 	for _, ref := range owners {
 		live, known, err := c.owner(ctx, mapper, o, ref)
-		if !known && o.namespace == "" {
+		if !known && o.Namespace == "" {
 			refs.misplaced = append(refs.misplaced, ref)
 		}
 		switch {
 		case err != nil:
 			return refs, err
 		case !known:
-			refs.solid = append(refs.solid, ref) // what nobody can look up deletes nothing
+			refs.solid = append(refs.solid, ref) // an owner that cannot be looked up must not cause deletions
 		case live == nil || live.UID != ref.UID:
 			refs.dangling = append(refs.dangling, ref)
 		case live.DeletionTimestamp != nil && slices.Contains(live.Finalizers, metav1.FinalizerDeleteDependents):
@@ -117,7 +118,7 @@ func (c *Collector) classify(ctx context.Context, o object, owners []metav1.Owne
 	return refs, nil
 }
 
-var errVersion = errors.New("no version of an API")
+var errVersion = errors.New("invalid apiVersion")
 
 // mappingOf returns the resource of an owner.
 func mappingOf(mapper meta.RESTMapper, ref metav1.OwnerReference) (*meta.RESTMapping, error) {
@@ -128,8 +129,8 @@ func mappingOf(mapper meta.RESTMapper, ref metav1.OwnerReference) (*meta.RESTMap
 	return mapper.RESTMapping(gv.WithKind(ref.Kind).GroupKind(), gv.Version)
 }
 
-// owner reads an owner: nil if there is none of that name, and known false if its kind is not served or cannot own o.
-func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object,
+// owner reads an owner. It returns nil if the owner does not exist, and known false if its kind is not served or cannot own o.
+func (c *collector) owner(ctx context.Context, mapper meta.RESTMapper, o object,
 	ref metav1.OwnerReference) (live *metav1.PartialObjectMetadata, known bool, err error) {
 	mapping, err := mappingOf(mapper, ref)
 	if meta.IsNoMatchError(err) || errors.Is(err, errVersion) {
@@ -140,71 +141,70 @@ func (c *Collector) owner(ctx context.Context, mapper meta.RESTMapper, o object,
 	}
 	namespace := ""
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		if o.namespace == "" {
+		if o.Namespace == "" {
 			return nil, false, nil
 		}
-		namespace = o.namespace
+		namespace = o.Namespace
 	}
-	live, err = c.metadata.Resource(mapping.Resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	live, err = c.Metadata.Resource(mapping.Resource).Namespace(namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, true, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("owner %s %s: %w", ref.Kind, ref.Name, err)
+		return nil, false, fmt.Errorf("reading owner %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	return live, true, nil
 }
 
-// deleteDependents serves foreground deletion: the dependents are looked at, and when none blocks any more, the object
-// is given free.
-func (c *Collector) deleteDependents(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
+// deleteDependents serves foreground deletion: it enqueues the dependents, and removes the finalizer when no dependent blocks any more.
+func (c *collector) deleteDependents(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
 	blocked := false
-	for _, dependent := range c.graph.dependentsOf(owner{o.cluster, live.UID}) {
-		c.queue.Add(dependent.object)
+	for _, dependent := range c.graph.dependentsOf(owner{o.Cluster, live.UID}) {
+		c.controller.Enqueue(dependent.object)
 		blocked = blocked || slices.Contains(dependent.blocks, live.UID)
 	}
 	if blocked {
-		return nil // the end of each dependent brings the object here again
+		return nil // the deletion of each dependent enqueues the object again
 	}
 	return c.removeFinalizer(ctx, o, live, metav1.FinalizerDeleteDependents)
 }
 
-// orphanDependents drops the references of all dependents, and gives the object free.
-func (c *Collector) orphanDependents(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
-	for _, dependent := range c.graph.dependentsOf(owner{o.cluster, live.UID}) {
+// orphanDependents removes the references of all dependents, and then the finalizer.
+func (c *collector) orphanDependents(ctx context.Context, o object, live *metav1.PartialObjectMetadata) error {
+	for _, dependent := range c.graph.dependentsOf(owner{o.Cluster, live.UID}) {
 		client, err := c.client(ctx, dependent.object)
 		if err != nil {
 			return err
 		}
-		d, err := client.Get(ctx, dependent.name, metav1.GetOptions{})
+		d, err := client.Get(ctx, dependent.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		kept := slices.DeleteFunc(slices.Clone(d.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == live.UID })
-		if len(kept) == len(d.OwnerReferences) {
+		others := slices.DeleteFunc(slices.Clone(d.OwnerReferences), func(ref metav1.OwnerReference) bool { return ref.UID == live.UID })
+		if len(others) == len(d.OwnerReferences) {
 			continue
 		}
-		if err := c.patchOwners(ctx, dependent.object, d, kept); err != nil {
+		if err := c.patchOwners(ctx, dependent.object, d, others); err != nil {
 			return err
 		}
 	}
 	return c.removeFinalizer(ctx, o, live, metav1.FinalizerOrphanDependents)
 }
 
-func (c *Collector) removeFinalizer(ctx context.Context, o object, live *metav1.PartialObjectMetadata, finalizer string) error {
-	kept := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == finalizer })
-	return c.patch(ctx, o, live, map[string]any{"finalizers": kept})
+func (c *collector) removeFinalizer(ctx context.Context, o object, live *metav1.PartialObjectMetadata, finalizer string) error {
+	others := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == finalizer })
+	return c.patch(ctx, o, live, map[string]any{"finalizers": others})
 }
 
-func (c *Collector) patchOwners(ctx context.Context, o object, live *metav1.PartialObjectMetadata, owners []metav1.OwnerReference) error {
+func (c *collector) patchOwners(ctx context.Context, o object, live *metav1.PartialObjectMetadata, owners []metav1.OwnerReference) error {
 	return c.patch(ctx, o, live, map[string]any{"ownerReferences": owners})
 }
 
-// patch replaces metadata of exactly the object that was read.
-func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObjectMetadata, fields map[string]any) error {
+// patch replaces fields of the metadata of an object, if it is unchanged since it was read.
+func (c *collector) patch(ctx context.Context, o object, live *metav1.PartialObjectMetadata, fields map[string]any) error {
 	fields["uid"], fields["resourceVersion"] = live.UID, live.ResourceVersion
 	patch, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
@@ -214,16 +214,16 @@ func (c *Collector) patch(ctx context.Context, o object, live *metav1.PartialObj
 	if err != nil {
 		return err
 	}
-	_, err = client.Patch(ctx, o.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = client.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return runner.IgnoreNotFound(err)
 }
 
-func (c *Collector) delete(ctx context.Context, o object, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
+func (c *collector) delete(ctx context.Context, o object, live *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
 	preconditions := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
 	client, err := c.client(ctx, o)
 	if err != nil {
 		return err
 	}
-	err = client.Delete(ctx, o.name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
+	err = client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: preconditions, PropagationPolicy: &policy})
 	return runner.IgnoreNotFound(err)
 }

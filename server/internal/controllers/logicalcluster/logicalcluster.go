@@ -10,14 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/conditions"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
-	"github.com/kcplane/kcp/server/internal/controllers/namespace"
+	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/storage"
@@ -27,17 +29,20 @@ import (
 
 // Inputs of the controller. Clients and storage reach the cluster in each call's context.
 type Inputs struct {
-	Set       *informers.Set
-	Metadata  metadata.Interface
-	Resources namespace.Resources
-	Held      namespace.Held
-	// Serves returns what a cluster serves that is not built in, and Remains are the objects of that which are stored.
+	Set      *informers.Set
+	Metadata metadata.Interface
+	// Resources returns the resources that the cluster of ctx serves.
+	Resources func(ctx context.Context) ([]discovery.Resource, error)
+	// Held returns those of the resources of which the cluster of ctx stores objects, in a namespace or in all namespaces.
+	Held func(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error)
+	// Serves returns the resources that a cluster serves and that are not built in. Remains deletes their objects in storage.
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	Remains *storage.Remains
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
 	// ExternalURL of the installation, without a trailing slash.
 	ExternalURL string
+	Clock       clock.WithDelayedExecution
 }
 
 const (
@@ -59,7 +64,7 @@ type reconciler struct {
 
 // New returns the controller. Its keys are LogicalClusters.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{Inputs: in, started: time.Now()}
+	r := &reconciler{Inputs: in, started: in.Clock.Now()}
 	r.controller = runner.New("logicalcluster", 8, r.reconcile)
 	// Nothing is queued for what is settled, which is nearly everything when a server starts.
 	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
@@ -99,7 +104,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	var content *corev1alpha1.Condition
 	if deletable(lc) {
 		// Most are empty in a moment. What takes longer tells meanwhile that it goes.
-		slow := time.AfterFunc(slowDeletion, func() {
+		slow := r.Clock.AfterFunc(slowDeletion, func() {
 			if err := r.show(ctx, key, &inProgress); err != nil {
 				klog.FromContext(ctx).Info("That a logical cluster is being deleted is not shown", "err", err)
 			}
@@ -177,7 +182,7 @@ func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1al
 	if !r.suspect(lc) {
 		return false, nil
 	}
-	if age := time.Since(lc.CreationTimestamp.Time); age < orphanAge {
+	if age := r.Clock.Since(lc.CreationTimestamp.Time); age < orphanAge {
 		r.controller.EnqueueAfter(key, orphanAge-age)
 		return true, nil
 	}

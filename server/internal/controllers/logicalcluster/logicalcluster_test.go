@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -158,7 +159,7 @@ func TestALogicalClusterWithoutItsWorkspaceIsDeletedOnceItIsOld(t *testing.T) {
 				o.Store(tc.stored)
 			}
 			clusters := o.Stored(o.Set.LogicalClusters.Informer)
-			c := New(Inputs{Set: o.Set, Clusters: clusters, Workspaces: o.Stored(o.Set.Workspaces.Informer), ExternalURL: "https://kcp.test"})
+			c := New(Inputs{Set: o.Set, Clusters: clusters, Workspaces: o.Stored(o.Set.Workspaces.Informer), ExternalURL: "https://kcp.test", Clock: clock.RealClock{}})
 			if err := c.Reconcile(t.Context(), informers.Key{Cluster: "c", Name: corev1alpha1.LogicalClusterName}); err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,5 @@
-// Package mount keeps workspaces that are mounted in step with the objects that they are mounted from: these tell where the
-// server behind a workspace is, and whether it is ready. It watches nothing of its own but hears of changes from the garbage
-// collector, and does nothing for workspaces that are not mounted.
+// Package mount copies the URL and the readiness of the server behind a mounted workspace from the object that the workspace is mounted from.
+// It handles the events of the garbage collector instead of watching these objects, and does nothing for workspaces that are not mounted.
 package mount
 
 import (
@@ -30,66 +29,70 @@ type Inputs struct {
 	Set        *informers.Set
 	Dynamic    dynamic.Interface
 	RESTMapper func(context.Context) (meta.RESTMapper, error)
-	// Hosts are where mounts may lead.
+	// Hosts are the hosts that mounts may have.
 	Hosts *mount.Hosts
 	// Workspaces stores the result.
 	Workspaces storage.Objects
+	// Objects are watched.
+	Objects *runner.ObjectEvents
 }
 
-// Controller is the controller; its keys are Workspaces. It implements garbagecollector.Observer.
-type Controller struct {
-	*runner.Controller
+type reconciler struct {
 	Inputs
-	enqueue func(informers.Key)
+	controller *runner.Controller
+	enqueue    func(informers.Key)
 
 	mu sync.Mutex
 	// mounted are the workspaces that are mounted from an object.
 	mounted map[object]sets.Set[informers.Key]
 }
 
-// object identifies what a workspace is mounted from. Kinds and versions are left out: an event for another object of that
-// name costs no more than a look.
+// object identifies an object that a workspace is mounted from. Kinds and versions are left out: an event for another object of that name
+// only costs a reconciliation.
 type object struct {
 	cluster                logicalcluster.Name
 	group, namespace, name string
 }
 
-// New returns the controller.
-func New(in Inputs) *Controller {
-	c := &Controller{Inputs: in, mounted: map[object]sets.Set[informers.Key]{}}
-	c.Controller = runner.New("mount", 2, c.reconcile)
-	c.enqueue = c.Enqueue
-	in.Set.Workspaces.AddHandler(c.workspaceChanged)
-	return c
+// New returns the controller. Its keys are Workspaces.
+func New(in Inputs) *runner.Controller { return newReconciler(in).controller }
+
+func newReconciler(in Inputs) *reconciler {
+	r := &reconciler{Inputs: in, mounted: map[object]sets.Set[informers.Key]{}}
+	r.controller = runner.New("mount", 2, r.reconcile)
+	r.enqueue = r.controller.Enqueue
+	in.Set.Workspaces.AddHandler(r.workspaceChanged)
+	in.Objects.AddHandler(r)
+	return r
 }
 
 // workspaceChanged is an informers.Handler.
-func (c *Controller) workspaceChanged(old, obj runtime.Object) {
+func (r *reconciler) workspaceChanged(old, obj runtime.Object) {
 	if ws, ok := old.(*tenancyv1alpha1.Workspace); ok && ws.Spec.Mount != nil {
-		c.forget(ws)
+		r.forget(ws)
 	}
 	if ws, ok := obj.(*tenancyv1alpha1.Workspace); ok && ws.Spec.Mount != nil {
-		c.remember(ws)
+		r.remember(ws)
 	}
 }
 
-func (c *Controller) remember(ws *tenancyv1alpha1.Workspace) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *reconciler) remember(ws *tenancyv1alpha1.Workspace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	o, key := mountedFrom(ws), keyOf(ws)
-	if c.mounted[o] == nil {
-		c.mounted[o] = sets.New[informers.Key]()
+	if r.mounted[o] == nil {
+		r.mounted[o] = sets.New[informers.Key]()
 	}
-	c.mounted[o].Insert(key)
-	c.enqueue(key)
+	r.mounted[o].Insert(key)
+	r.enqueue(key)
 }
 
-func (c *Controller) forget(ws *tenancyv1alpha1.Workspace) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *reconciler) forget(ws *tenancyv1alpha1.Workspace) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	o := mountedFrom(ws)
-	if c.mounted[o].Delete(keyOf(ws)); len(c.mounted[o]) == 0 {
-		delete(c.mounted, o)
+	if r.mounted[o].Delete(keyOf(ws)); len(r.mounted[o]) == 0 {
+		delete(r.mounted, o)
 	}
 }
 
@@ -102,47 +105,47 @@ func mountedFrom(ws *tenancyv1alpha1.Workspace) object {
 	return object{logicalcluster.Of(ws), schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).Group, ref.Namespace, ref.Name}
 }
 
-// Changed implements garbagecollector.Observer.
-func (c *Controller) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.mounted) == 0 {
+// Changed implements runner.ObjectHandler.
+func (r *reconciler) Changed(resource schema.GroupVersionResource, obj metav1.Object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mounted) == 0 {
 		return
 	}
-	for key := range c.mounted[object{logicalcluster.Of(obj), resource.Group, obj.GetNamespace(), obj.GetName()}] {
-		c.enqueue(key)
+	for key := range r.mounted[object{logicalcluster.Of(obj), resource.Group, obj.GetNamespace(), obj.GetName()}] {
+		r.enqueue(key)
 	}
 }
 
-// Deleted implements garbagecollector.Observer.
-func (c *Controller) Deleted(resource schema.GroupVersionResource, obj metav1.Object) {
-	c.Changed(resource, obj)
+// Deleted implements runner.ObjectHandler.
+func (r *reconciler) Deleted(resource schema.GroupVersionResource, obj metav1.Object) {
+	r.Changed(resource, obj)
 }
 
-// Relisted implements garbagecollector.Observer.
-func (c *Controller) Relisted(resource schema.GroupVersionResource) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for o, keys := range c.mounted {
+// Relisted implements runner.ObjectHandler.
+func (r *reconciler) Relisted(resource schema.GroupVersionResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o, keys := range r.mounted {
 		if o.group != resource.Group {
 			continue
 		}
 		for key := range keys {
-			c.enqueue(key)
+			r.enqueue(key)
 		}
 	}
 }
 
-func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
-	ws, err := c.Set.Workspaces.Get(key.Cluster, "", key.Name)
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	ws, err := r.Set.Workspaces.Get(key.Cluster, "", key.Name)
 	if err != nil || ws.Spec.Mount == nil || ws.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(err)
 	}
-	seen, err := c.look(ctx, ws.Spec.Mount.Reference)
+	seen, err := r.observe(ctx, ws.Spec.Mount.Reference)
 	if err != nil {
 		return err
 	}
-	err = c.Workspaces.Update(ctx, key.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
+	err = r.Workspaces.Update(ctx, key.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
 		if live := obj.(*tenancyv1alpha1.Workspace); live.UID == ws.UID && live.DeletionTimestamp == nil {
 			seen.show(live)
 		}
@@ -151,9 +154,9 @@ func (c *Controller) reconcile(ctx context.Context, key informers.Key) error {
 	return runner.IgnoreNotFound(err)
 }
 
-// look reads the object that a workspace is mounted from.
-func (c *Controller) look(ctx context.Context, ref tenancyv1alpha1.ObjectReference) (observation, error) {
-	mapper, err := c.RESTMapper(ctx)
+// observe reads the object that a workspace is mounted from.
+func (r *reconciler) observe(ctx context.Context, ref tenancyv1alpha1.ObjectReference) (observation, error) {
+	mapper, err := r.RESTMapper(ctx)
 	if err != nil {
 		return observation{}, err
 	}
@@ -168,14 +171,14 @@ func (c *Controller) look(ctx context.Context, ref tenancyv1alpha1.ObjectReferen
 		return missing("spec.mount.ref.namespace has to be given for kinds with namespaces, and for no others; %s has the scope %q", ref.Kind,
 			mapping.Scope.Name()), nil
 	}
-	obj, err := c.Dynamic.Resource(mapping.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	obj, err := r.Dynamic.Resource(mapping.Resource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return missing("there is no %s %s", ref.Kind, nameOf(ref)), nil
 	}
 	if err != nil {
-		return observation{}, fmt.Errorf("%s %s: %w", ref.Kind, nameOf(ref), err)
+		return observation{}, fmt.Errorf("reading %s %s: %w", ref.Kind, nameOf(ref), err)
 	}
-	return c.judge(ref, obj), nil
+	return r.evaluate(ref, obj), nil
 }
 
 func nameOf(ref tenancyv1alpha1.ObjectReference) string {
@@ -185,8 +188,8 @@ func nameOf(ref tenancyv1alpha1.ObjectReference) string {
 	return ref.Namespace + "/" + ref.Name
 }
 
-// judge reads what an object says about the server that it stands for.
-func (c *Controller) judge(ref tenancyv1alpha1.ObjectReference, obj *unstructured.Unstructured) observation {
+// evaluate returns the observation of the server that an object describes.
+func (r *reconciler) evaluate(ref tenancyv1alpha1.ObjectReference, obj *unstructured.Unstructured) observation {
 	phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
 	url, _, _ := unstructured.NestedString(obj.Object, "status", "URL")
 	of := ref.Kind + " " + nameOf(ref)
@@ -198,13 +201,13 @@ func (c *Controller) judge(ref tenancyv1alpha1.ObjectReference, obj *unstructure
 	case url == "":
 		return notReady("%s has no status.URL", of)
 	}
-	if _, _, err := c.Hosts.Check(url); err != nil {
+	if _, _, err := r.Hosts.Check(url); err != nil {
 		return notReady("%s has the status.URL %q, which is not used: %v", of, shortened(url), err)
 	}
 	return observation{url: url}
 }
 
-// maxQuoted is how many bytes of a value of an object a condition quotes: many workspaces may be mounted from one object.
+// maxQuoted is how many bytes of a value of an object a condition quotes. Many workspaces may be mounted from one object.
 const maxQuoted = 256
 
 func shortened(value string) string {

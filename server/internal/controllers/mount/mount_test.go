@@ -12,6 +12,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/internal/request/mount"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -34,7 +35,7 @@ func kubeCluster(cluster, name string, status map[string]any) *unstructured.Unst
 	}}
 }
 
-func newController(t *testing.T) *Controller {
+func newTestReconciler(t *testing.T) *reconciler {
 	t.Helper()
 	hosts, err := mount.NewHosts(nil, []string{"prod.example.org"})
 	if err != nil {
@@ -42,11 +43,11 @@ func newController(t *testing.T) *Controller {
 	}
 	set := &informers.Set{}
 	set.Workspaces.Informer = informers.New(tenancyv1alpha1.SchemeGroupVersion.WithResource("workspaces"), &tenancyv1alpha1.Workspace{}, &cache.ListWatch{}, nil)
-	return New(Inputs{Set: set, Hosts: hosts})
+	return newReconciler(Inputs{Set: set, Hosts: hosts, Objects: &runner.ObjectEvents{}})
 }
 
 func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
-	c := newController(t)
+	c := newTestReconciler(t)
 	for name, test := range map[string]struct {
 		status  map[string]any
 		phase   corev1alpha1.LogicalClusterPhase
@@ -62,7 +63,7 @@ func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
 	} {
 		ws := mounted("ws", "prod")
 		ref := ws.Spec.Mount.Reference
-		c.judge(ref, kubeCluster("org", "prod", test.status)).show(ws)
+		c.evaluate(ref, kubeCluster("org", "prod", test.status)).show(ws)
 		var condition corev1alpha1.Condition
 		for _, found := range ws.Status.Conditions {
 			if found.Type == tenancyv1alpha1.WorkspaceMountReady {
@@ -79,7 +80,7 @@ func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
 }
 
 func TestAnObjectMakesItsWorkspacesNoLarger(t *testing.T) {
-	c := newController(t)
+	c := newTestReconciler(t)
 	long := strings.Repeat("a", 1<<20)
 	for name, status := range map[string]map[string]any{
 		"phase": {"phase": long},
@@ -87,7 +88,7 @@ func TestAnObjectMakesItsWorkspacesNoLarger(t *testing.T) {
 		"path":  {"phase": "Ready", "URL": "https://prod.example.org/" + long},
 	} {
 		ws := mounted("ws", "prod")
-		c.judge(ws.Spec.Mount.Reference, kubeCluster("org", "prod", status)).show(ws)
+		c.evaluate(ws.Spec.Mount.Reference, kubeCluster("org", "prod", status)).show(ws)
 		content, err := json.Marshal(ws)
 		if err != nil || len(content) > 4<<10 || ws.Status.Phase != corev1alpha1.LogicalClusterPhaseUnavailable {
 			t.Errorf("%s: the workspace is %s and has %d bytes: %v", name, ws.Status.Phase, len(content), err)
@@ -109,7 +110,7 @@ func TestTheURLStaysWhileTheServerIsAway(t *testing.T) {
 }
 
 func TestOnlyMountedWorkspacesAreRemembered(t *testing.T) {
-	c := newController(t)
+	c := newTestReconciler(t)
 	plain := mounted("plain", "")
 	plain.Spec.Mount = nil
 	a, b := mounted("a", "prod"), mounted("b", "prod")
@@ -134,18 +135,18 @@ func TestAnEventConcernsTheMountsOfThatObject(t *testing.T) {
 	other := clusters
 	other.Group = "example.net"
 	for name, test := range map[string]struct {
-		event    func(*Controller)
+		event    func(*reconciler)
 		concerns bool
 	}{
-		"changed":         {func(c *Controller) { c.Changed(clusters, kubeCluster("org", "prod", nil)) }, true},
-		"deleted":         {func(c *Controller) { c.Deleted(clusters, kubeCluster("org", "prod", nil)) }, true},
-		"relisted":        {func(c *Controller) { c.Relisted(clusters) }, true},
-		"another cluster": {func(c *Controller) { c.Changed(clusters, kubeCluster("com", "prod", nil)) }, false},
-		"another name":    {func(c *Controller) { c.Changed(clusters, kubeCluster("org", "test", nil)) }, false},
-		"another group":   {func(c *Controller) { c.Changed(other, kubeCluster("org", "prod", nil)) }, false},
-		"another list":    {func(c *Controller) { c.Relisted(other) }, false},
+		"changed":         {func(c *reconciler) { c.Changed(clusters, kubeCluster("org", "prod", nil)) }, true},
+		"deleted":         {func(c *reconciler) { c.Deleted(clusters, kubeCluster("org", "prod", nil)) }, true},
+		"relisted":        {func(c *reconciler) { c.Relisted(clusters) }, true},
+		"another cluster": {func(c *reconciler) { c.Changed(clusters, kubeCluster("com", "prod", nil)) }, false},
+		"another name":    {func(c *reconciler) { c.Changed(clusters, kubeCluster("org", "test", nil)) }, false},
+		"another group":   {func(c *reconciler) { c.Changed(other, kubeCluster("org", "prod", nil)) }, false},
+		"another list":    {func(c *reconciler) { c.Relisted(other) }, false},
 	} {
-		c := newController(t)
+		c := newTestReconciler(t)
 		queued := 0
 		c.enqueue = func(informers.Key) { queued++ }
 		c.workspaceChanged(nil, mounted("a", "prod"))

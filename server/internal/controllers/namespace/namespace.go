@@ -1,4 +1,4 @@
-// Package namespace empties and removes the namespaces that are deleted, in every logical cluster.
+// Package namespace deletes the content of namespaces that are being deleted, and then the namespaces, in every logical cluster.
 package namespace
 
 import (
@@ -19,66 +19,78 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// Resources tells what the logical cluster of a context serves.
-type Resources func(ctx context.Context) ([]discovery.Resource, error)
-
-// Held returns of which resources the logical cluster of a context stores anything, in a namespace or in all of them.
-type Held func(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error)
-
-// New returns the controller. Clients reach the cluster in each call's context.
-func New(set *informers.Set, kube kubernetes.Interface, meta metadata.Interface, resources Resources, held Held) *runner.Controller {
-	var c *runner.Controller
-	c = runner.New("namespace", 8, func(ctx context.Context, key informers.Key) error {
-		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
-		if err != nil || namespace.DeletionTimestamp == nil {
-			return runner.IgnoreNotFound(err)
-		}
-		asked := false
-		discover := func() ([]*metav1.APIResourceList, error) {
-			if !asked { // to learn what cannot be deleted; without an answer it would end the process
-				asked = true
-				return []*metav1.APIResourceList{{GroupVersion: "v1"}}, nil
-			}
-			return namespaced(ctx, resources, held, key.Name)
-		}
-		deleter := deletion.NewNamespacedResourcesDeleter(ctx, kube.CoreV1().Namespaces(), meta, kube.CoreV1(), discover,
-			corev1.FinalizerKubernetes)
-		err = deleter.Delete(ctx, key.Name)
-		var remaining *deletion.ResourcesRemainingError
-		if errors.As(err, &remaining) {
-			c.EnqueueAfter(key, time.Duration(remaining.Estimate/2+1)*time.Second)
-			return nil
-		}
-		return err
-	})
-	c.Watch(set.Namespaces.Informer)
-	return c
+// Inputs of the controller. Clients and functions reach the cluster in each call's context.
+type Inputs struct {
+	Set      *informers.Set
+	Kube     kubernetes.Interface
+	Metadata metadata.Interface
+	// Resources returns the resources that the cluster serves.
+	Resources func(ctx context.Context) ([]discovery.Resource, error)
+	// Held returns those of the resources of which the cluster stores objects, in a namespace or in all namespaces.
+	Held func(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error)
 }
 
-// namespaced lists the resources that are in a namespace of the context's cluster. Nothing is added to it any more.
-func namespaced(ctx context.Context, resources Resources, held Held, name string) ([]*metav1.APIResourceList, error) {
-	served, err := resources(ctx)
+type reconciler struct {
+	Inputs
+	controller *runner.Controller
+}
+
+// New returns the controller. Its keys are namespaces.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{Inputs: in}
+	r.controller = runner.New("namespace", 8, r.reconcile)
+	r.controller.Watch(in.Set.Namespaces.Informer)
+	return r.controller
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	namespace, err := r.Set.Namespaces.Get(key.Cluster, "", key.Name)
+	if err != nil || namespace.DeletionTimestamp == nil {
+		return runner.IgnoreNotFound(err)
+	}
+	first := true
+	discover := func() ([]*metav1.APIResourceList, error) {
+		if first { // the constructor looks for resources that cannot be deleted, and ends the process if that fails
+			first = false
+			return []*metav1.APIResourceList{{GroupVersion: "v1"}}, nil
+		}
+		return r.namespaced(ctx, key.Name)
+	}
+	deleter := deletion.NewNamespacedResourcesDeleter(ctx, r.Kube.CoreV1().Namespaces(), r.Metadata, r.Kube.CoreV1(), discover,
+		corev1.FinalizerKubernetes)
+	err = deleter.Delete(ctx, key.Name)
+	var remaining *deletion.ResourcesRemainingError
+	if errors.As(err, &remaining) {
+		r.controller.EnqueueAfter(key, time.Duration(remaining.Estimate/2+1)*time.Second)
+		return nil
+	}
+	return err
+}
+
+// namespaced lists the resources of the objects in a namespace of the cluster of ctx, to which no objects are added any more.
+func (r *reconciler) namespaced(ctx context.Context, name string) ([]*metav1.APIResourceList, error) {
+	served, err := r.Resources(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var candidates []schema.GroupResource
-	for _, r := range served {
-		if r.Namespaced {
-			candidates = append(candidates, r.GroupResource())
+	for _, s := range served {
+		if s.Namespaced {
+			candidates = append(candidates, s.GroupResource())
 		}
 	}
-	found, err := held(ctx, candidates, name)
+	found, err := r.Held(ctx, candidates, name)
 	if err != nil {
 		return nil, err
 	}
 	var lists []*metav1.APIResourceList
-	for _, r := range served {
-		if !r.Namespaced || !slices.Contains(found, r.GroupResource()) {
+	for _, s := range served {
+		if !s.Namespaced || !slices.Contains(found, s.GroupResource()) {
 			continue
 		}
 		lists = append(lists, &metav1.APIResourceList{
-			GroupVersion: r.GroupVersion().String(),
-			APIResources: []metav1.APIResource{{Name: r.Resource, Kind: r.Kind, Namespaced: true, Verbs: r.Verbs.UnsortedList()}},
+			GroupVersion: s.GroupVersion().String(),
+			APIResources: []metav1.APIResource{{Name: s.Resource, Kind: s.Kind, Namespaced: true, Verbs: s.Verbs.UnsortedList()}},
 		})
 	}
 	return lists, nil

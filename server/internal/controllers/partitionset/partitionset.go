@@ -48,7 +48,7 @@ func New(in Inputs) *runner.Controller {
 		}
 		return nil
 	})
-	c.WatchMapped(in.Set.Shards.Informer, runner.Every(in.Set.PartitionSets.Informer))
+	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(in.Set.PartitionSets.Informer))
 	return c
 }
 

@@ -70,7 +70,7 @@ func TestADefinitionMakesTheQuotasOfItsClusterThatCountItBeCounted(t *testing.T)
 	)
 	crd := objecttest.In("here", &apiextensionsv1.CustomResourceDefinition{})
 	crd.Spec.Group, crd.Spec.Names.Plural = "example.org", "widgets"
-	keys := New(o.Set, nil, nil, nil).countingInstances(crd)
+	keys := (&reconciler{Inputs: Inputs{Set: o.Set}}).countingInstances(crd)
 	if len(keys) != 1 || keys[0].Name != "counts" || keys[0].Cluster != "here" || keys[0].Namespace != "default" {
 		t.Errorf("got %v", keys)
 	}
@@ -92,7 +92,7 @@ func TestUsageIsThatOfTheNamespace(t *testing.T) {
 		}
 	}
 	client := metadatafake.NewSimpleMetadataClient(scheme, of("default", "a"), of("default", "b"), of("other", "a"))
-	c := &Controller{metadata: client, resources: func(context.Context) ([]discovery.Resource, error) { return served, nil }}
+	c := &reconciler{Inputs: Inputs{Metadata: client, Resources: func(context.Context) ([]discovery.Resource, error) { return served, nil }}}
 	got, err := c.count(t.Context(), quota("here", "default", "q", "configmaps", "count/namespaces", "count/readonlies", "count/unknown"))
 	want := corev1.ResourceList{}
 	want["configmaps"], want["count/namespaces"] = resource.MustParse("2"), resource.MustParse("0")

@@ -1,5 +1,4 @@
-// Package rootca publishes the certificates that the server is verified with, as the ConfigMap kube-root-ca.crt in every
-// namespace of every logical cluster.
+// Package rootca publishes the CA certificates of the server as the ConfigMap kube-root-ca.crt in every namespace of every logical cluster.
 package rootca
 
 import (
@@ -18,45 +17,63 @@ import (
 const Name = "kube-root-ca.crt"
 
 const (
-	key = "ca.crt"
-	// descriptionAnnotation and its text are those that people know from Kubernetes.
+	dataKey = "ca.crt"
+	// descriptionAnnotation and its text are those of Kubernetes.
 	descriptionAnnotation = "kubernetes.io/description"
 	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the " +
 		"internal service " +
 		"IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// ConfigMap returns what a namespace gets; ca is in PEM.
+// ConfigMap returns the ConfigMap of a namespace; ca is in PEM.
 func ConfigMap(namespace string, ca []byte) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Name, Annotations: map[string]string{descriptionAnnotation: description}},
-		Data:       map[string]string{key: string(ca)},
+		Data:       map[string]string{dataKey: string(ca)},
 	}
 }
 
-// New returns the controller. Its keys are namespaces; ca is in PEM.
-func New(set *informers.Set, kube kubernetes.Interface, ca []byte) *runner.Controller {
-	c := runner.New("rootca", 4, func(ctx context.Context, k informers.Key) error {
-		namespace, err := set.Namespaces.Get(k.Cluster, "", k.Name)
-		if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
-			return runner.IgnoreNotFound(err)
-		}
-		configMaps := kube.CoreV1().ConfigMaps(k.Name)
-		current, err := set.ConfigMaps.Get(k.Cluster, k.Name, Name)
-		if apierrors.IsNotFound(err) {
-			_, err := configMaps.Create(ctx, ConfigMap(k.Name, ca), metav1.CreateOptions{})
-			return runner.IgnoreGoing(err)
-		}
-		if err != nil || (len(current.Data) == 1 && current.Data[key] == string(ca) && current.Annotations[descriptionAnnotation] != "") {
-			return err
-		}
-		changed := current.DeepCopy()
-		changed.Data = map[string]string{key: string(ca)}
-		metav1.SetMetaDataAnnotation(&changed.ObjectMeta, descriptionAnnotation, description)
-		_, err = configMaps.Update(ctx, changed, metav1.UpdateOptions{})
-		return runner.IgnoreGoing(err)
-	})
-	c.Watch(set.Namespaces.Informer)
-	c.WatchMapped(set.ConfigMaps.Informer, runner.NamespaceOfNamed(Name))
+// Inputs of the controller. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set  *informers.Set
+	Kube kubernetes.Interface
+	// CA is in PEM.
+	CA []byte
+}
+
+type reconciler struct{ Inputs }
+
+// New returns the controller. Its keys are namespaces.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
+	c := runner.New("rootca", 4, r.reconcile)
+	c.Watch(in.Set.Namespaces.Informer)
+	c.WatchMapped(in.Set.ConfigMaps.Informer, runner.NamespaceOfNamed(Name))
 	return c
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	namespace, err := r.Set.Namespaces.Get(key.Cluster, "", key.Name)
+	if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
+		return runner.IgnoreNotFound(err)
+	}
+	configMaps := r.Kube.CoreV1().ConfigMaps(key.Name)
+	current, err := r.Set.ConfigMaps.Get(key.Cluster, key.Name, Name)
+	if apierrors.IsNotFound(err) {
+		_, err := configMaps.Create(ctx, ConfigMap(key.Name, r.CA), metav1.CreateOptions{})
+		return runner.IgnoreExistsOrTerminating(err)
+	}
+	if err != nil || isCurrent(current, r.CA) {
+		return err
+	}
+	changed := current.DeepCopy()
+	changed.Data = map[string]string{dataKey: string(r.CA)}
+	metav1.SetMetaDataAnnotation(&changed.ObjectMeta, descriptionAnnotation, description)
+	_, err = configMaps.Update(ctx, changed, metav1.UpdateOptions{})
+	return runner.IgnoreExistsOrTerminating(err)
+}
+
+// isCurrent reports whether a ConfigMap has the CA and nothing else.
+func isCurrent(cm *corev1.ConfigMap, ca []byte) bool {
+	return len(cm.Data) == 1 && cm.Data[dataKey] == string(ca) && cm.Annotations[descriptionAnnotation] != ""
 }

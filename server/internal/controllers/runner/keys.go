@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// NamespaceOfNamed maps objects of one name to the namespace that they are in, and all others to nothing.
+// NamespaceOfNamed returns a function that maps objects of one name to the key of their namespace, and all others to nothing.
 func NamespaceOfNamed(name string) func(runtime.Object) []informers.Key {
 	return func(obj runtime.Object) []informers.Key {
 		key, err := informers.KeyOf(obj)
@@ -21,8 +21,9 @@ func NamespaceOfNamed(name string) func(runtime.Object) []informers.Key {
 	}
 }
 
-// IgnoreGoing drops the errors of creating an object that exists already, or in a namespace or a logical cluster that is gone or going.
-func IgnoreGoing(err error) error {
+// IgnoreExistsOrTerminating returns nil for the errors of creating an object that exists already, or whose namespace or logical cluster is
+// deleted or being deleted, and any other error as it is.
+func IgnoreExistsOrTerminating(err error) error {
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) ||
 		apierrors.HasStatusCause(err, logicalcluster.TerminatingCause) {
 		return nil
@@ -30,7 +31,7 @@ func IgnoreGoing(err error) error {
 	return err
 }
 
-// IgnoreNotFound drops the error of an object that is gone.
+// IgnoreNotFound returns nil for the error of an object that does not exist, and any other error as it is.
 func IgnoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -47,8 +48,8 @@ func KeysOf[T metav1.Object](objects []T) []informers.Key {
 	return keys
 }
 
-// Every maps whatever there is to all objects of i.
-func Every(i *informers.Informer) func(runtime.Object) []informers.Key {
+// AllOf returns a function that maps every object to the keys of all objects of i.
+func AllOf(i *informers.Informer) func(runtime.Object) []informers.Key {
 	return func(runtime.Object) []informers.Key {
 		var keys []informers.Key
 		for _, obj := range i.Indexer().List() {

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestWhatGoesNeedsNothing(t *testing.T) {
+func TestErrorsOfCreatingObjectsInDeletedPlacesAreIgnored(t *testing.T) {
 	resource := schema.GroupResource{Resource: "configmaps"}
 	because := func(cause metav1.CauseType) error {
 		err := apierrors.NewForbidden(resource, "kube-root-ca.crt", errors.New("refused"))
@@ -23,15 +23,15 @@ func TestWhatGoesNeedsNothing(t *testing.T) {
 		err    error
 		ignore bool
 	}{
-		"no error":                     {nil, true},
-		"it exists":                    {apierrors.NewAlreadyExists(resource, "a"), true},
-		"its namespace is gone":        {apierrors.NewNotFound(resource, "a"), true},
-		"its namespace goes":           {because(corev1.NamespaceTerminatingCause), true},
-		"its logical cluster goes":     {because(logicalcluster.TerminatingCause), true},
-		"a policy refuses it":          {because(metav1.CauseTypeForbidden), false},
-		"somebody else has written it": {apierrors.NewConflict(resource, "a", nil), false},
+		"no error":                             {nil, true},
+		"the object exists":                    {apierrors.NewAlreadyExists(resource, "a"), true},
+		"the namespace does not exist":         {apierrors.NewNotFound(resource, "a"), true},
+		"the namespace is being deleted":       {because(corev1.NamespaceTerminatingCause), true},
+		"the logical cluster is being deleted": {because(logicalcluster.TerminatingCause), true},
+		"a policy refuses the object":          {because(metav1.CauseTypeForbidden), false},
+		"the object has changed":               {apierrors.NewConflict(resource, "a", nil), false},
 	} {
-		if got := IgnoreGoing(test.err); (got == nil) != test.ignore {
+		if got := IgnoreExistsOrTerminating(test.err); (got == nil) != test.ignore {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

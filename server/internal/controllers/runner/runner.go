@@ -1,10 +1,15 @@
-// Package runner is the one loop that every controller of the server runs: keys of all logical clusters in one
-// queue, in which the clusters take turns, workers that slow items do not hold, and exponential retry. A controller adds its inputs and a
-// reconcile function.
+// Package runner has what all controllers of the server have in common: a queue of keys of all logical clusters in which the clusters
+// take turns, workers that are replaced while they are slow, and retries with exponential backoff. A controller adds its Inputs and a
+// function reconcile, which reads, decides and commits one object.
+//
+// The delays of this package pace the queue and decide nothing, so its clock is not injected: tests that run a queue use testing/synctest.
+// Controllers that read the time have a clock in their Inputs.
 package runner
 
 import (
 	"context"
+	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,42 +17,38 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/informers"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Reconcile reads, decides and commits one object. ctx addresses the key's logical cluster. An error is retried later.
-type Reconcile func(ctx context.Context, key informers.Key) error
-
-// Controller owns the queue and the workers of one controller.
-type Controller struct {
-	name      string
-	workers   int
-	reconcile Reconcile
-	queue     workqueue.TypedRateLimitingInterface[informers.Key]
+// Item is what a queue holds: informers.Key or ObjectKey.
+type Item interface {
+	comparable
+	fmt.Stringer
+	// LogicalCluster returns the logical cluster that reconciling the item addresses.
+	LogicalCluster() logicalcluster.Name
 }
 
-// New returns a controller that does nothing until Run.
-func New(name string, workers int, reconcile Reconcile) *Controller {
-	return &Controller{
-		name: name, workers: workers, reconcile: reconcile,
-		queue: NewQueue(name, workqueue.NewTypedItemExponentialFailureRateLimiter[informers.Key](5*time.Millisecond, time.Minute), clusterOf),
-	}
+// Controller reconciles the objects of one kind.
+type Controller struct{ *loop[informers.Key] }
+
+// ObjectController reconciles objects of all resources.
+type ObjectController struct{ *loop[ObjectKey] }
+
+// New returns a controller, which does nothing until Run. reconcile commits what one object needs. Its context addresses the logical
+// cluster of the key. After an error it is called again.
+func New(name string, workers int, reconcile func(context.Context, informers.Key) error) *Controller {
+	return &Controller{newLoop(name, workers, reconcile)}
 }
 
-// Enqueue asks for a reconciliation of key.
-func (c *Controller) Enqueue(key informers.Key) { c.queue.Add(key) }
-
-// EnqueueAfter asks for a reconciliation of key once d has passed.
-func (c *Controller) EnqueueAfter(key informers.Key, d time.Duration) { c.queue.AddAfter(key, d) }
-
-// Reconcile reconciles one object, once, in this goroutine. Tests of decisions call it instead of Run.
-func (c *Controller) Reconcile(ctx context.Context, key informers.Key) error {
-	return c.reconcile(logicalcluster.WithName(ctx, key.Cluster), key)
+// NewForObjects is New for a controller of the objects of all resources.
+func NewForObjects(name string, workers int, reconcile func(context.Context, ObjectKey) error) *ObjectController {
+	return &ObjectController{newLoop(name, workers, reconcile)}
 }
 
-// Watch reconciles each object of i whenever it changes.
+// Watch reconciles each object of i when it changes.
 func (c *Controller) Watch(i *informers.Informer) {
 	c.WatchMapped(i, func(obj runtime.Object) []informers.Key {
 		key, err := informers.KeyOf(obj)
@@ -58,7 +59,7 @@ func (c *Controller) Watch(i *informers.Informer) {
 	})
 }
 
-// WatchMapped reconciles what keys returns for the old and the new state of each changed object of i.
+// WatchMapped reconciles the keys that keys returns for the old and the new state of each changed object of i.
 func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Object) []informers.Key) {
 	i.AddHandler(func(old, obj runtime.Object) {
 		for _, o := range []runtime.Object{old, obj} {
@@ -72,25 +73,89 @@ func (c *Controller) WatchMapped(i *informers.Informer, keys func(obj runtime.Ob
 	})
 }
 
-// Run works until ctx ends, and returns when the last worker is done.
-func (c *Controller) Run(ctx context.Context) {
-	logger := klog.FromContext(ctx).WithValues("controller", c.name)
-	Work(klog.NewContext(ctx, logger), c.queue, c.workers, clusterOf, c.do)
+// loop owns the queue and the workers of one controller.
+type loop[K Item] struct {
+	name      string
+	workers   int
+	reconcile func(context.Context, K) error
+	queue     workqueue.TypedRateLimitingInterface[K]
+	beside    []func(context.Context)
+	// expected reports whether failures are logged as information instead of errors.
+	expected bool
 }
 
-func clusterOf(key informers.Key) logicalcluster.Name { return key.Cluster }
+func newLoop[K Item](name string, workers int, reconcile func(context.Context, K) error) *loop[K] {
+	return &loop[K]{
+		name: name, workers: workers, reconcile: reconcile,
+		queue: newQueue(name, workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, time.Minute)),
+	}
+}
 
-func (c *Controller) do(ctx context.Context, key informers.Key) {
+// Enqueue requests a reconciliation of key.
+func (l *loop[K]) Enqueue(key K) { l.queue.Add(key) }
+
+// EnqueueAfter requests a reconciliation of key after d.
+func (l *loop[K]) EnqueueAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
+
+// ExpectFailures makes failures appear in the log at verbosity 2 only. They are retried in any case.
+func (l *loop[K]) ExpectFailures() { l.expected = true }
+
+// RunBeside makes Run call f beside the workers. f must return when its context ends, and Run returns after it.
+func (l *loop[K]) RunBeside(f func(ctx context.Context)) { l.beside = append(l.beside, f) }
+
+// RunEvery makes Run call f at once, and then at every interval of clock.
+func (l *loop[K]) RunEvery(clock clock.WithTicker, interval time.Duration, f func()) {
+	l.RunBeside(func(ctx context.Context) {
+		ticker := clock.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			f()
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+			}
+		}
+	})
+}
+
+// Run works until ctx ends, and returns when the last worker is done.
+func (l *loop[K]) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx).WithValues("controller", l.name)
+	ctx = klog.NewContext(ctx, logger)
+	var running sync.WaitGroup
+	for _, f := range l.beside {
+		running.Go(func() { f(ctx) })
+	}
+	work(ctx, l.queue, l.workers, l.retry)
+	running.Wait()
+}
+
+// Reconcile reconciles one object once, in this goroutine. Tests of decisions call it instead of Run.
+func (l *loop[K]) Reconcile(ctx context.Context, key K) error {
+	return l.reconcile(logicalcluster.WithName(ctx, key.LogicalCluster()), key)
+}
+
+// retry reconciles one object, and enqueues it again if that fails.
+func (l *loop[K]) retry(ctx context.Context, key K) {
 	defer utilruntime.HandleCrashWithContext(ctx)
-	err := c.Reconcile(ctx, key)
+	err := l.Reconcile(ctx, key)
 	switch {
 	case err == nil:
-		c.queue.Forget(key)
+		l.queue.Forget(key)
 	case ctx.Err() != nil:
 	default:
-		if !apierrors.IsConflict(err) {
-			klog.FromContext(ctx).Error(err, "reconciliation failed, will retry", "key", key.String())
-		}
-		c.queue.AddRateLimited(key)
+		l.log(ctx, key, err)
+		l.queue.AddRateLimited(key)
+	}
+}
+
+func (l *loop[K]) log(ctx context.Context, key K, err error) {
+	logger := klog.FromContext(ctx)
+	switch {
+	case l.expected:
+		logger.V(2).Info("reconciliation failed, will retry", "key", key.String(), "err", err)
+	case !apierrors.IsConflict(err):
+		logger.Error(err, "reconciliation failed, will retry", "key", key.String())
 	}
 }

@@ -6,32 +6,28 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// NewQueue returns a queue in which logical clusters take turns: an item waits for one item of each other cluster at a time, and for
-// those before it of its own. Only clusters with items in the queue are in memory.
-func NewQueue[T comparable](name string, limiter workqueue.TypedRateLimiter[T],
-	clusterOf func(T) logicalcluster.Name) workqueue.TypedRateLimitingInterface[T] {
-	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[T]{
-		Name: name, Queue: &turns[T]{clusterOf: clusterOf, items: map[logicalcluster.Name][]T{}},
-	})
-	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[T]{Name: name, Queue: ready})
+// newQueue returns a queue in which logical clusters take turns: an item waits for at most one item of each other cluster at a time, and
+// for earlier items of its own cluster. Only clusters with items in the queue take memory.
+func newQueue[K Item](name string, limiter workqueue.TypedRateLimiter[K]) workqueue.TypedRateLimitingInterface[K] {
+	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: name, Queue: &turns[K]{items: map[logicalcluster.Name][]K{}}})
+	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Name: name, Queue: ready})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, DelayingQueue: delayed})
+		workqueue.TypedRateLimitingQueueConfig[K]{Name: name, DelayingQueue: delayed})
 }
 
 // turns implements workqueue.Queue.
-type turns[T comparable] struct {
-	clusterOf func(T) logicalcluster.Name
-	items     map[logicalcluster.Name][]T
-	order     []logicalcluster.Name // each cluster with items once, the next one first
-	n         int
+type turns[K Item] struct {
+	items map[logicalcluster.Name][]K
+	order []logicalcluster.Name // each cluster with items once, the next one first
+	n     int
 }
 
 // Touch implements workqueue.Queue.
-func (q *turns[T]) Touch(T) {}
+func (q *turns[K]) Touch(K) {}
 
 // Push implements workqueue.Queue.
-func (q *turns[T]) Push(item T) {
-	cluster := q.clusterOf(item)
+func (q *turns[K]) Push(item K) {
+	cluster := item.LogicalCluster()
 	waiting := q.items[cluster]
 	if len(waiting) == 0 {
 		q.order = append(q.order, cluster)
@@ -41,10 +37,10 @@ func (q *turns[T]) Push(item T) {
 }
 
 // Len implements workqueue.Queue.
-func (q *turns[T]) Len() int { return q.n }
+func (q *turns[K]) Len() int { return q.n }
 
 // Pop implements workqueue.Queue.
-func (q *turns[T]) Pop() T {
+func (q *turns[K]) Pop() K {
 	cluster := q.order[0]
 	q.order = q.order[1:]
 	waiting := q.items[cluster]

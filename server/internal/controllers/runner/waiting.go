@@ -6,7 +6,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// Waiting are the keys that wait for something of which no event of their own tells.
+// Waiting holds keys that wait for changes which are not mapped to them, such as a change in another logical cluster.
 type Waiting struct {
 	controller *Controller
 
@@ -14,19 +14,19 @@ type Waiting struct {
 	keys map[informers.Key]bool
 }
 
-// NewWaiting returns the keys of c that wait: none.
+// NewWaiting returns an empty set of keys of c.
 func NewWaiting(c *Controller) *Waiting {
 	return &Waiting{controller: c, keys: map[informers.Key]bool{}}
 }
 
-// Add makes a key wait.
+// Add adds a key until the next Retry.
 func (w *Waiting) Add(key informers.Key) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys[key] = true
 }
 
-// Retry reconciles all that wait.
+// Retry reconciles all keys that wait, and removes them.
 func (w *Waiting) Retry() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

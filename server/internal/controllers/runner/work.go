@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// patience is how long an item has a worker for itself. Admission and conversion call hosts of tenants, which may answer late or never:
-	// after that, another worker takes the place.
-	patience = 200 * time.Millisecond
-	// slowOfPayer is how many such items of one payer there are at a time, slowOfAll of all payers. The next items of the payer wait for
-	// slowPause. Beyond slowOfAll workers are replaced later: an etcd that is slow makes all items slow.
-	slowOfPayer, slowOfAll = 8, 64
-	slowPause              = time.Second
+	// slowAfter is how long an item occupies a worker before another worker takes the place. Admission and conversion call hosts of tenants,
+	// which may answer late or never.
+	slowAfter = 200 * time.Millisecond
+	// maxSlowOfPayer is how many slow items one payer may have at a time, and maxSlow all payers together. Further items of such a payer
+	// wait for slowPause. Beyond maxSlow, workers are replaced later: a slow etcd makes all items slow.
+	maxSlowOfPayer, maxSlow = 8, 64
+	slowPause               = time.Second
 )
 
-// Payer returns who pays for a logical cluster.
+// Payer returns the account that pays for a logical cluster.
 type Payer func(logicalcluster.Name) string
 
 type payerKey struct{}
 
-// WithPayer returns a context for Run, in which the slow items of all clusters that one pays for count together. Without it each
-// cluster pays for itself.
+// WithPayer returns a context for Run in which the slow items of all clusters of one payer count together. Without it each cluster is its
+// own payer.
 func WithPayer(ctx context.Context, payer Payer) context.Context {
 	return context.WithValue(ctx, payerKey{}, payer)
 }
@@ -38,15 +38,12 @@ func payerFrom(ctx context.Context) Payer {
 	return func(cluster logicalcluster.Name) string { return string(cluster) }
 }
 
-// Work takes the items of a queue until ctx ends, and returns when the last one is done. Items that take long hold up no items of others,
-// except in a queue with one worker, whose items are done one after the other.
-func Work[T comparable](
-	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], workers int, clusterOf func(T) logicalcluster.Name,
-	do func(context.Context, T),
-) {
+// work calls do for the items of a queue until ctx ends, and returns when the last call has returned. Slow items do not delay items of other
+// payers, except in a queue with one worker, which handles one item after the other.
+func work[K Item](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int, do func(context.Context, K)) {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
-	p := &pool[T]{queue: queue, clusterOf: clusterOf, do: do, payer: payerFrom(ctx), replaces: workers > 1, slow: map[string]int{}}
+	p := &pool[K]{queue: queue, do: do, payer: payerFrom(ctx), replaces: workers > 1, slow: map[string]int{}}
 	for range workers {
 		p.running.Go(func() { p.work(ctx) })
 	}
@@ -54,34 +51,33 @@ func Work[T comparable](
 }
 
 // pool is the workers of a queue.
-type pool[T comparable] struct {
-	queue     workqueue.TypedRateLimitingInterface[T]
-	clusterOf func(T) logicalcluster.Name
-	do        func(context.Context, T)
-	payer     Payer
-	replaces  bool
-	running   sync.WaitGroup
+type pool[K Item] struct {
+	queue    workqueue.TypedRateLimitingInterface[K]
+	do       func(context.Context, K)
+	payer    Payer
+	replaces bool
+	running  sync.WaitGroup
 
 	mu   sync.Mutex
-	slow map[string]int // how many items of a payer have a worker that was replaced
-	all  int
+	slow map[string]int // slow items whose worker was replaced, by payer
+	all  int            // the sum of slow
 }
 
-// work does items until the queue is shut down, or another worker has taken the place of this one.
-func (p *pool[T]) work(ctx context.Context) {
+// work handles items until the queue is shut down, or another worker has taken the place of this one.
+func (p *pool[K]) work(ctx context.Context) {
 	for replaced := false; !replaced; {
 		item, shutdown := p.queue.Get()
 		if shutdown {
 			return
 		}
-		replaced = p.one(ctx, item)
+		replaced = p.handle(ctx, item)
 	}
 }
 
-// one does an item, and returns whether the worker was replaced.
-func (p *pool[T]) one(ctx context.Context, item T) (replaced bool) {
+// handle handles one item, and returns whether the worker was replaced.
+func (p *pool[K]) handle(ctx context.Context, item K) (replaced bool) {
 	defer p.queue.Done(item)
-	if p.full(item) {
+	if p.isFull(item) {
 		p.queue.AddAfter(item, slowPause)
 		return false
 	}
@@ -92,14 +88,14 @@ func (p *pool[T]) one(ctx context.Context, item T) (replaced bool) {
 	ended, payer := false, ""
 	var timer *time.Timer
 	replace := func() {
-		paidBy := p.payer(p.clusterOf(item))
+		paidBy := p.payer(item.LogicalCluster())
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if ended {
 			return
 		}
-		if p.all == slowOfAll {
-			timer.Reset(patience)
+		if p.all == maxSlow {
+			timer.Reset(slowAfter)
 			return
 		}
 		p.all++
@@ -108,7 +104,7 @@ func (p *pool[T]) one(ctx context.Context, item T) (replaced bool) {
 		p.running.Go(func() { p.work(ctx) })
 	}
 	p.mu.Lock()
-	timer = time.AfterFunc(patience, replace)
+	timer = time.AfterFunc(slowAfter, replace)
 	p.mu.Unlock()
 	defer func() {
 		timer.Stop()
@@ -126,16 +122,16 @@ func (p *pool[T]) one(ctx context.Context, item T) (replaced bool) {
 	return
 }
 
-// full returns whether the payer of an item has as many slow ones as there may be.
-func (p *pool[T]) full(item T) bool {
+// isFull reports whether the payer of an item has the maximum of slow items.
+func (p *pool[K]) isFull(item K) bool {
 	p.mu.Lock()
 	none := p.all == 0
 	p.mu.Unlock()
 	if none {
 		return false
 	}
-	payer := p.payer(p.clusterOf(item))
+	payer := p.payer(item.LogicalCluster())
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.slow[payer] >= slowOfPayer
+	return p.slow[payer] >= maxSlowOfPayer
 }

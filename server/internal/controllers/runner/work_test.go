@@ -41,13 +41,13 @@ func TestWhoWaitsForAHostHoldsUpNoOther(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if n := waiting.Load(); n < slowOfPayer || n > slowOfPayer+2 {
+		if n := waiting.Load(); n < maxSlowOfPayer || n > maxSlowOfPayer+2 {
 			t.Errorf("%d items of one payer wait at a time", n)
 		}
 		for i := range 20 {
 			c.Enqueue(informers.Key{Cluster: "other", Name: fmt.Sprint(i)})
 		}
-		time.Sleep(patience)
+		time.Sleep(slowAfter)
 		synctest.Wait()
 		if n := served.Load(); n != 20 {
 			t.Errorf("%d of 20 items of another payer are done while those of one wait", n)
@@ -58,7 +58,7 @@ func TestWhoWaitsForAHostHoldsUpNoOther(t *testing.T) {
 		if n := c.queue.Len(); n != 0 || waiting.Load() != 0 {
 			t.Errorf("%d items are left, %d wait", n, waiting.Load())
 		}
-		if most.Load() > slowOfPayer+2 {
+		if most.Load() > maxSlowOfPayer+2 {
 			t.Errorf("%d items of one payer waited at a time", most.Load())
 		}
 		end()

@@ -15,21 +15,32 @@ import (
 
 const name = "default"
 
+// Inputs of the controller. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set  *informers.Set
+	Kube kubernetes.Interface
+}
+
+type reconciler struct{ Inputs }
+
 // New returns the controller. Its keys are namespaces.
-func New(set *informers.Set, kube kubernetes.Interface) *runner.Controller {
-	c := runner.New("serviceaccount", 4, func(ctx context.Context, key informers.Key) error {
-		namespace, err := set.Namespaces.Get(key.Cluster, "", key.Name)
-		if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
-			return runner.IgnoreNotFound(err)
-		}
-		if _, err := set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
-			return err
-		}
-		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Name, Name: name}}
-		_, err = kube.CoreV1().ServiceAccounts(key.Name).Create(ctx, account, metav1.CreateOptions{})
-		return runner.IgnoreGoing(err)
-	})
-	c.Watch(set.Namespaces.Informer)
-	c.WatchMapped(set.ServiceAccounts.Informer, runner.NamespaceOfNamed(name))
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
+	c := runner.New("serviceaccount", 4, r.reconcile)
+	c.Watch(in.Set.Namespaces.Informer)
+	c.WatchMapped(in.Set.ServiceAccounts.Informer, runner.NamespaceOfNamed(name))
 	return c
+}
+
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	namespace, err := r.Set.Namespaces.Get(key.Cluster, "", key.Name)
+	if err != nil || namespace.Status.Phase != corev1.NamespaceActive {
+		return runner.IgnoreNotFound(err)
+	}
+	if _, err := r.Set.ServiceAccounts.Get(key.Cluster, key.Name, name); !apierrors.IsNotFound(err) {
+		return err
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: key.Name, Name: name}}
+	_, err = r.Kube.CoreV1().ServiceAccounts(key.Name).Create(ctx, account, metav1.CreateOptions{})
+	return runner.IgnoreExistsOrTerminating(err)
 }

@@ -1,5 +1,5 @@
-// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token, and deletes those whose account
-// is gone.
+// Package serviceaccounttoken fills Secrets of type kubernetes.io/service-account-token, and deletes those whose service account does not
+// exist.
 package serviceaccounttoken
 
 import (
@@ -16,18 +16,23 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-type reconciler struct {
-	set       *informers.Set
-	kube      kubernetes.Interface
-	generator serviceaccount.TokenGenerator
-	ca        []byte
+// Inputs of the controller. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set  *informers.Set
+	Kube kubernetes.Interface
+	// Tokens signs tokens of the cluster of its context.
+	Tokens serviceaccount.TokenGenerator
+	// CA is in PEM.
+	CA []byte
 }
 
-// New returns the controller. Its keys are Secrets; generator signs tokens of the cluster of its context, ca is in PEM.
-func New(set *informers.Set, kube kubernetes.Interface, generator serviceaccount.TokenGenerator, ca []byte) *runner.Controller {
-	r := &reconciler{set: set, kube: kube, generator: generator, ca: ca}
+type reconciler struct{ Inputs }
+
+// New returns the controller. Its keys are Secrets.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
 	c := runner.New("serviceaccounttoken", 4, r.reconcile)
-	c.WatchMapped(set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
+	c.WatchMapped(in.Set.Secrets.Informer, func(obj runtime.Object) []informers.Key {
 		if obj.(*corev1.Secret).Type != corev1.SecretTypeServiceAccountToken {
 			return nil
 		}
@@ -37,7 +42,7 @@ func New(set *informers.Set, kube kubernetes.Interface, generator serviceaccount
 		}
 		return []informers.Key{key}
 	})
-	c.WatchMapped(set.ServiceAccounts.Informer, func(obj runtime.Object) []informers.Key {
+	c.WatchMapped(in.Set.ServiceAccounts.Informer, func(obj runtime.Object) []informers.Key {
 		key, err := informers.KeyOf(obj)
 		if err != nil {
 			return nil
@@ -47,9 +52,9 @@ func New(set *informers.Set, kube kubernetes.Interface, generator serviceaccount
 	return c
 }
 
-// secretsOf returns the token Secrets of an account.
+// secretsOf returns the keys of the token Secrets of a service account.
 func (r *reconciler) secretsOf(account informers.Key) []informers.Key {
-	secrets, err := r.set.Secrets.ListNamespace(account.Cluster, account.Namespace)
+	secrets, err := r.Set.Secrets.ListNamespace(account.Cluster, account.Namespace)
 	if err != nil {
 		return nil
 	}
@@ -63,26 +68,27 @@ func (r *reconciler) secretsOf(account informers.Key) []informers.Key {
 }
 
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
-	secret, err := r.set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
+	secret, err := r.Set.Secrets.Get(key.Cluster, key.Namespace, key.Name)
 	if err != nil || secret.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(err)
 	}
-	account, err := r.kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx,
+	account, err := r.Kube.CoreV1().ServiceAccounts(key.Namespace).Get(ctx,
 		secret.Annotations[corev1.ServiceAccountNameKey], metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if uid := secret.Annotations[corev1.ServiceAccountUIDKey]; err != nil || (uid != "" && uid != string(account.UID)) {
 		preconditions := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}}
-		err := r.kube.CoreV1().Secrets(key.Namespace).Delete(ctx, key.Name, preconditions)
+		err := r.Kube.CoreV1().Secrets(key.Namespace).Delete(ctx, key.Name, preconditions)
 		if apierrors.IsConflict(err) {
 			return nil
 		}
-		return runner.IgnoreGoing(err)
+		return runner.IgnoreExistsOrTerminating(err)
 	}
 	return r.fill(ctx, account, secret)
 }
 
+// fill writes token, CA and namespace into a Secret that lacks any of them.
 func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, secret *corev1.Secret) error {
 	filled := secret.DeepCopy()
 	if filled.Data == nil {
@@ -90,22 +96,22 @@ func (r *reconciler) fill(ctx context.Context, account *corev1.ServiceAccount, s
 	}
 	complete := filled.Annotations[corev1.ServiceAccountUIDKey] == string(account.UID) &&
 		len(filled.Data[corev1.ServiceAccountTokenKey]) > 0 &&
-		string(filled.Data[corev1.ServiceAccountRootCAKey]) == string(r.ca) &&
+		string(filled.Data[corev1.ServiceAccountRootCAKey]) == string(r.CA) &&
 		string(filled.Data[corev1.ServiceAccountNamespaceKey]) == filled.Namespace
 	if complete {
 		return nil
 	}
 	filled.Annotations[corev1.ServiceAccountUIDKey] = string(account.UID)
-	filled.Data[corev1.ServiceAccountRootCAKey] = r.ca
+	filled.Data[corev1.ServiceAccountRootCAKey] = r.CA
 	filled.Data[corev1.ServiceAccountNamespaceKey] = []byte(filled.Namespace)
 	if len(filled.Data[corev1.ServiceAccountTokenKey]) == 0 {
 		claims, private := serviceaccount.LegacyClaims(*account, *filled)
-		token, err := r.generator.GenerateToken(ctx, claims, private)
+		token, err := r.Tokens.GenerateToken(ctx, claims, private)
 		if err != nil {
 			return err
 		}
 		filled.Data[corev1.ServiceAccountTokenKey] = []byte(token)
 	}
-	_, err := r.kube.CoreV1().Secrets(filled.Namespace).Update(ctx, filled, metav1.UpdateOptions{})
-	return runner.IgnoreGoing(err)
+	_, err := r.Kube.CoreV1().Secrets(filled.Namespace).Update(ctx, filled, metav1.UpdateOptions{})
+	return runner.IgnoreExistsOrTerminating(err)
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -30,6 +31,7 @@ type Inputs struct {
 	Scheduler *scheduling.Scheduler
 	// Clusters and Workspaces store the objects.
 	Clusters, Workspaces storage.Objects
+	Clock                clock.PassiveClock
 }
 
 // grace is how long the LogicalCluster of a scheduled workspace may be unknown before the workspace is unavailable.
@@ -88,7 +90,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if ws.DeletionTimestamp != nil {
 		return runner.IgnoreNotFound(r.remove(ctx, ws, lc))
 	}
-	if expected(ws, lc) {
+	if r.isExpected(ws, lc) {
 		r.controller.EnqueueAfter(key, time.Second)
 		return nil
 	}
@@ -101,7 +103,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	case live.Spec.Mount != nil:
 	case live.Spec.Cluster == "":
 		err = r.schedule(ctx, key, wanted)
-	case expected(live, lc):
+	case r.isExpected(live, lc):
 		r.controller.EnqueueAfter(key, time.Second)
 	default:
 		r.Scheduler.Mirror(wanted, lc)
@@ -147,9 +149,9 @@ func owns(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
 	return lc.Spec.Owner != nil && lc.Spec.Owner.UID == ws.UID
 }
 
-// expected tells whether the logical cluster of a scheduled workspace, which was stored with it, may be seen any moment.
-func expected(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
-	return lc == nil && ws.Spec.Mount == nil && ws.Spec.Cluster != "" && time.Since(ws.CreationTimestamp.Time) < grace
+// isExpected reports whether the informer may soon have the logical cluster of a scheduled workspace, which was stored with it.
+func (r *reconciler) isExpected(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
+	return lc == nil && ws.Spec.Mount == nil && ws.Spec.Cluster != "" && r.Clock.Since(ws.CreationTimestamp.Time) < grace
 }
 
 // settled tells whether a workspace needs nothing.

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
@@ -77,7 +78,7 @@ func shard(name string) *corev1alpha1.Shard {
 func newController(o *objecttest.Objects) *runner.Controller {
 	tree := pathindex.New(o.Set)
 	clusters, workspaces := o.Stored(o.Set.LogicalClusters.Informer), o.Stored(o.Set.Workspaces.Informer)
-	return New(Inputs{Set: o.Set, Clusters: clusters, Workspaces: workspaces, Scheduler: &scheduling.Scheduler{
+	return New(Inputs{Set: o.Set, Clusters: clusters, Workspaces: workspaces, Clock: clock.RealClock{}, Scheduler: &scheduling.Scheduler{
 		Clusters: clusters, LogicalClusters: o.Set.LogicalClusters, Shards: o.Set.Shards, Tree: tree, Types: workspacetypes.New(o.Set, tree),
 		ShardName: "here", ExternalURL: "https://kcp.test",
 	}})

@@ -1,5 +1,4 @@
-// Package workspacetype tells in the status of every WorkspaceType where its initializer and terminator find their
-// workspaces.
+// Package workspacetype writes into the status of every WorkspaceType the URLs at which its initializer and terminator find their workspaces.
 package workspacetype
 
 import (
@@ -25,40 +24,51 @@ import (
 
 var resource = tenancyv1alpha1.SchemeGroupVersion.WithResource("workspacetypes")
 
-// New returns the controller. Its keys are WorkspaceTypes; client reaches the cluster in each call's context.
-func New(set *informers.Set, client dynamic.Interface) *runner.Controller {
-	c := runner.New("workspacetype", 2, func(ctx context.Context, key informers.Key) error {
-		wt, err := set.WorkspaceTypes.Get(key.Cluster, "", key.Name)
-		if err != nil {
-			return runner.IgnoreNotFound(err)
-		}
-		shards, err := set.Shards.List(logicalcluster.Root)
-		if err != nil {
-			return err
-		}
-		wanted := wt.DeepCopy()
-		wanted.Status.VirtualWorkspaces = virtualWorkspaces(shards, key)
-		for _, condition := range []string{tenancyv1alpha1.VirtualWorkspaceURLsReady, tenancyv1alpha1.Ready} {
-			conditions.Set(&wanted.Status.Conditions, corev1alpha1.Condition{Type: condition, Status: metav1.ConditionTrue})
-		}
-		if reflect.DeepEqual(wt.Status, wanted.Status) {
-			return nil
-		}
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
-		if err != nil {
-			return err
-		}
-		u := &unstructured.Unstructured{Object: content}
-		u.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"))
-		_, err = client.Resource(resource).UpdateStatus(ctx, u, metav1.UpdateOptions{})
-		return runner.IgnoreNotFound(err)
-	})
-	c.Watch(set.WorkspaceTypes.Informer)
-	c.WatchMapped(set.Shards.Informer, runner.Every(set.WorkspaceTypes.Informer))
+// Inputs of the controller. The client reaches the cluster in each call's context.
+type Inputs struct {
+	Set     *informers.Set
+	Dynamic dynamic.Interface
+}
+
+type reconciler struct{ Inputs }
+
+// New returns the controller. Its keys are WorkspaceTypes.
+func New(in Inputs) *runner.Controller {
+	r := &reconciler{in}
+	c := runner.New("workspacetype", 2, r.reconcile)
+	c.Watch(in.Set.WorkspaceTypes.Informer)
+	c.WatchMapped(in.Set.Shards.Informer, runner.AllOf(in.Set.WorkspaceTypes.Informer))
 	return c
 }
 
-// virtualWorkspaces returns both entries of every shard, in the order of the names of shards.
+func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
+	wt, err := r.Set.WorkspaceTypes.Get(key.Cluster, "", key.Name)
+	if err != nil {
+		return runner.IgnoreNotFound(err)
+	}
+	shards, err := r.Set.Shards.List(logicalcluster.Root)
+	if err != nil {
+		return err
+	}
+	wanted := wt.DeepCopy()
+	wanted.Status.VirtualWorkspaces = virtualWorkspaces(shards, key)
+	for _, condition := range []string{tenancyv1alpha1.VirtualWorkspaceURLsReady, tenancyv1alpha1.Ready} {
+		conditions.Set(&wanted.Status.Conditions, corev1alpha1.Condition{Type: condition, Status: metav1.ConditionTrue})
+	}
+	if reflect.DeepEqual(wt.Status, wanted.Status) {
+		return nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(wanted)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("WorkspaceType"))
+	_, err = r.Dynamic.Resource(resource).UpdateStatus(ctx, u, metav1.UpdateOptions{})
+	return runner.IgnoreNotFound(err)
+}
+
+// virtualWorkspaces returns the initializing and the terminating entry of every shard, sorted by the names of the shards.
 func virtualWorkspaces(shards []*corev1alpha1.Shard, key informers.Key) []tenancyv1alpha1.VirtualWorkspace {
 	shards = slices.Clone(shards)
 	slices.SortFunc(shards, func(a, b *corev1alpha1.Shard) int { return cmp.Compare(a.Name, b.Name) })
