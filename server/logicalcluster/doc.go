@@ -1,3 +1,3 @@
-// Package logicalcluster names the tenant of a request. The context is the only carrier of that name: the path filter
-// puts it there, the storage layer turns it into a key, and everything between passes the context on.
+// Package logicalcluster names the tenant of a request. Only the context carries that name: the path filter adds it,
+// the storage layer converts it to a key, and everything in between passes the context on.
 package logicalcluster

@@ -10,46 +10,48 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// AnnotationKey holds the logical cluster of every object.
+// AnnotationKey is the annotation with the logical cluster of every object.
 const AnnotationKey = corev1alpha1.ClusterAnnotation
 
-// UserExtraKey is the key of a user's extra with the logical cluster that a service account lives in, or whose issuer vouches for the user.
+// UserExtraKey is the key of a user's extra value with the logical cluster of a service account, or of the issuer that authenticated the
+// user.
 const UserExtraKey = "authentication.kcp.io/cluster-name"
 
 // Name identifies one logical cluster: 16 characters of base36 for a workspace, or one of the names below.
 type Name string
 
-// Clusters that exist in every installation.
+// Logical clusters that exist in every installation.
 const (
 	// Root is the top of the tree of workspaces.
 	Root Name = "root"
-	// SystemAdmin holds the bootstrap policy and the leases of controllers. Requests of shard administrators land here.
+	// SystemAdmin holds the bootstrap policy and the leases of controllers. Requests of shard administrators without a
+	// cluster are served here.
 	SystemAdmin Name = "system:admin"
-	// SystemCRDs is where the definitions live that every cluster serves.
+	// SystemCRDs contains the definitions that every cluster serves.
 	SystemCRDs Name = "system:system-crds"
-	// SystemBoundCRDs is where the definitions of bound APIs live.
+	// SystemBoundCRDs contains the definitions of bound APIs.
 	SystemBoundCRDs Name = "system:bound-crds"
 )
 
-// TerminatingCause is the cause of errors of creating something in a logical cluster that is being deleted.
+// TerminatingCause is the cause in errors for creating an object in a logical cluster that is being deleted.
 const TerminatingCause metav1.CauseType = "LogicalClusterTerminating"
 
-// systemPrefix starts the names that no workspace can have.
+// systemPrefix is the prefix of names that are not available for workspaces.
 const systemPrefix = "system:"
 
-// MaxPathLength bounds a path or name in a URL, in bytes.
+// MaxPathLength limits the bytes of a path or name in a URL.
 const MaxPathLength = 512
 
-// IsSystem tells whether n is one of the server's own clusters.
+// IsSystem reports whether n is a system cluster of the server.
 func (n Name) IsSystem() bool { return strings.HasPrefix(string(n), systemPrefix) }
 
 func (n Name) String() string { return string(n) }
 
-// Cluster is what a request addresses: one logical cluster, or all of them.
+// Cluster is the target of a request: one logical cluster, or all of them.
 type Cluster struct {
 	// Name is empty for a wildcard.
 	Name Name
-	// Wildcard stands for every logical cluster of the shard. It is granted to privileged identities only, for reads.
+	// Wildcard means all logical clusters of the shard. Only privileged identities may use it, for reads.
 	Wildcard bool
 }
 
@@ -60,7 +62,7 @@ func (c Cluster) String() string {
 	return string(c.Name)
 }
 
-// Errors of reading the cluster from a context. Both are programming errors of the server, never a client's fault.
+// Errors of reading the cluster from a context. Both are programming errors of the server, never errors of a client.
 var (
 	ErrMissing  = errors.New("no logical cluster in context")
 	ErrWildcard = errors.New("one logical cluster is needed, the context addresses all of them")
@@ -68,28 +70,28 @@ var (
 
 type contextKey struct{}
 
-// WithCluster returns a context that addresses c.
+// WithCluster returns a context with target c.
 func WithCluster(ctx context.Context, c Cluster) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// WithName returns a context that addresses the one cluster n.
+// WithName returns a context with the single cluster n as target.
 func WithName(ctx context.Context, n Name) context.Context {
 	return WithCluster(ctx, Cluster{Name: n})
 }
 
-// WithWildcard returns a context that addresses every cluster of the shard.
+// WithWildcard returns a context with all clusters of the shard as target.
 func WithWildcard(ctx context.Context) context.Context {
 	return WithCluster(ctx, Cluster{Wildcard: true})
 }
 
-// From returns what ctx addresses; ok is false when nothing was set.
+// From returns the target of ctx; ok is false if none is set.
 func From(ctx context.Context) (c Cluster, ok bool) {
 	c, ok = ctx.Value(contextKey{}).(Cluster)
 	return c, ok && (c.Wildcard || c.Name != "")
 }
 
-// NameFrom returns the one cluster that ctx addresses, or ErrMissing or ErrWildcard.
+// NameFrom returns the single cluster of ctx, or ErrMissing or ErrWildcard.
 func NameFrom(ctx context.Context) (Name, error) {
 	c, ok := From(ctx)
 	switch {
@@ -101,16 +103,16 @@ func NameFrom(ctx context.Context) (Name, error) {
 	return c.Name, nil
 }
 
-// Of returns the cluster that obj was read from, empty if it did not come out of storage.
+// Of returns the cluster from which obj was read; empty if obj was not read from storage.
 func Of(obj metav1.Object) Name { return Name(obj.GetAnnotations()[AnnotationKey]) }
 
-// ValidPath reports whether s may stand behind /clusters/ in a URL: lower case DNS labels of any length, joined by colons. It is
-// asked for every request: a regular expression takes twenty times as long.
+// ValidPath reports whether s is valid after /clusters/ in a URL: lower case DNS labels of any length, separated by colons. It
+// is called for every request; a regular expression takes twenty times as long.
 func ValidPath(s string) bool {
 	if len(s) > MaxPathLength {
 		return false
 	}
-	between := true // labels, where only a letter or a digit may come
+	between := true // at the start of a label, where only a letter or a digit is valid
 	for i := range len(s) {
 		switch c := s[i]; {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':

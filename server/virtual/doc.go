@@ -1,20 +1,19 @@
-// Package virtual lets a program show logical clusters in another way than they are: as virtual workspaces, at
-// /services/<name>/…, each with rules of its own for who may see and do what.
+// Package virtual lets a program serve other representations of logical clusters: virtual workspaces, at
+// /services/<name>/…, each with its own authorization.
 //
-// A virtual workspace is a View. It is asked twice for each request: whether the user may do that, and then for the answer,
-// which it gives itself or by next, the API of the logical clusters. What is left is the same for all of them, and done
-// here: the path is taken apart (Views), identities that are not the client's are refused, and nothing reaches a view that
-// it has not authorized.
+// A virtual workspace is a View. It is called twice for each request: to authorize the request, and then to serve it,
+// either itself or by next, the API of the logical clusters. This package does the work that is common to all views: it
+// parses the path (Views), rejects impersonation, and passes a request to a view only if the view has authorized it.
 //
-// The virtual workspaces of kcp itself are in the packages below this one, and run in the server. To write one of your own
-// you need no more than these packages:
+// The virtual workspaces of kcp itself are in the packages below this one, and run in the server. To write your own, you
+// need only these packages:
 //
-//   - virtual/program runs views in a program beside kcp: it serves TLS, lets kcp authenticate users and decide what they may
-//     do in which logical cluster, and gives you clients that reach all of them.
-//   - virtual/resources serves resources that you describe with a CustomResourceDefinition, with everything that clients
-//     expect: discovery, OpenAPI, validation, defaults, all verbs, watches with bookmarks, apply, tables, status and scale.
-//     Where the objects are is up to you: in kcp, in another form, or in a system of yours.
+//   - virtual/program runs views in a program beside kcp: it serves TLS, delegates authentication and authorization
+//     to kcp, and provides clients for all logical clusters.
+//   - virtual/resources serves resources that you define with a CustomResourceDefinition, with all features that
+//     clients expect: discovery, OpenAPI, validation, defaults, all verbs, watches with bookmarks, apply, tables,
+//     status and scale. You choose where the objects are: in kcp, in another form, or in your own system.
 //   - logicalcluster puts the logical cluster into the context of a call.
 //
-// docs/examples/notes is a complete example. docs/virtual-workspaces.md tells how to run it.
+// docs/examples/notes is a complete example. docs/virtual-workspaces.md describes how to run it.
 package virtual

@@ -21,31 +21,31 @@ import (
 // Prefix of the paths of virtual workspaces.
 const Prefix = "/services/"
 
-// View is one virtual workspace, as one request addresses it.
+// View is one virtual workspace for one request.
 type View interface {
-	// Authorize decides about a request for this view. No logical cluster is in ctx.
+	// Authorize decides about a request for this view. ctx has no logical cluster.
 	Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error)
-	// Serve answers a request that Authorize has allowed; its path is that of the Kubernetes API. next serves what the
-	// context addresses in kcp, as the user in the context, and does not ask for permission any more.
+	// Serve serves a request that Authorize has allowed; its path is that of the Kubernetes API. next serves the
+	// request in kcp for the cluster and as the user in the context, without further authorization.
 	Serve(next http.Handler, w http.ResponseWriter, r *http.Request)
 }
 
-// Homed is a View that has a home: the logical cluster in which it asks for the rights of its users. Those whom the issuers of
-// the type of that workspace vouch for are somebody there, and may be among them.
+// Homed is a View with a home: the logical cluster in which it authorizes its users. Users of the issuers of the type of that
+// workspace are valid there, and can use the view.
 type Homed interface {
 	View
-	// Home returns a name that may be of no logical cluster, as it stands in a path; it is empty if there is none.
+	// Home returns a name from the path, which may not exist; it is empty if the path has none.
 	Home() logicalcluster.Name
 }
 
 // Targeted is a View of one logical cluster, or of all of them.
 type Targeted interface {
 	View
-	// Target returns what the path names, which may not exist; it is empty if the path names none.
+	// Target returns the cluster in the path, which may not exist; it is empty if the path has none.
 	Target() logicalcluster.Cluster
 }
 
-// Home returns the home of the view that a request is for, which is not served yet.
+// Home returns the home of the view of a request that the view does not serve yet.
 func Home(ctx context.Context) (logicalcluster.Name, bool) {
 	v, ok := view(ctx, addressedKey{}).(Homed)
 	if !ok || v.Home() == "" {
@@ -54,7 +54,7 @@ func Home(ctx context.Context) (logicalcluster.Name, bool) {
 	return v.Home(), true
 }
 
-// AtHome makes tokens that are good in one logical cluster good for the views whose home that is.
+// AtHome makes tokens that are valid in one logical cluster valid for the views with that home.
 func AtHome(tokens authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		if home, ok := Home(ctx); ok {
@@ -64,10 +64,10 @@ func AtHome(tokens authenticator.Token) authenticator.Token {
 	})
 }
 
-// Views finds a view by the part of the path behind its name: what names the view, and what is below it.
+// Views finds a view by the part of the path after its name: the arguments of the view, and the path below it.
 type Views map[string]func(path string) (view View, rest string, err error)
 
-// The view that a request is for, until it serves it, and from then on.
+// The keys of the view of a request: before the view serves the request, and after that.
 type (
 	addressedKey struct{}
 	servingKey   struct{}
@@ -79,8 +79,8 @@ func view(ctx context.Context, key any) View {
 	return v
 }
 
-// WithView takes the view out of the path of a request, and serves it by inner, which begins with authentication. next
-// serves all other requests.
+// WithView removes the view from the path of a request, and passes the request to inner, which begins with
+// authentication. next serves all other requests.
 func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rest, ok := strings.CutPrefix(r.URL.Path, Prefix)
@@ -121,8 +121,8 @@ func (views Views) WithView(next, inner http.Handler, s runtime.NegotiatedSerial
 	})
 }
 
-// WithKnown makes requests for views wait until this server knows their logical clusters, if another one has created them a moment ago.
-// find looks a cluster up, and returns an error for the client if that is not possible. s encodes the errors.
+// WithKnown makes requests for views wait until this server knows their logical clusters, which another server may have created a
+// moment ago. find looks up a cluster, and returns an error for the client if that fails. s encodes the errors.
 func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalcluster.Name) error,
 	s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -136,7 +136,7 @@ func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalclus
 		}
 		for _, cluster := range named {
 			if _, err := clusterName(string(cluster)); err != nil {
-				continue // it is empty, or of no cluster
+				continue // it is empty, or not the name of a cluster
 			}
 			if err := find(r, cluster); err != nil {
 				responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
@@ -147,7 +147,7 @@ func WithKnown(next http.Handler, find func(r *http.Request, cluster logicalclus
 	})
 }
 
-// Authorizer asks the view of a request, and next about all requests without one.
+// Authorizer calls the view of a request, and next for all requests without a view.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if v := view(ctx, addressedKey{}); v != nil {
@@ -162,8 +162,8 @@ func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// WithApply makes the view that serves a request decide whether it may create what it applies, and not what the authorizer
-// of next says: that is asked for once next has found nothing.
+// WithApply makes the view that serves a request decide whether the client may create the object that it applies, instead
+// of the authorizer of next. This decision is needed when next does not find the object.
 func WithApply(ctx context.Context) context.Context {
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok || info.Verb != "patch" || info.Subresource != "" {
@@ -172,10 +172,10 @@ func WithApply(ctx context.Context) context.Context {
 	return context.WithValue(ctx, appliedKey{}, schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
-// InView tells whether a view serves the request of a context.
+// InView reports whether a view serves the request of a context.
 func InView(ctx context.Context) bool { return view(ctx, servingKey{}) != nil }
 
-// Serving asks the view that serves the request of a context.
+// Serving calls the view that serves the request of a context.
 var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(ctx context.Context,
 	a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if v := view(ctx, servingKey{}); v != nil {
@@ -184,7 +184,7 @@ var Serving authorizer.UnconditionalAuthorizer = authorizer.AuthorizerFunc(func(
 	return authorizer.DecisionDeny, "no virtual workspace serves this request", nil
 })
 
-// Serve answers requests for views by next, and passes on all others. It stands behind authorization.
+// Serve serves requests for views with next, and passes on all others. It must run after authorization.
 func Serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := view(r.Context(), addressedKey{})
@@ -200,7 +200,7 @@ func Serve(next http.Handler) http.Handler {
 	})
 }
 
-// withReadsOfAll refuses to do anything in all logical clusters at once but to list and to watch.
+// withReadsOfAll rejects requests across all logical clusters except list and watch.
 func withReadsOfAll(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, _ := logicalcluster.From(r.Context())
@@ -217,7 +217,7 @@ func withReadsOfAll(next http.Handler) http.Handler {
 	})
 }
 
-// Fail answers a request with an error.
+// Fail responds to a request with an error.
 func Fail(w http.ResponseWriter, r *http.Request, err error) {
 	gv := schema.GroupVersion{Version: "v1"}
 	if info, ok := request.RequestInfoFrom(r.Context()); ok {
@@ -226,7 +226,7 @@ func Fail(w http.ResponseWriter, r *http.Request, err error) {
 	responsewriters.ErrorNegotiated(err, apiextensionsapiserver.Codecs, gv, w, r)
 }
 
-// Target splits <argument>/clusters/<cluster>/<path>, as most virtual workspaces are addressed.
+// Target splits <argument>/clusters/<cluster>/<path>, the form of most virtual workspaces.
 func Target(path string) (argument string, cluster logicalcluster.Cluster, rest string, err error) {
 	argument, rest, _ = strings.Cut(path, "/")
 	if argument == "" {
@@ -252,7 +252,7 @@ func Consumer(path string) (cluster logicalcluster.Name, rest string, err error)
 	return cluster, rest, err
 }
 
-// MissingTarget answers paths that do not say which logical cluster they are for.
+// MissingTarget is the error for paths without a logical cluster.
 var MissingTarget = notFound("the path must continue with clusters/<name>/ or clusters/*/")
 
 // Cluster splits clusters/<cluster>/<path>, for virtual workspaces without an argument.

@@ -1,5 +1,5 @@
-// Package bootstrap holds what the logical cluster root contains in every installation: the types of workspaces, who may use
-// them, the shard, and exports of the APIs that the server itself serves.
+// Package bootstrap contains the objects of the logical cluster root in every installation: the workspace types, the
+// permissions to use them, the shard, and exports of the APIs that the server itself serves.
 package bootstrap
 
 import (
@@ -31,7 +31,7 @@ var manifests embed.FS
 
 // Annotations of manifests.
 const (
-	createOnly = "bootstrap.kcp.io/create-only" // what people change stays changed
+	createOnly = "bootstrap.kcp.io/create-only" // changes by users are preserved
 	battery    = "bootstrap.kcp.io/battery"     // only with this battery
 )
 
@@ -52,7 +52,7 @@ var logicalClusters = corev1alpha1.SchemeGroupVersion.WithResource("logicalclust
 // Shard describes this shard.
 type Shard struct{ Name, BaseURL, ExternalURL, VirtualWorkspaceURL string }
 
-// Bootstrap makes the logical cluster root and its content. What exists is brought up to date. homeCreators are the groups
+// Bootstrap creates the logical cluster root and its content, and updates existing objects. homeCreators are the groups
 // whose members get a home workspace.
 func Bootstrap(ctx context.Context, client dynamic.Interface, shard Shard, system System, batteries sets.Set[string],
 	homeCreators []string) error {
@@ -94,7 +94,7 @@ func makeCluster(ctx context.Context, client dynamic.Interface) error {
 	return err
 }
 
-// content returns the objects that root has.
+// content returns the objects of root.
 func content(shard Shard, batteries sets.Set[string]) ([]*unstructured.Unstructured, error) {
 	files, err := manifests.ReadDir("manifests")
 	if err != nil {
@@ -130,7 +130,7 @@ func content(shard Shard, batteries sets.Set[string]) ([]*unstructured.Unstructu
 	return objects, nil
 }
 
-// homes lets the members of groups have a home.
+// homes returns the objects that allow the members of groups to have a home.
 func homes(groups []string) []*unstructured.Unstructured {
 	const name = "system:kcp:home-clusterworkspace-create"
 	var subjects []any

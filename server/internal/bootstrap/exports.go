@@ -22,11 +22,11 @@ import (
 // System are the resources that the server itself serves.
 type System struct {
 	Definitions []*apiextensionsv1.CustomResourceDefinition
-	// Exports are those of root that stand for them.
+	// Exports are the exports in root that represent them.
 	Exports exports.System
 }
 
-// limited are the exports whose rights are limited by what root allows to the users of consumers, in manifests/rbac.yaml.
+// limited are the exports with a maximal permission policy: the roles for users of consumers in manifests/rbac.yaml.
 var limited = map[string]bool{"tenancy.kcp.io": true, "topology.kcp.io": true}
 
 // content returns the exports with their schemas, and the bindings that root has to them.
@@ -62,7 +62,7 @@ func (s System) content() ([]*unstructured.Unstructured, error) {
 	return append(schemas, others...), nil
 }
 
-// schemaOf returns the schema of a definition, whose name tells its content.
+// schemaOf returns the schema of a definition. The name of the schema depends on its content.
 func schemaOf(crd *apiextensionsv1.CustomResourceDefinition) (*unstructured.Unstructured, error) {
 	spec := apisv1alpha1.APIResourceSchemaSpec{Group: crd.Spec.Group, Names: crd.Spec.Names, Scope: crd.Spec.Scope,
 		NameValidation: "DNS1123Subdomain"}

@@ -13,18 +13,18 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// acknowledgedSlots is how many slots the clusters share for each resource that is followed. Clusters that share one wait for each other's
+// acknowledgedSlots is the number of slots that clusters share for each watched resource. Clusters that share a slot wait for each other's
 // events, which is harmless.
 const acknowledgedSlots = 1 << 10
 
-// Acknowledged knows up to which revision this server has written a resource in each cluster. It takes the same memory for any number of
-// clusters.
+// Acknowledged records the last revision in which this server wrote a resource in each cluster. It takes the same memory for any number
+// of clusters.
 type Acknowledged struct {
 	seed  maphash.Seed
 	slots [acknowledgedSlots]atomic.Uint64
 }
 
-// Acknowledged returns what is known of a resource, from the first call on.
+// Acknowledged returns the record of a resource, which begins with the first call.
 func (b *Backend) Acknowledged(resource schema.GroupResource) *Acknowledged {
 	a, _ := b.acknowledged.LoadOrStore(resource, &Acknowledged{seed: maphash.MakeSeed()})
 	return a.(*Acknowledged)
@@ -34,10 +34,11 @@ func (a *Acknowledged) slot(cluster logicalcluster.Name) *atomic.Uint64 {
 	return &a.slots[maphash.String(a.seed, string(cluster))%acknowledgedSlots]
 }
 
-// Last returns the revision of the last write in a cluster, or of one in another cluster that was later; zero if there was none.
+// Last returns the revision of the last write in a cluster, or of a later one in another cluster that shares the slot; zero if
+// there was none.
 func (a *Acknowledged) Last(cluster logicalcluster.Name) uint64 { return a.slot(cluster).Load() }
 
-// Forget makes Last return zero instead of a revision, unless there was a later write.
+// Forget makes Last return zero instead of a revision, unless a later write followed.
 func (a *Acknowledged) Forget(cluster logicalcluster.Name, revision uint64) {
 	a.slot(cluster).CompareAndSwap(revision, 0)
 }
@@ -51,7 +52,7 @@ func (a *Acknowledged) note(cluster logicalcluster.Name, revision uint64) {
 	}
 }
 
-// acknowledging is how the storage of one resource reaches etcd: it notes what it writes.
+// acknowledging is the etcd client of the storage of one resource, which records its writes.
 type acknowledging struct {
 	etcdkubernetes.Interface
 	backend  *Backend

@@ -27,7 +27,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Backend stores every resource of the server in one etcd, over one client.
+// Backend stores all resources of the server in one etcd, with one client.
 type Backend struct {
 	client   *etcdkubernetes.Client
 	root     string // of all keys
@@ -47,8 +47,8 @@ type Backend struct {
 	}
 }
 
-// NewBackend returns a backend on client, which it does not own, for keys below root. History is compacted away after compactInterval; zero
-// leaves that to etcd.
+// NewBackend returns a backend with client, which it does not own, for keys below root. It compacts history after compactInterval; zero
+// leaves compaction to etcd.
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	streams := newStreams(newBudget(watchUnread, accountUnread, allUnread))
@@ -64,7 +64,7 @@ func NewBackend(client *clientv3.Client, root string, compactInterval time.Durat
 // Close stops the compaction of history.
 func (b *Backend) Close() { b.compactor.Stop() }
 
-// Ping tells whether etcd answers.
+// Ping reports whether etcd responds.
 func (b *Backend) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -72,7 +72,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	return err
 }
 
-// BuiltIn returns base for built-in types, with their objects stored below the cluster of each request's context.
+// BuiltIn returns base for built-in types, with objects stored below the cluster in the context of each request.
 func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
@@ -83,19 +83,19 @@ func (b *Backend) BuiltIn(base generic.RESTOptionsGetter) generic.RESTOptionsGet
 	})
 }
 
-// Custom returns base for custom resources. Its codec does no more than parse: conversion, pruning and defaulting belong
-// to the handler of the resource's definition.
+// Custom returns base for custom resources. Its codec only parses: the handler of the resource's definition converts,
+// prunes and defaults objects.
 func (b *Backend) Custom(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return b.parsed(base, custom)
 }
 
 // Bound returns base for the resources of an API that many clusters bind, as Custom does. The objects are stored below its
-// identity: those of two providers that call their API the same never mix.
+// identity, so that objects of two providers whose APIs have the same name never mix.
 func (b *Backend) Bound(base generic.RESTOptionsGetter, identity string) generic.RESTOptionsGetter {
 	return b.parsed(base, "/"+identity)
 }
 
-// All returns base to list and watch the custom resources of all clusters, wherever Custom and Bound put them.
+// All returns base for lists and watches of the custom resources of all clusters, stored by Custom or Bound.
 func (b *Backend) All(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return b.parsed(base, everywhere)
 }
@@ -118,7 +118,7 @@ func (g OptionsGetter) GetRESTOptions(resource schema.GroupResource, example run
 	return g(resource, example)
 }
 
-// custom is behind the resource in the keys of custom resources.
+// custom follows the resource in the keys of custom resources.
 const custom = "/customresources"
 
 func resourcePrefix(resource schema.GroupResource) string {
@@ -139,14 +139,14 @@ func (b *Backend) place(options generic.RESTOptions, resource schema.GroupResour
 		options.ResourcePrefix += suffix
 	}
 	options.Decorator = b.decorator(config.Codec, suffix)
-	options.CountMetricPollPeriod = 0 // would count every key of every cluster, once per definition
+	options.CountMetricPollPeriod = 0 // it would count all keys of all clusters for each definition
 	return options
 }
 
-// everywhere is the suffix of the storage of custom resources that finds those of every other suffix.
+// everywhere is the suffix of the storage that reads the custom resources of all other suffixes.
 const everywhere = "/*"
 
-// decorator returns a generic.StorageDecorator of values that codec decodes. Objects of those that are custom may have Go types.
+// decorator returns a generic.StorageDecorator for values that codec decodes. Custom resources may have Go types.
 func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageDecorator {
 	return func(
 		config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error),
@@ -161,7 +161,7 @@ func (b *Backend) decorator(codec runtime.Codec, suffix string) generic.StorageD
 	}
 }
 
-// open returns the storage of what g guards.
+// open returns the storage of the values that g guards.
 func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, g *guard,
 	newListFunc func() runtime.Object) (*clusterStorage, factory.DestroyFunc, error) {
 	versioner := storage.APIObjectVersioner{}
@@ -193,7 +193,7 @@ func (b *Backend) open(config *storagebackend.ConfigForResource, prefix string, 
 	}, nil
 }
 
-// isNamespaced asks the key function of a registry, which refuses objects of namespaced types that name none.
+// isNamespaced calls the key function of a registry, which rejects objects of namespaced types without a namespace.
 func isNamespaced(keyFunc func(runtime.Object) (string, error), newFunc func() runtime.Object) bool {
 	obj := newFunc()
 	m, err := meta.Accessor(obj)

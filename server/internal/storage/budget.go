@@ -16,34 +16,33 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Bytes of memory that events may take which watches have not read: those of one watch, of one account, and of all. An account is a
-// logical cluster, or a user who watches all clusters. Where all hold too much, the watches of the tenant that holds most end, with all of
-// its clusters.
+// Limits of the memory of events that watches have not read, in bytes: for one watch, for one account, and in total. An account is a
+// logical cluster, or a user who watches all clusters. If the total exceeds its limit, the watches of the tenant that holds the most end,
+// in all of its clusters.
 const (
 	watchUnread, accountUnread, allUnread = 32 << 20, 64 << 20, 128 << 20
-	// checkEvery is how many bytes of events arrive between two checks.
+	// checkEvery is the number of bytes of events between two checks.
 	checkEvery = 1 << 20
-	// allRemembered is how much all streams may remember for watches that join later.
+	// allRemembered limits the bytes that all streams keep for watches that join later.
 	allRemembered = 32 << 20
 )
 
-// Consumer is who reads a watch: a client behind a connection.
+// Consumer is the reader of a watch: a client on a connection.
 type Consumer interface {
-	// Pending returns how many bytes are being written to the client just now.
+	// Pending returns how many bytes are being written to the client.
 	Pending() int
-	// GiveUp makes a write fail that waits for the client.
+	// GiveUp makes a write that waits for the client fail.
 	GiveUp()
 }
 
 type consumerKey struct{}
 
-// WithConsumer returns a context for watches that are read by a consumer.
+// WithConsumer returns a context for watches of a consumer.
 func WithConsumer(ctx context.Context, c Consumer) context.Context {
 	return context.WithValue(ctx, consumerKey{}, c)
 }
 
-// budget bounds the memory of events that watches have not read. It looks at streams with events that are new or unread, and at no
-// other.
+// budget limits the memory of events that watches have not read. It considers only streams with new or unread events.
 type budget struct {
 	watch, account, all int64
 	ended               *metrics.CounterVec
@@ -64,7 +63,7 @@ func newBudget(watch, account, all int64) *budget {
 	}, []string{"limit"})}
 }
 
-// accountOf returns on whose account a watch is. The server's own watches, and those of administrators of the shard, are on none.
+// accountOf returns the account of a watch. Watches of the server itself, and of administrators of the shard, have none.
 func accountOf(ctx context.Context) string {
 	who, ok := request.UserFrom(ctx)
 	if !ok || slices.Contains(who.GetGroups(), user.SystemPrivilegedGroup) {
@@ -73,14 +72,14 @@ func accountOf(ctx context.Context) string {
 	cluster, _ := logicalcluster.From(ctx)
 	if cluster.Wildcard || cluster.Name == logicalcluster.Root {
 		if from := who.GetExtra()[logicalcluster.UserExtraKey]; len(from) == 1 {
-			return "cluster " + from[0] // who names its users as it likes
+			return "cluster " + from[0] // the cluster chooses the names of its users
 		}
 		return "user " + who.GetName()
 	}
 	return "cluster " + string(cluster.Name)
 }
 
-// grew notes that a stream has more bytes. The stream must not be locked.
+// grew records that a stream has more bytes. The stream must not be locked.
 func (b *budget) grew(st *stream, size int64) {
 	if !st.noted.Swap(true) {
 		b.mu.Lock()
@@ -99,24 +98,25 @@ func (b *budget) forget(st *stream) {
 	delete(b.noted, st)
 }
 
-// usage is what the members of a stream hold, the one that holds most last.
+// usage is the memory that the members of a stream hold; the member that holds the most is last.
 type usage struct {
 	members []holding
-	written int64 // what is being written to all of them
+	written int64 // bytes that are being written to all of them
 }
 
 type holding struct {
 	*member
 	bytes, events int64
-	out           int64 // what is being written to it
+	out           int64 // bytes that are being written to it
 }
 
 func (u *usage) last() holding { return u.members[len(u.members)-1] }
 
-// total returns what a stream holds: what a member has not read includes what the members ahead of it have not read.
+// total returns the bytes that a stream holds: the unread events of a member include those of the members ahead of
+// it.
 func (u *usage) total() int64 { return u.last().bytes + u.written }
 
-// check ends the watches that hold too much.
+// check ends the watches that exceed the limits.
 func (b *budget) check() {
 	if !b.checking.TryLock() {
 		return
@@ -148,7 +148,7 @@ func (b *budget) check() {
 	b.endLargest(used)
 }
 
-// endFarBehind ends the members of a stream that are too far behind by themselves.
+// endFarBehind ends the members of a stream that exceed the limit of a single watch.
 func (b *budget) endFarBehind(u *usage) {
 	u.members = slices.DeleteFunc(u.members, func(h holding) bool {
 		limit := b.watch
@@ -167,7 +167,7 @@ func (b *budget) endFarBehind(u *usage) {
 	})
 }
 
-// endLargest ends the members that hold most until every account and all together hold no more than they may.
+// endLargest ends the members that hold the most until each account and the total are within their limits.
 func (b *budget) endLargest(used []*usage) {
 	var all int64
 	accounts := map[string]*holdings{}
@@ -219,7 +219,7 @@ func (a *holdings) add(u *usage) {
 	a.bytes += u.total()
 }
 
-// endLargest ends the member that holds most, and returns how much that frees.
+// endLargest ends the member that holds the most, and returns the freed bytes.
 func (a *holdings) endLargest(b *budget, limit string) (freed int64) {
 	i := 0
 	for j, u := range a.streams {

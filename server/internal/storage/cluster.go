@@ -21,21 +21,21 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// clusterStorage places the objects of one resource below the logical cluster of the context.
+// clusterStorage stores the objects of one resource below the logical cluster of the context.
 type clusterStorage struct {
 	storage.Interface
 	resource schema.GroupResource
-	// prefix is where callers believe the objects to be: their keys are <prefix>/[<namespace>/]<name>.
+	// prefix is the prefix in the keys of callers, which are <prefix>/[<namespace>/]<name>.
 	prefix     string
 	namespaced bool
-	// streams are what watches follow; those of the same keys share what they deliver, unless unshared is set.
+	// streams deliver the events of watches; watches of the same keys share events, unless unshared is set.
 	streams  *streams
 	unshared bool
 	newList  func() runtime.Object
 	newFunc  func() runtime.Object
 	next     *nextPages
 	limit    Limit
-	// own is set for the storage of the server itself, which never gets what cannot be read.
+	// own is set for the storage of the server itself, which never gets unreadable objects.
 	own bool
 }
 
@@ -52,7 +52,7 @@ func (s *clusterStorage) objectKey(ctx context.Context, key string) (string, log
 	return s.prefix + "/" + string(cluster) + relative, cluster, nil
 }
 
-// relative returns what follows the prefix in a key of a caller: empty, or a path that starts with a slash.
+// relative returns the part after the prefix in a key of a caller: empty, or a path that starts with a slash.
 func (s *clusterStorage) relative(key string) (string, error) {
 	rest, ok := strings.CutPrefix(key, s.prefix)
 	if !ok || (rest != "" && rest[0] != '/') {
@@ -65,13 +65,14 @@ func (s *clusterStorage) scopeError(err error) error {
 	if err == logicalcluster.ErrWildcard {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
-			Message: fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical cluster", s.resource, "*"),
+			Message: fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical "+
+				"cluster", s.resource, "*"),
 		}}
 	}
 	return apierrors.NewInternalError(fmt.Errorf("%s: %w", s.resource, err))
 }
 
-// stamp sets the annotation that tells where obj lives, whatever the client sent.
+// stamp sets the annotation with the logical cluster of obj, regardless of the value from the client.
 func stamp(obj runtime.Object, cluster logicalcluster.Name) error {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *clusterStorage) Get(ctx context.Context, key string, opts storage.GetOp
 	err = s.Interface.Get(ctx, absolute, opts, out)
 	if again, ok := s.tolerant(ctx, err); ok {
 		unreadable := err
-		if err := runtime.SetZeroValue(out); err != nil { // it may be decoded in part
+		if err := runtime.SetZeroValue(out); err != nil { // it may be partly decoded
 			return err
 		}
 		if err = s.Interface.Get(again, absolute, opts, out); err == nil && isLeftOut(out) {
@@ -161,7 +162,8 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 		if err != nil {
 			return obj, ttl, err
 		}
-		// Applying an object that does not exist creates it. The next attempt may find that somebody else did.
+		// Applying an object that does not exist creates it. The next attempt may find that another client created
+		// it.
 		if creating = meta.ResourceVersion == 0; creating && settle == nil {
 			if settle, err = s.limit.Add(ctx, s.resource, obj); err != nil {
 				return nil, nil, err
@@ -190,7 +192,7 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 	return s.named(err, key)
 }
 
-// named makes storage errors speak of the key that the caller knows.
+// named replaces the key in storage errors by the key of the caller.
 func (s *clusterStorage) named(err error, key string) error {
 	if e, ok := err.(*storage.StorageError); ok {
 		renamed := *e
@@ -214,7 +216,7 @@ func (s *clusterStorage) collection(ctx context.Context, key string, opts storag
 	if !c.Wildcard {
 		return s.prefix + "/" + string(c.Name) + relative, opts, nil
 	}
-	// Across clusters a namespace or a name is no prefix of the key: both become selectors.
+	// Across clusters, a namespace or a name is not a prefix of the key: both become selectors.
 	var narrowed []fields.Selector
 	if opts.Predicate.Field != nil {
 		narrowed = append(narrowed, opts.Predicate.Field)
@@ -241,7 +243,7 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 	return s.listAgain(ctx, read(ctx), list, read)
 }
 
-// read lists what has a key that begins with absolute.
+// read lists the objects with keys that begin with absolute.
 func (s *clusterStorage) read(ctx context.Context, absolute string, opts storage.ListOptions, list runtime.Object) error {
 	custom, ok := list.(*unstructured.UnstructuredList)
 	if !ok || !opts.Predicate.Empty() {
@@ -263,7 +265,7 @@ func (s *clusterStorage) Watch(ctx context.Context, key string, opts storage.Lis
 	}
 	opts.ProgressNotify = opts.Predicate.AllowWatchBookmarks
 	if s.unshared && accountOf(ctx) == "" {
-		return s.follow(ctx, absolute, opts) // an informer, which reads
+		return s.follow(ctx, absolute, opts) // an informer, which only reads
 	}
 	keys := streamKeys{storage: s, key: absolute, recursive: opts.Recursive}
 	if opts.Predicate.Label != nil {

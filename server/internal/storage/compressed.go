@@ -14,28 +14,30 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 )
 
-// compressedResources are those of which every workspace has an object: a tenth of their JSON is what they do not have in common.
+// compressedResources are the resources of which every workspace has an object: only a tenth of their JSON differs between
+// objects.
 var compressedResources = map[schema.GroupResource]bool{
 	tenancyv1alpha1.Resource("workspaces"):   true,
 	corev1alpha1.Resource("logicalclusters"): true,
 }
 
-// dictionary is what compressed objects have in common. What is stored can be read with the dictionary of then only: another
-// one must get a mark of its own, and this one must stay.
+// dictionary is the common content of compressed objects. A stored object can be decompressed only with the dictionary that
+// compressed it: never change this dictionary; a new one must get a new mark.
 //
 //go:embed dictionary.json
 var dictionary []byte
 
 var (
 	common = s2.MakeDict(dictionary, nil)
-	// compressedMark begins compressed values, as no JSON and no encrypted value does.
+	// compressedMark is the prefix of compressed values. No JSON value and no encrypted value begins with it.
 	compressedMark = []byte("\x00s1")
 )
 
-// mostDecompressed bounds what a stored object becomes, in bytes: more than any request may carry.
+// mostDecompressed limits the bytes of a decompressed object: more than the limit of any request.
 const mostDecompressed = 16 << 20
 
-// compressed is a value.Transformer that compresses what next encrypts. It reads what is stored without compression as well.
+// compressed is a value.Transformer that compresses values before next encrypts them. It also reads values that are stored
+// without compression.
 type compressed struct{ next value.Transformer }
 
 // TransformToStorage implements value.Transformer.

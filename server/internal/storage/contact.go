@@ -22,18 +22,20 @@ import (
 
 const (
 	// silentLimit is how long a member of etcd may send nothing while a call waits for it. Its connection is then closed, and
-	// the call is made again over another one, to another member if there is one.
+	// the call is repeated over another connection, to another member if there is one.
 	silentLimit = 500 * time.Millisecond
-	// stuckLimit is the same for a member that answers probes but not the call: one that cannot write to its disk, or cannot reach
-	// the other members. It is longer than an election takes.
+	// stuckLimit is the same for a member that responds to probes but not to the call, because it cannot write to its disk, or
+	// cannot reach the other members. It is longer than an election.
 	stuckLimit = 3 * silentLimit
-	// limitMax is the limit after connections were closed again and again: an etcd that is only slow keeps its connections.
+	// limitMax is the limit after connections were closed repeatedly, so that an etcd that is only slow keeps its
+	// connections.
 	limitMax = 12 * time.Second
-	// probeAfter is how long a call waits before the member is probed, and probeInterval how often that is done then.
+	// probeAfter is how long a call waits before the member is probed, and probeInterval the time between probes
+	// after that.
 	probeAfter, probeInterval = 200 * time.Millisecond, 100 * time.Millisecond
-	// closedMemory is how long a connection that was closed raises the limit for the next.
+	// closedMemory is how long a closed connection raises the limit for the next.
 	closedMemory = time.Minute
-	// avoided is how long others are preferred to a member whose connection was closed.
+	// avoided is how long other members are preferred to a member whose connection was closed.
 	avoided = 2 * time.Second
 	// rangeFactor raises the limits for calls that read more than one key.
 	rangeFactor = 4
@@ -42,15 +44,15 @@ const (
 // ErrReverted means that etcd has lost revisions that it had before.
 var ErrReverted = errors.New("etcd was restored or replaced while this server was running")
 
-// contact notices when a member of etcd goes silent, and when the revision of etcd goes back.
+// contact detects when a member of etcd stops responding, and when the revision of etcd decreases.
 type contact struct {
 	reverted func(error) // is called once
-	began    time.Time   // times of calls and connections count from here, so that setting the clock of the machine changes none
+	began    time.Time   // times of calls and connections are relative to this time, so that setting the clock of the machine does not affect them
 	once     sync.Once
 	cluster  atomic.Uint64
-	revision atomic.Int64  // the highest of all responses
-	term     atomic.Uint64 // of the last leader that is known
-	probed   atomic.Int64  // when a member was probed last, by now
+	revision atomic.Int64  // the highest revision of all responses
+	term     atomic.Uint64 // of the last known leader
+	probed   atomic.Int64  // time of the last probe of a member, by now
 
 	members int
 
@@ -58,18 +60,18 @@ type contact struct {
 	lines      map[*line]struct{}
 	closed     int
 	lastClosed time.Time
-	silent     []string // addresses that were closed last: all members but one at most
+	silent     []string // recently closed addresses: at most all members except one
 }
 
-// newContact returns a contact to a number of members. reverted is called when the revision of etcd goes back.
+// newContact returns a contact to a number of members. reverted is called when the revision of etcd decreases.
 func newContact(members int, reverted func(error)) *contact {
 	return &contact{members: members, reverted: reverted, began: time.Now(), lines: map[*line]struct{}{}}
 }
 
-// now returns the time since the contact began, in nanoseconds of the monotonic clock.
+// now returns the time since the start of the contact, in nanoseconds of the monotonic clock.
 func (c *contact) now() int64 { return int64(time.Since(c.began)) }
 
-// dialOptions make a client use c.
+// dialOptions returns the options that make a client use c.
 func (c *contact) dialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithContextDialer(c.dial), grpc.WithChainUnaryInterceptor(c.call), grpc.WithStatsHandler(callAddress{})}
 }
@@ -84,7 +86,7 @@ type line struct {
 	net.Conn
 	address string // that was dialled
 	contact *contact
-	heard   atomic.Int64 // when something was read, by now of the contact
+	heard   atomic.Int64 // time of the last read, by now of the contact
 }
 
 func (c *contact) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -124,12 +126,12 @@ func (l *line) Close() error {
 	return l.Conn.Close()
 }
 
-// sent is a call that waits for its answer.
+// sent is a call that waits for its response.
 type sent struct {
 	contact  *contact
 	over     atomic.Pointer[string] // the local address of its connection
-	at       atomic.Int64           // when it was sent there, by now of the contact
-	answered atomic.Bool            // the answer has begun to arrive
+	at       atomic.Int64           // time when it was sent there, by now of the contact
+	answered atomic.Bool            // the response has begun to arrive
 
 	factor  time.Duration           // of stuckLimit
 	term    uint64                  // when it was sent
@@ -139,7 +141,7 @@ type sent struct {
 
 type sentKey struct{}
 
-// callAddress notes over which connection a call is sent, and when its answer begins.
+// callAddress records the connection of a call, and when its response begins.
 type callAddress struct{}
 
 func (callAddress) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
@@ -161,7 +163,7 @@ func (callAddress) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// call is the interceptor of every single try of a call.
+// call is the interceptor of each attempt of a call.
 func (c *contact) call(ctx context.Context, method string, request, reply any, connection *grpc.ClientConn, invoke grpc.UnaryInvoker,
 	options ...grpc.CallOption) error {
 	waiting := &sent{contact: c, factor: 1, term: c.term.Load()}
@@ -201,7 +203,7 @@ func (c *contact) call(ctx context.Context, method string, request, reply any, c
 	return err
 }
 
-// probe makes a member send something if its process runs, and learns the term of its leader. All calls that wait share one probe.
+// probe makes a member send a response if its process runs, and gets the term of its leader. All waiting calls share one probe.
 func (c *contact) probe(connection *grpc.ClientConn, invoke grpc.UnaryInvoker) {
 	last, now := c.probed.Load(), c.now()
 	if time.Duration(now-last) < probeInterval || !c.probed.CompareAndSwap(last, now) {
@@ -217,7 +219,7 @@ func (c *contact) probe(connection *grpc.ClientConn, invoke grpc.UnaryInvoker) {
 	}()
 }
 
-// raise makes a number at least as high as another one.
+// raise increases a number to at least another one.
 func raise[N ~int64 | ~uint64](number interface {
 	Load() N
 	CompareAndSwap(before, after N) bool
@@ -230,14 +232,14 @@ func raise[N ~int64 | ~uint64](number interface {
 	}
 }
 
-// check closes the connection of a call that waits if nothing was heard over it for too long, or no answer to the call. A write ends
-// if there has been another leader since it was sent: a follower passes it on once, so that it may be lost with the former leader.
+// check closes the connection of a waiting call if no data, or no response to the call, has arrived for too long. A write ends if
+// the leader has changed since it was sent: a follower forwards it once, so that it may be lost with the former leader.
 func (c *contact) check(waiting *sent) {
 	if waiting.lose != nil {
 		switch term := c.term.Load(); {
 		case waiting.term == 0:
 			waiting.term = term
-		case term > waiting.term && waiting.changed: // an answer may be on its way at the first check
+		case term > waiting.term && waiting.changed: // a response may be in transit at the first check
 			waiting.lose(errLeaderChanged)
 			return
 		default:
@@ -257,7 +259,7 @@ func (c *contact) check(waiting *sent) {
 		c.mu.Unlock()
 		return
 	}
-	delete(c.lines, found) // other calls wait for it, too: it is closed once
+	delete(c.lines, found) // other calls wait for it as well: it is closed once
 	c.closed++
 	c.lastClosed = time.Now()
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
@@ -268,7 +270,7 @@ func (c *contact) check(waiting *sent) {
 	_ = found.Close()
 }
 
-// line returns the connection with a local address, nil if there is none. The lock is held.
+// line returns the connection with a local address, or nil. The caller holds the lock.
 func (c *contact) line(address *string) *line {
 	if address == nil {
 		return nil
@@ -281,8 +283,8 @@ func (c *contact) line(address *string) *line {
 	return nil
 }
 
-// limit returns what a limit is now. Three connections are closed soon: that of a member that has stopped, and those of others that
-// wait for it. The lock is held.
+// limit returns the current value of a limit. Three connections are closed early: that of a stopped member, and those of others
+// that wait for it. The caller holds the lock.
 func (c *contact) limit(first time.Duration) time.Duration {
 	if time.Since(c.lastClosed) > closedMemory {
 		c.closed = 0
@@ -290,12 +292,12 @@ func (c *contact) limit(first time.Duration) time.Duration {
 	return min(max(limitMax, first), first<<min(8, max(0, c.closed-2)))
 }
 
-// note compares the header of a response with what was known when its request was sent.
+// note compares the header of a response with the known state when its request was sent.
 func (c *contact) note(request, reply any, known int64) {
 	switch r := request.(type) {
 	case *pb.RangeRequest:
 		if r.Serializable {
-			return // a member may answer that from what it had
+			return // a member may respond with its previous state
 		}
 	case *pb.TxnRequest, *pb.PutRequest, *pb.DeleteRangeRequest:
 	default:

@@ -14,11 +14,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// rangesPerRead are the ranges that one transaction reads: etcd refuses more than 128 operations.
+// rangesPerRead is the number of ranges that one transaction reads: etcd rejects more than 128 operations.
 const rangesPerRead = 120
 
-// Held returns those of the resources of which the cluster of ctx stores any object, in one namespace unless that is
-// empty. It reads no object, and all resources at once.
+// Held returns the resources for which the cluster of ctx stores any object, in one namespace unless that is empty.
+// It does not read objects, and checks all resources at once.
 func (b *Backend) Held(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error) {
 	var held []schema.GroupResource
 	err := b.ranges(ctx, resources, namespace, func(r schema.GroupResource, found *etcdserverpb.RangeResponse) {
@@ -29,7 +29,7 @@ func (b *Backend) Held(ctx context.Context, resources []schema.GroupResource, na
 	return held, err
 }
 
-// Count returns how many objects of the resources the cluster of ctx stores. It reads none of them.
+// Count returns how many objects of the resources the cluster of ctx stores. It does not read them.
 func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (int64, error) {
 	var n int64
 	err := b.ranges(ctx, resources, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) { n += found.Count },
@@ -38,7 +38,7 @@ func (b *Backend) Count(ctx context.Context, resources []schema.GroupResource) (
 }
 
 // Versions returns the resource versions of the objects of a cluster scoped resource that the cluster of ctx stores, by name, and
-// the one of now. It reads none of the objects.
+// the current one. It does not read the objects.
 func (b *Backend) Versions(ctx context.Context, resource schema.GroupResource) (stored map[string]uint64, now uint64, err error) {
 	stored = map[string]uint64{}
 	err = b.ranges(ctx, []schema.GroupResource{resource}, "", func(_ schema.GroupResource, found *etcdserverpb.RangeResponse) {
@@ -50,13 +50,13 @@ func (b *Backend) Versions(ctx context.Context, resource schema.GroupResource) (
 	return stored, now, err
 }
 
-// Identify tells under which identity a cluster has the objects of a resource that it has bound; of says the empty string for
-// all others. It must be called before the first request.
+// Identify sets the function that returns the identity of a bound resource in a cluster, and the empty string for other
+// resources. It must be called before the first request.
 func (b *Backend) Identify(of func(cluster logicalcluster.Name, resource schema.GroupResource) string) {
 	b.identity = of
 }
 
-// ranges reads, with options, where the cluster of ctx stores the objects of each of the resources.
+// ranges reads, with options, the key ranges in which the cluster of ctx stores the objects of each resource.
 func (b *Backend) ranges(ctx context.Context, resources []schema.GroupResource, namespace string,
 	each func(schema.GroupResource, *etcdserverpb.RangeResponse), options ...clientv3.OpOption) error {
 	cluster, err := logicalcluster.NameFrom(ctx)

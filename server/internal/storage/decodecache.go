@@ -15,24 +15,24 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// decodedLimit is how many bytes, as stored, the objects may have that are kept decoded; they take several times that.
+// decodedLimit limits the stored size in bytes of cached decoded objects; they take several times as much memory.
 const decodedLimit = 2 << 20
 
-// decoded keeps objects that are listed again and again, so that such a list reads what is stored but decodes what has
-// changed only. It is bounded for the whole process, and knows nothing of clusters: its keys are
-// revisions and contents.
+// decoded caches objects that are listed repeatedly, so that a list reads the stored values but decodes only those
+// that changed. Its size is limited for the whole process, and it is independent of clusters: its keys are revisions
+// and contents.
 type decoded struct {
 	limit int
 	seed  maphash.Seed
 
 	mu      sync.Mutex
-	asked   [4096]decodedKey // what was asked for once lately: it is kept the second time
+	asked   [4096]decodedKey // recently requested once: cached on the second request
 	size    int
 	entries map[decodedKey]*linked.Element
-	order   *linked.List // of decodedEntry, the last used first
+	order   *linked.List // of decodedEntry, the most recently used first
 }
 
-// decodedKey identifies an object within one storage, whose codec decides what is decoded.
+// decodedKey identifies an object within one storage, because the result depends on the codec of the storage.
 type decodedKey struct {
 	storage  *cachingDecoder
 	revision uint64
@@ -60,7 +60,7 @@ func (d *decoded) get(key decodedKey) (runtime.Object, bool) {
 	return e.Value.(decodedEntry).object, true
 }
 
-// wants tells whether an object is to be kept that was decoded just now: not the first time that it is asked for.
+// wants reports whether a newly decoded object should be cached: not on its first request.
 func (d *decoded) wants(key decodedKey, size int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -73,7 +73,7 @@ func (d *decoded) wants(key decodedKey, size int) bool {
 	return again
 }
 
-// add keeps an object that is wanted.
+// add caches a wanted object.
 func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *decoded) remove(e *linked.Element) {
 	d.size -= entry.size
 }
 
-// forget drops what a storage that is closed has left.
+// forget drops the entries of a closed storage.
 func (d *decoded) forget(storage *cachingDecoder) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -111,14 +111,14 @@ func (d *decoded) forget(storage *cachingDecoder) {
 	}
 }
 
-// cachingDecoder is the decoder of one storage. Objects of a list are shared and must not be changed, as those out of
+// cachingDecoder is the decoder of one storage. Objects of a list are shared and must not be modified, like those of
 // upstream's watch cache.
 type cachingDecoder struct {
 	etcd3.Decoder
 	cache *decoded
 }
 
-// DecodeListItem implements etcd3.Decoder. Lists over all clusters are read once, by informers, and not kept.
+// DecodeListItem implements etcd3.Decoder. Lists across all clusters are read once, by informers, and not cached.
 func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64,
 	newItem func() runtime.Object) (runtime.Object, error) {
 	if l, ok := ctx.Value(laterKey{}).(*later); ok {
@@ -139,7 +139,7 @@ func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revisi
 	return object, err
 }
 
-// Decode implements etcd3.Decoder. Who reads a single object owns it: what is kept is copied.
+// Decode implements etcd3.Decoder. The caller owns a single object, so cached objects are copied.
 func (c *cachingDecoder) Decode(data []byte, into runtime.Object, revision int64) error {
 	if s, ok := into.(stored); ok {
 		return s.take(revision)
@@ -158,20 +158,20 @@ func (c *cachingDecoder) Decode(data []byte, into runtime.Object, revision int64
 	return nil
 }
 
-// set makes an object equal to another of its type, which must not be used any more.
+// set moves the content of an object to another one of its type. The source must not be used afterwards.
 func set(object, to runtime.Object) {
 	reflect.ValueOf(object).Elem().Set(reflect.ValueOf(to).Elem())
 }
 
-// stored is what a created object is read back into when it comes back as it went: nothing is decoded then.
+// stored receives a created object when it is read back unchanged, in which case nothing is decoded.
 type stored struct {
 	runtime.Object // the result
 	created        runtime.Object
 }
 
-// Stored returns what to give to Create instead of out, an empty object of the type of obj, if obj is complete, of the
-// version that is stored, and of a type that no conversion changes. Once it is created, out and obj are the same, and one
-// of them must not be used any more.
+// Stored returns the object to pass to Create instead of out, an empty object of the type of obj. It requires that obj is
+// complete, of the storage version, and of a type without conversion. After Create, out and obj share their content, and
+// one of them must not be used any more.
 func Stored(obj, out runtime.Object) runtime.Object { return stored{out, obj} }
 
 func (s stored) take(revision int64) error {

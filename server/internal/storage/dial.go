@@ -25,20 +25,19 @@ import (
 
 const (
 	dialTimeout = 20 * time.Second
-	// A member that is gone without a word is noticed after silence, or after unheard without an answer to what was sent. Another
-	// one is tried soon, and often: behind a Service that may be the same address.
+	// A member that disappears without closing the connection is detected after silence, or after unheard without an
+	// acknowledgement of sent data. Another member is tried soon, and often; behind a Service it can have the same address.
 	silence, unheard     = 10 * time.Second, 5 * time.Second
 	redialMin, redialMax = 50 * time.Millisecond, 2 * time.Second
-	// connectTimeout is how long a member may take to answer a new connection before it is tried again: behind a Service it may be
-	// another one then.
+	// connectTimeout is how long a member may take to accept a new connection before the next attempt, which can reach another
+	// member behind a Service.
 	connectTimeout = time.Second
-	// reachTimeout is how long etcd may take to be there when the server starts.
+	// reachTimeout is how long the server waits for etcd when it starts.
 	reachTimeout, reachInterval = time.Minute, 2 * time.Second
 )
 
-// Dial connects to the etcd servers of a storage configuration, and waits until one of them can be reached. A server
-// whose certificate is not trusted is not waited for. reverted is called, once, if etcd is found to be restored to an older state or
-// replaced by another one.
+// Dial connects to the etcd servers of a storage configuration, and waits until one of them is reachable. It does not wait for a
+// server with an untrusted certificate. reverted is called once if etcd was restored to an older state or replaced by another etcd.
 func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted func(error)) (*clientv3.Client, error) {
 	var tlsConfig *tls.Config
 	if config.CertFile != "" || config.KeyFile != "" || config.TrustedCAFile != "" {
@@ -60,13 +59,14 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 		DialKeepAliveTimeout: unheard,
 		DialOptions: append(newContact(len(config.ServerList), reverted).dialOptions(), grpc.WithDisableServiceConfig(),
 			redial(), grpc.WithStatsHandler(
-				// The provider is that of the process: the server sets it when it has read what to trace.
+				// The provider is that of the process: the server sets it after it has read the tracing
+				// configuration.
 				otelgrpc.NewClientHandler(otelgrpc.WithPropagators(tracing.Propagators())),
 			)),
 	})
 }
 
-// redial says how soon a connection is tried again, and how long one may take.
+// redial configures the backoff and the timeout of connections.
 func redial() grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
@@ -74,7 +74,7 @@ func redial() grpc.DialOption {
 	})
 }
 
-// reach returns once one of the servers can be connected to, or why none can.
+// reach waits until a connection to one of the servers succeeds, or returns an error.
 func reach(ctx context.Context, servers []string, tlsConfig *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()

@@ -9,15 +9,15 @@ import (
 
 type modifiedOnEntryKey struct{}
 
-// WithModifiedOnEntry returns a context whose watches deliver an object that an update makes match their selector as MODIFIED, where
-// Kubernetes delivers ADDED. It is for selectors that no object matches when it is created; initial events stay ADDED.
+// WithModifiedOnEntry returns a context whose watches deliver MODIFIED for an object that begins to match their selector by an
+// update, where Kubernetes delivers ADDED. It is for selectors that no object matches when it is created; initial events stay ADDED.
 func WithModifiedOnEntry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, modifiedOnEntryKey{}, true)
 }
 
 // watchEntries is a watch in a context of WithModifiedOnEntry.
 func watchEntries(ctx context.Context, s storage.Interface, key string, opts storage.ListOptions) (watch.Interface, error) {
-	// Objects that are delivered because they exist were last written before the watch began.
+	// Initial objects were last written before the watch began.
 	begin, err := s.GetCurrentResourceVersion(ctx)
 	if err != nil {
 		return nil, err

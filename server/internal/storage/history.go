@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// historyBytes is how much may have been written since the version from which on a client watches: to begin a watch in the past,
-	// etcd reads into memory all that was written since then, by all clients.
+	// historyBytes limits the bytes written since the start version of a client's watch: to begin a watch in the past, etcd reads
+	// everything into memory that all clients have written since then.
 	historyBytes = 256 << 20
-	// marks is how many versions are remembered, with as many bytes between each two.
+	// marks is the number of stored versions, at equal distances in bytes.
 	marks = 64
-	// eventBytes is about how much memory an event takes besides its key and value.
+	// eventBytes is the approximate memory of an event besides its key and value.
 	eventBytes = 200
 )
 
-// history knows the version behind which so many bytes were written.
+// history finds the version since which historyBytes were written.
 type history struct {
 	limit int64
-	floor atomic.Uint64 // the version; zero as long as less was written
+	floor atomic.Uint64 // the version; zero until so many bytes were written
 
 	mu    sync.Mutex
 	total int64
 	marks []mark // the oldest first
 }
 
-// mark is a version, and what was written up to it.
+// mark is a version, and the number of bytes written up to it.
 type mark struct {
 	version uint64
 	total   int64
@@ -36,7 +36,7 @@ type mark struct {
 
 func newHistory(limit int64) *history { return &history{limit: limit} }
 
-// wrote notes that a write of so many bytes got a version.
+// wrote records the bytes and the version of a write.
 func (h *history) wrote(version uint64, bytes int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -50,7 +50,7 @@ func (h *history) wrote(version uint64, bytes int64) {
 	}
 }
 
-// tooOld returns whether too much was written since a version to begin a watch there.
+// tooOld reports whether too many bytes were written since a version to begin a watch at it.
 func (h *history) tooOld(version uint64) bool { return version < h.floor.Load() }
 
 func expired(version uint64) error {

@@ -9,19 +9,19 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Limit decides how many objects clusters hold.
+// Limit limits the number of objects of clusters.
 type Limit interface {
-	// Add is called before an object is stored in the cluster of ctx, and settle afterwards. An error keeps it from being
-	// stored.
+	// Add is called before an object is stored in the cluster of ctx, and settle afterwards. If Add returns an error, the
+	// object is not stored.
 	Add(ctx context.Context, resource schema.GroupResource, obj runtime.Object) (settle func(stored bool), err error)
-	// Deleted is called when an object has gone.
+	// Deleted is called after an object is deleted.
 	Deleted(cluster logicalcluster.Name, resource schema.GroupResource)
 }
 
-// SetLimit puts every storage that is made from now on under limit.
+// SetLimit applies limit to every storage that is created afterwards.
 func (b *Backend) SetLimit(limit Limit) { b.limit = limit }
 
-// unlimited lets clusters hold what they want.
+// unlimited does not limit clusters.
 type unlimited struct{}
 
 func (unlimited) Add(context.Context, schema.GroupResource, runtime.Object) (func(bool), error) {

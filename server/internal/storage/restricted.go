@@ -62,7 +62,8 @@ func (s restricted) refuse(obj runtime.Object) error {
 	if m, err := meta.Accessor(obj); err == nil {
 		name = m.GetName()
 	}
-	return apierrors.NewForbidden(s.resource, name, errors.New("only objects that match the selector of an accepted permission claim can be written here"))
+	return apierrors.NewForbidden(s.resource, name, errors.New("only objects that match the selector of an accepted permission "+
+		"claim can be written here"))
 }
 
 func (s restricted) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {

@@ -45,7 +45,8 @@ func (b *Backend) CheckRoom() error {
 
 // full returns the error for clients when there is no room for objects that grow, halted when nothing can be written.
 func full(cause error) error {
-	return insufficient(cause, "objects cannot be created or grow until other objects are deleted, or an administrator of the server frees space")
+	return insufficient(cause, "objects cannot be created or grow until other objects are deleted, or an administrator of the "+
+		"server frees space")
 }
 
 func halted(cause error) error {

@@ -31,15 +31,15 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// tokenReviewer is an authenticator that asks kcp. What is a token for it begins with the home of the view that it is for, if that
-// has one, and a space: whether a token is good depends on both.
+// tokenReviewer is an authenticator that creates TokenReviews in kcp. Its tokens have the home of their view, if it has one, and a
+// space as a prefix, because the validity of a token depends on both.
 type tokenReviewer struct {
 	reviews authenticationclient.TokenReviewInterface
-	// home is the logical cluster that reviews tokens for views that have none of their own.
+	// home is the logical cluster that reviews tokens for views without a home.
 	home logicalcluster.Name
 }
 
-// withHome makes tokens what tokenReviewer takes for them.
+// withHome adds the prefix that tokenReviewer expects to tokens.
 func withHome(reviewed authenticator.Token) authenticator.Token {
 	return authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		home, _ := virtual.Home(ctx)
@@ -53,7 +53,7 @@ func (t tokenReviewer) AuthenticateToken(ctx context.Context, homeAndToken strin
 	cluster := cmp.Or(authentication.ClaimedCluster(token), logicalcluster.Name(home), t.home)
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	answer, err := t.reviews.Create(logicalcluster.WithName(ctx, cluster), review, metav1.CreateOptions{})
-	// there is no such cluster, where the user may not do anything
+	// the cluster does not exist, so the user has no permissions in it
 	if home != "" && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 		answer, err = t.reviews.Create(logicalcluster.WithName(ctx, t.home), review, metav1.CreateOptions{})
 	}
@@ -68,12 +68,13 @@ func (t tokenReviewer) AuthenticateToken(ctx context.Context, homeAndToken strin
 	return &authenticator.Response{User: u}, true, nil
 }
 
-// reviewer is an authorizer that asks kcp, in the logical cluster of a context.
+// reviewer is an authorizer that creates SubjectAccessReviews in kcp, in the logical cluster of a context.
 type reviewer struct {
 	reviews authorizationclient.SubjectAccessReviewInterface
 }
 
-// Authorize implements authorizer.UnconditionalAuthorizer. Nothing is remembered: whoever loses a right, loses it at once.
+// Authorize implements authorizer.UnconditionalAuthorizer. Results are not cached, so that a revoked permission takes
+// effect at once.
 func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	spec := authorizationv1.SubjectAccessReviewSpec{User: a.GetUser().GetName(), UID: a.GetUser().GetUID(), Groups: a.GetUser().GetGroups(),
 		Extra: map[string]authorizationv1.ExtraValue{}}
@@ -91,7 +92,8 @@ func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (autho
 	answer, err := r.reviews.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
-		return authorizer.DecisionDeny, "the logical cluster does not exist, or this program has no permission to create access reviews in it", nil
+		return authorizer.DecisionDeny, "the logical cluster does not exist, or this program has no permission to create access " +
+			"reviews in it", nil
 	case err != nil:
 		return authorizer.DecisionDeny, "requesting an access review from kcp failed", err
 	case answer.Status.Allowed:
@@ -100,7 +102,7 @@ func (r reviewer) Authorize(ctx context.Context, a authorizer.Attributes) (autho
 	return authorizer.DecisionDeny, answer.Status.Reason, nil
 }
 
-// acting returns a configuration for clients that act in the cluster, and as the user, of the context of each call.
+// acting returns a configuration for clients that send each call to the cluster, and as the user, in its context.
 func acting(base *rest.Config) *rest.Config {
 	config := clusterclient.ForContext(base)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return actor{next} })
@@ -109,8 +111,8 @@ func acting(base *rest.Config) *rest.Config {
 
 type actor struct{ next http.RoundTripper }
 
-// RoundTrip implements http.RoundTripper. The user is impersonated, so that kcp knows who acts, and has with him a warrant
-// of an administrator of that one logical cluster. In all clusters at once, nobody acts.
+// RoundTrip implements http.RoundTripper. It impersonates the user, so that kcp knows the user, and adds a warrant of an
+// administrator of that one logical cluster. It does not impersonate in requests across all clusters.
 func (t actor) RoundTrip(r *http.Request) (*http.Response, error) {
 	u, ok := request.UserFrom(r.Context())
 	cluster, found := logicalcluster.From(r.Context())

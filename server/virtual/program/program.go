@@ -1,5 +1,5 @@
-// Package program runs virtual workspaces in a program of their own, beside kcp: their authors need no more rights there
-// than to ask, and to act where users ask them to.
+// Package program runs virtual workspaces in a separate program beside kcp. The program needs only the permissions to
+// create reviews in kcp, and to act in the logical clusters of its users.
 package program
 
 import (
@@ -30,11 +30,11 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// Options are what a program is started with.
+// Options are the configuration of a program.
 type Options struct {
-	// Kubeconfig leads to kcp, and to a logical cluster that reviews tokens. Its user may do there, and where the views are to
-	// act, what an administrator of workspaces may: a member of system:kcp:admin. Views of all clusters at once need one of
-	// system:masters.
+	// Kubeconfig is the file with the URL of kcp and of a logical cluster that reviews tokens. Its user needs the permissions
+	// of an administrator of workspaces there, and in the clusters of the views: a member of system:kcp:admin. Views across
+	// all clusters require a member of system:masters.
 	Kubeconfig     string
 	Serving        *genericoptions.SecureServingOptionsWithLoopback
 	Authentication *genericoptions.DelegatingAuthenticationOptions
@@ -51,7 +51,8 @@ func NewOptions() *Options {
 
 // AddFlags adds the flags that set the options.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig file for kcp. Its server URL names the logical cluster that reviews tokens.")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "Kubeconfig file for kcp. Its server URL names the logical "+
+		"cluster that reviews tokens.")
 	o.Serving.AddFlags(flags)
 	o.Authentication.ClientCert.AddFlags(flags)
 	o.Authentication.RequestHeader.AddFlags(flags)
@@ -59,16 +60,16 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 
 // Program serves virtual workspaces.
 type Program struct {
-	// Client is for clients that reach, with each call, the logical cluster in its context, as the user in its context if there
-	// is one. kcp knows who that is and asks nothing: what a view does is what it has authorized.
+	// Client is the configuration of clients that send each call to the logical cluster in its context, as the user in its
+	// context if there is one. kcp records the user but does not authorize the user: the view has authorized its calls.
 	Client *rest.Config
-	// Authorizer asks kcp what a user may do in the logical cluster of a context.
+	// Authorizer uses kcp to authorize a user in the logical cluster of a context.
 	Authorizer authorizer.UnconditionalAuthorizer
 
 	config *genericapiserver.Config
 }
 
-// New returns a program that runs nothing yet.
+// New returns a program that is not running yet.
 func New(o *Options) (*Program, error) {
 	if errs := append(o.Serving.Validate(), o.Authentication.Validate()...); len(errs) > 0 {
 		return nil, errors.Join(errs...)

@@ -13,17 +13,17 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Mapped are objects that are stored in another form, or of which only some are to be seen.
+// Mapped are objects that are stored in another form, or of which only some are visible.
 type Mapped struct {
-	// Stored are what the objects are made of: the other form of an object has its name, namespace, labels, resourceVersion, and
-	// whatever else Shown and Kept leave as it is.
+	// Stored are the underlying objects: the stored form of an object has the same name, namespace, labels and resourceVersion,
+	// and all other fields that Shown and Kept do not change.
 	Stored Objects
-	// Of is the resource that is shown, for errors.
+	// Of is the served resource, for errors.
 	Of schema.GroupResource
-	// Selected are those that are shown, by the labels that all of them have. Others can be neither seen nor changed.
+	// Selected are the labels of all visible objects. Other objects are neither visible nor writable.
 	Selected labels.Set
-	// Shown turns what is stored into what is shown, and Kept the other way round. Both may change what they are given. Nil
-	// changes nothing.
+	// Shown converts a stored object to the served form, and Kept converts in the opposite direction. Both may modify their
+	// argument. Nil means no conversion.
 	Shown, Kept func(*unstructured.Unstructured) (*unstructured.Unstructured, error)
 }
 
@@ -48,7 +48,7 @@ func (m Mapped) kept(u *unstructured.Unstructured) (*unstructured.Unstructured, 
 	return u, nil
 }
 
-// stored returns an object as it is stored, if it is shown at all.
+// stored returns the stored form of an object, if the object is visible.
 func (m Mapped) stored(ctx context.Context, name string, options metav1.GetOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
 	u, err := m.Stored.Get(ctx, name, options, subresources...)
@@ -74,8 +74,8 @@ func (m Mapped) Create(ctx context.Context, obj *unstructured.Unstructured, opti
 	return m.shown(m.Stored.Create(ctx, u, options, subresources...))
 }
 
-// Update implements Objects. What is stored and not shown is not changed by it: the resourceVersion is that of a stored
-// object, which had the labels.
+// Update implements Objects. It does not change invisible stored objects: the resourceVersion is that of a stored
+// object that had the labels.
 func (m Mapped) Update(ctx context.Context, obj *unstructured.Unstructured, options metav1.UpdateOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
 	if _, err := m.stored(ctx, obj.GetName(), metav1.GetOptions{}); err != nil {
@@ -132,7 +132,7 @@ func (m Mapped) Watch(ctx context.Context, options metav1.ListOptions) (watch.In
 	return converted(watching, func(u *unstructured.Unstructured) (runtime.Object, error) { return m.shown(u, nil) }), nil
 }
 
-// converted returns a watch that delivers other objects.
+// converted returns a watch that delivers converted objects.
 func converted(from watch.Interface, convert func(*unstructured.Unstructured) (runtime.Object, error)) watch.Interface {
 	return watch.Filter(from, func(e watch.Event) (watch.Event, bool) {
 		u, ok := e.Object.(*unstructured.Unstructured)

@@ -1,5 +1,5 @@
-// Package resources serves resources whose objects are anywhere: who writes a virtual workspace describes them with a
-// CustomResourceDefinition and says where the objects are, and clients find a Kubernetes API.
+// Package resources serves resources from any storage: the author of a virtual workspace defines them with a
+// CustomResourceDefinition and implements the storage, and clients get a Kubernetes API.
 package resources
 
 import (
@@ -22,10 +22,11 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// Objects are those of one resource in a namespace, or in all. A dynamic.ResourceInterface is one.
+// Objects are the objects of one resource in a namespace, or in all namespaces. A dynamic.ResourceInterface
+// implements it.
 //
 // They behave like an API server: errors are *apierrors.StatusError; Update refuses an object whose resourceVersion is not
-// the current one; List and Watch heed all of their options. subresources is "status" where a client updates that.
+// the current one; List and Watch respect all of their options. subresources is "status" if a client updates the status.
 type Objects interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions, subresources ...string) (*unstructured.Unstructured, error)
 	List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error)
@@ -37,23 +38,23 @@ type Objects interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions, subresources ...string) error
 }
 
-// Resource is one that a view has.
+// Resource is a resource of a view.
 type Resource struct {
-	// Definition describes it. What is stored nowhere needs no version that is; the one marked with storage is that in which
-	// Objects are given and taken.
+	// Definition describes the resource. The version that is marked with storage is the version of Objects; nothing has to
+	// be stored in it.
 	Definition *apiextensionsv1.CustomResourceDefinition
-	// ReadOnly objects can be got, listed and watched: Create, Update and Delete are never called.
+	// ReadOnly objects support get, list and watch: Create, Update and Delete are never called.
 	ReadOnly bool
-	// StatusOnly objects are ReadOnly but for their status.
+	// StatusOnly objects are ReadOnly except for their status.
 	StatusOnly bool
-	// Objects returns those of a namespace, empty for all namespaces or a resource without. ctx is that of the request, with the
-	// logical cluster, or the wildcard, that the view has put into it.
+	// Objects returns the objects of a namespace; an empty namespace means all namespaces, or a cluster-scoped resource. ctx is
+	// that of the request, with the logical cluster, or the wildcard, that the view has set.
 	Objects func(ctx context.Context, namespace string) (Objects, error)
 }
 
 // New returns a handler that serves resources, and discovery and OpenAPI of them, to requests with a logical cluster in
-// their context. The view that passes a request on to it has authorized that, and is asked again whether a client may
-// create what it applies.
+// their context. The view that passes on a request must have authorized it. The view is called again to decide whether
+// a client may create the object that it applies.
 func New(all ...Resource) (http.Handler, error) {
 	custom, err := static(all)
 	if err != nil {
@@ -69,8 +70,7 @@ func New(all ...Resource) (http.Handler, error) {
 	}), nil
 }
 
-// Documents returns a handler that serves discovery, which is not aggregated, and OpenAPI of resources whose Objects are served by
-// somebody else.
+// Documents returns a handler that serves unaggregated discovery and OpenAPI of resources whose Objects another handler serves.
 func Documents(all ...Resource) (http.Handler, error) {
 	custom, err := static(all)
 	if err != nil {
@@ -99,7 +99,7 @@ func static(all []Resource) (*customresources.Handler, error) {
 	return customresources.NewStatic(virtual.Serving, definitions)
 }
 
-// Parse reads a definition from YAML, for programs that embed a file.
+// Parse parses a definition in YAML, for programs that embed a file.
 func Parse(definition []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := yaml.UnmarshalStrict(definition, crd); err != nil {

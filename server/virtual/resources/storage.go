@@ -22,12 +22,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// options is a generic.RESTOptionsGetter that puts Objects where API servers have etcd.
+// options is a generic.RESTOptionsGetter that uses Objects in place of etcd.
 type options struct {
 	objects func(ctx context.Context, namespace string) (Objects, error)
 }
 
-// Options returns what puts Objects of a namespace, empty for all namespaces or a resource without, where API servers have etcd.
+// Options returns a RESTOptionsGetter that uses the Objects of a namespace in place of etcd; an empty namespace means all
+// namespaces, or a cluster-scoped resource.
 func Options(objects func(ctx context.Context, namespace string) (Objects, error)) generic.RESTOptionsGetter {
 	return options{objects}
 }
@@ -49,7 +50,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, _ runtime.Object)
 // store is a storage.Interface over Objects.
 type store struct {
 	objects func(ctx context.Context, namespace string) (Objects, error)
-	codec   runtime.Codec // between the version of Objects and that of a request
+	codec   runtime.Codec // converts between the version of Objects and that of a request
 	newFunc func() runtime.Object
 	prefix  string
 }
@@ -59,7 +60,7 @@ var versioner = storage.APIObjectVersioner{}
 // Versioner implements storage.Interface.
 func (s *store) Versioner() storage.Versioner { return versioner }
 
-// at returns the objects, and the name, that a key leads to; the name is empty for a key of many.
+// at returns the objects, and the name, for a key; the name is empty for a key of a collection.
 func (s *store) at(ctx context.Context, key string, recursive bool) (Objects, string, error) {
 	parts := strings.Split(strings.Trim(strings.TrimPrefix(key, s.prefix), "/"), "/")
 	namespace, name := "", ""
@@ -91,7 +92,8 @@ func (s *store) encode(obj runtime.Object) (*unstructured.Unstructured, []byte, 
 	return u, content, u.UnmarshalJSON(content)
 }
 
-// interpret turns the error of one object into what the registry knows; others reach the client as they are.
+// interpret converts errors for a single object to the errors that the registry handles; other errors reach the
+// client unchanged.
 func interpret(err error, key string) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -190,7 +192,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}
 	options := listOptions(opts)
 	if options.SendInitialEvents != nil {
-		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan // the only one that is allowed, which nobody passes on
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan // the only allowed one, which is not passed on
 	}
 	watching, err := objects.Watch(ctx, options)
 	if err != nil {
@@ -202,7 +204,7 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	}), nil
 }
 
-// current returns an object as it is now, and its resource version.
+// current returns the current state of an object, and its resource version.
 func (s *store) current(ctx context.Context, objects Objects, key, name string) (runtime.Object, string, error) {
 	u, err := objects.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -261,7 +263,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 		if err := preconditions.Check(key, obj); err != nil {
 			return err
 		}
-		parsed, _ := strconv.ParseUint(version, 10, 64) // none, of what is missing
+		parsed, _ := strconv.ParseUint(version, 10, 64) // empty for a missing object
 		changed, _, err := tryUpdate(obj.DeepCopyObject(), storage.ResponseMeta{ResourceVersion: parsed})
 		if err != nil {
 			return err
@@ -283,7 +285,7 @@ func (s *store) GuaranteedUpdate(ctx context.Context, key string, out runtime.Ob
 	}
 }
 
-// write makes old, of a version, into changed.
+// write replaces old, at a version, by changed.
 func (s *store) write(ctx context.Context, objects Objects, old, changed runtime.Object,
 	version string) (*unstructured.Unstructured, error) {
 	before, beforeJSON, err := s.encode(old)
@@ -302,7 +304,7 @@ func (s *store) write(ctx context.Context, objects Objects, old, changed runtime
 	if bytes.Equal(beforeJSON, afterJSON) {
 		return after, nil
 	}
-	if before.GetDeletionTimestamp() == nil && after.GetDeletionTimestamp() != nil { // which nobody can set by an update
+	if before.GetDeletionTimestamp() == nil && after.GetDeletionTimestamp() != nil { // which cannot be set by an update
 		return s.mark(ctx, objects, before, after, version)
 	}
 	if info, ok := request.RequestInfoFrom(ctx); ok && info.Subresource == "status" {
@@ -311,7 +313,7 @@ func (s *store) write(ctx context.Context, objects Objects, old, changed runtime
 	return objects.Update(ctx, after, metav1.UpdateOptions{})
 }
 
-// mark deletes an object that somebody still has to do with, which its finalizers tell.
+// mark deletes an object that still has finalizers.
 func (s *store) mark(ctx context.Context, objects Objects, before, after *unstructured.Unstructured,
 	version string) (*unstructured.Unstructured, error) {
 	policy := metav1.DeletePropagationBackground
@@ -334,7 +336,7 @@ func (s *store) mark(ctx context.Context, objects Objects, before, after *unstru
 	return marked, err
 }
 
-// Stats implements storage.Interface: nobody counts here.
+// Stats implements storage.Interface: objects are not counted.
 func (s *store) Stats(context.Context) (storage.Stats, error) { return storage.Stats{}, nil }
 
 // ReadinessCheck implements storage.Interface.
@@ -343,7 +345,7 @@ func (s *store) ReadinessCheck() error { return nil }
 // RequestWatchProgress implements storage.Interface: watches have the bookmarks of Objects.
 func (s *store) RequestWatchProgress(context.Context) error { return nil }
 
-// GetCurrentResourceVersion implements storage.Interface, for caches, of which there are none.
+// GetCurrentResourceVersion implements storage.Interface, for caches, which this storage does not have.
 func (s *store) GetCurrentResourceVersion(context.Context) (uint64, error) {
 	return 0, apierrors.NewMethodNotSupported(schema.GroupResource{}, "get the current resource version")
 }

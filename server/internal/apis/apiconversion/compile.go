@@ -15,10 +15,10 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
-// DefaultTimeout is how long the conversion of one object may take.
+// DefaultTimeout limits the conversion of one object.
 const DefaultTimeout = time.Second
 
-// Limits of an APIConversion. Each expression is compiled with the whole schema of what it reads.
+// Limits of an APIConversion. Each expression is compiled with the whole schema of its input.
 const (
 	MaxRules           = 500 // of one conversion
 	MaxTransformations = 200 // of all conversions
@@ -27,10 +27,10 @@ const (
 
 // Options of Compile; the zero value has the defaults.
 type Options struct {
-	// Environment is what CEL knows: environment.NewExpressions for what users write now, environment.StoredExpressions,
-	// the default, for what was checked when it was written.
+	// Environment is the CEL environment: environment.NewExpressions for expressions in a request,
+	// environment.StoredExpressions, the default, for expressions that were checked when they were stored.
 	Environment environment.Type
-	// Timeout for one object, DefaultTimeout by default.
+	// Timeout limits the conversion of one object; DefaultTimeout by default.
 	Timeout time.Duration
 }
 
@@ -51,15 +51,15 @@ type conversion struct {
 type rule struct {
 	field, destination Path
 	target             *shape          // of the destination
-	transformation     *transformation // nil if the value stays as it is
+	transformation     *transformation // nil if the value is copied unchanged
 }
 
-// looksInto tells whether the rule reads, with a transformation, an object that stays where it is.
+// looksInto reports whether the rule has a transformation that reads an object which stays at its path.
 func (r *rule) looksInto(source *shape) bool {
 	return r.transformation != nil && len(source.fields) > 0
 }
 
-// readsFrom tells whether the rule reads what is at the path, or a part of it.
+// readsFrom reports whether the rule reads the value at the path, or a part of it.
 func (r *rule) readsFrom(path Path) bool {
 	if r.transformation == nil {
 		return path.overlaps(r.field)
@@ -70,8 +70,8 @@ func (r *rule) readsFrom(path Path) bool {
 // String names the rule in errors.
 func (r *rule) String() string { return fmt.Sprintf("rule %s → %s", r.field, r.destination) }
 
-// Compile returns the converter between all versions of an API, whose structural schemas are given by version. There must
-// be a conversion from each version to each other. Errors name fields of the spec.
+// Compile returns the converter between all versions of an API, whose structural schemas are given by version. A
+// conversion from each version to each other version is required. Errors name fields of the spec.
 func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structuralschema.Structural,
 	options Options) (*Converter, field.ErrorList) {
 	options.Environment = cmp.Or(options.Environment, environment.StoredExpressions)
@@ -122,7 +122,7 @@ func Compile(spec *apisv1alpha1.APIConversionSpec, schemas map[string]*structura
 	return converter, nil
 }
 
-// exceeded returns where a spec exceeds the limits.
+// exceeded returns an error for each limit that a spec exceeds.
 func exceeded(spec *apisv1alpha1.APIConversionSpec, root *field.Path) (errs field.ErrorList) {
 	transformations := 0
 	for i := range spec.Conversions {
@@ -195,7 +195,7 @@ func (c *conversion) compile(declared *apisv1alpha1.APIVersionConversion, env en
 	return errs
 }
 
-// nested refuses rules that write into what the expression of another rule has made.
+// nested rejects rules that write into the result of the expression of another rule.
 func (c *conversion) nested(at *field.Path) (errs field.ErrorList) {
 	for i := range c.rules {
 		for j := range c.rules {
@@ -233,7 +233,7 @@ func (c *conversion) compileRule(declared *apisv1alpha1.APIConversionRule, env e
 	return r, nil
 }
 
-// resolve returns the path that a spec names, and the schema of what is there.
+// resolve returns the path in a spec, and the schema at that path.
 func resolve(text string, schema *shape, version string, at *field.Path) (Path, *shape, *field.Error) {
 	path, err := ParsePath(text)
 	if err != nil {
@@ -256,7 +256,7 @@ func resolve(text string, schema *shape, version string, at *field.Path) (Path, 
 	return path, schema, nil
 }
 
-// belongsToAll tells whether a path leads to what objects have in every version.
+// belongsToAll reports whether a path is in the part that objects have in every version.
 func belongsToAll(path Path) bool {
 	return path[0] == "apiVersion" || path[0] == "kind" || path[0] == "metadata"
 }

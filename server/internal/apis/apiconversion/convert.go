@@ -12,15 +12,15 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 )
 
-// Converter converts the objects of one API between its versions. It is immutable, and can be used by many at a time.
+// Converter converts the objects of one API between its versions. It is immutable and safe for concurrent use.
 type Converter struct {
 	timeout     time.Duration
 	shapes      map[string]*shape
 	conversions map[pair]*conversion
 }
 
-// Convert returns the object in another version. It shares no memory with obj, which is left alone. Errors name the object
-// and the rule that failed; they may quote values of that object.
+// Convert returns the object in another version. The result shares no memory with obj, which is not changed. Errors name
+// the object and the rule that failed; they may quote values of that object.
 func (c *Converter) Convert(ctx context.Context, obj *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	from := obj.GroupVersionKind()
 	if from.Version == version && c.shapes[version] != nil {
@@ -97,15 +97,15 @@ func withoutMeta(object map[string]any) map[string]any {
 	return content
 }
 
-// content converts what is not apiVersion, kind or metadata. It restores what was kept of the target version, where that
-// is still true, and returns what the result can't represent of the source.
+// content converts everything except apiVersion, kind and metadata. It restores the preserved values of the target
+// version that are still valid, and returns the values of the source that the result cannot represent.
 func (c *conversion) content(r *run, source map[string]any, kept []difference) (result map[string]any, left []difference, err error) {
 	plain, err := c.apply(r, source, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	// Where rules of the two directions don't match, what came back can stand against what is left. Then the source, which
-	// somebody has written, is worth more than what was kept.
+	// If the rules of the two directions do not match, restored values can conflict with the other values. Then the
+	// source, which a client wrote, takes precedence over preserved values.
 	for _, attempt := range [][]difference{kept, c.aside(kept, plain), nil} {
 		var image map[string]any
 		if result, image, err = c.restore(r, source, plain, attempt); err != nil {
@@ -126,8 +126,8 @@ func (c *conversion) content(r *run, source map[string]any, kept []difference) (
 	return result, left, nil
 }
 
-// apply converts by the rules alone. With tryOnly, rules that fail make nothing: so it is when the result is to be looked at
-// only, and so no value that was kept, or that the rules of the other direction have made, is a reason to fail.
+// apply converts by the rules only. With tryOnly, a rule that fails produces nothing. Comparisons use tryOnly, so that
+// neither preserved values nor results of the opposite direction make a conversion fail.
 func (c *conversion) apply(r *run, source map[string]any, tryOnly bool) (map[string]any, error) {
 	projected, _ := projectObject(source, c.target, c.moved, c.written)
 	result := projected.(map[string]any)

@@ -10,13 +10,13 @@ import (
 	"strings"
 )
 
-// Path leads to a field of an object, by the names of fields and the keys of maps.
+// Path addresses a field of an object by the names of fields and the keys of maps.
 type Path []string
 
-// plainKey is what needs no quotes.
+// plainKey matches keys that need no quotes.
 var plainKey = regexp.MustCompile(`^[A-Za-z0-9_$-]+`)
 
-// ParsePath reads the syntax that the documentation of the package tells.
+// ParsePath parses the syntax in the documentation of the package.
 func ParsePath(text string) (Path, error) {
 	var path Path
 	rest := text
@@ -47,7 +47,7 @@ func ParsePath(text string) (Path, error) {
 	return path, nil
 }
 
-// String returns what ParsePath reads.
+// String returns the form that ParsePath parses.
 func (p Path) String() string {
 	var text strings.Builder
 	for i, key := range p {
@@ -64,7 +64,7 @@ func (p Path) String() string {
 	return text.String()
 }
 
-// within tells whether p is outer or leads into it, and by which rest.
+// within reports whether p is outer or a path inside it, and returns the remaining path.
 func (p Path) within(outer Path) (rest Path, ok bool) {
 	if len(p) < len(outer) || !slices.Equal(p[:len(outer)], outer) {
 		return nil, false
@@ -72,13 +72,13 @@ func (p Path) within(outer Path) (rest Path, ok bool) {
 	return p[len(outer):], true
 }
 
-// overlaps tells whether one of the paths leads into what is at the other.
+// overlaps reports whether one of the paths is a prefix of the other.
 func (p Path) overlaps(other Path) bool {
 	n := min(len(p), len(other))
 	return slices.Equal(p[:n], other[:n])
 }
 
-// join returns the path that goes on with rest.
+// join returns the path extended by rest.
 func (p Path) join(rest ...string) Path { return slices.Concat(p, rest) }
 
 // get returns the value at the path.
@@ -96,7 +96,7 @@ func (p Path) get(object map[string]any) (value any, found bool) {
 	return value, found
 }
 
-// set writes the value, and makes the objects on the way that are not there.
+// set writes the value and creates missing parent objects.
 func (p Path) set(object map[string]any, value any) {
 	last := len(p) - 1
 	for _, key := range p[:last] {
@@ -110,7 +110,7 @@ func (p Path) set(object map[string]any, value any) {
 	object[p[last]] = value
 }
 
-// remove makes the field absent.
+// remove deletes the field.
 func (p Path) remove(object map[string]any) {
 	last := len(p) - 1
 	if parent, found := p[:last].get(object); found {
@@ -120,7 +120,7 @@ func (p Path) remove(object map[string]any) {
 	}
 }
 
-// pathTree is a set of paths, to be walked together with an object.
+// pathTree is a set of paths that is walked together with an object.
 type pathTree struct {
 	end   bool // of a path in the set
 	below map[string]*pathTree
@@ -139,7 +139,7 @@ func (t *pathTree) add(path Path) {
 	t.end = true
 }
 
-// at returns the paths that go on from the given one. The tree may be nil, and is then empty.
+// at returns the paths below the given one. A nil tree is empty.
 func (t *pathTree) at(path ...string) *pathTree {
 	for _, key := range path {
 		if t == nil {

@@ -11,25 +11,27 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
-// Annotation returns the key under which objects in other versions keep what only this version can represent.
+// Annotation returns the key under which objects in other versions preserve the values that only this version can
+// represent.
 func Annotation(version string) string { return apisv1alpha1.PreserveAnnotationPrefix + version }
 
-// kept is the value of the annotation: what is different in the version from what the rules make of the other version.
+// kept is the value of the annotation: the differences between the version and the result of the rules for the other
+// version.
 type kept struct {
 	// Values by path.
 	Values map[string]any `json:"values,omitempty"`
-	// Absent are the paths of fields that the rules would set.
+	// Absent are the paths of fields that the rules would set but the version does not have.
 	Absent []string `json:"absent,omitempty"`
 }
 
-// difference is one of the fields in which an object is different from another.
+// difference is a field in which two objects differ.
 type difference struct {
 	path   Path
 	absent bool
 	value  any
 }
 
-// parseKept reads an annotation. What can't be a difference of an object of the schema is left out.
+// parseKept reads an annotation. It drops entries that are not possible in an object of the schema.
 func parseKept(annotation string, schema *shape) []difference {
 	var k kept
 	if annotation == "" || utiljson.Unmarshal([]byte(annotation), &k) != nil {
@@ -67,12 +69,12 @@ func parseKept(annotation string, schema *shape) []difference {
 	return all
 }
 
-// inOrder puts outer paths before what is inside, so that this is not overwritten.
+// inOrder sorts outer paths before the paths inside them, so that inner values are not overwritten.
 func inOrder(all []difference) {
 	slices.SortFunc(all, func(a, b difference) int { return slices.Compare(a.path, b.path) })
 }
 
-// format returns the annotation that tells the differences; "", if there are none.
+// format returns the annotation for the differences; empty if there are none.
 func format(differences []difference) (string, error) {
 	if len(differences) == 0 {
 		return "", nil
@@ -93,8 +95,8 @@ func format(differences []difference) (string, error) {
 	return strings.TrimSuffix(text.String(), "\n"), err
 }
 
-// differences returns what has to be set or removed in other to make it equal to object: values that are not objects, and
-// objects that are empty.
+// differences returns the fields to set or remove in other to make it equal to object: values that are not objects, and
+// empty objects.
 func differences(object, other map[string]any) []difference {
 	var all []difference
 	collect(nil, object, other, &all)
@@ -124,7 +126,7 @@ func collect(path Path, object, other map[string]any, all *[]difference) {
 	}
 }
 
-// patched returns a copy of object that has the differences.
+// patched returns a copy of object with the differences applied.
 func patched(object map[string]any, all []difference) map[string]any {
 	if len(all) == 0 {
 		return object
@@ -136,7 +138,7 @@ func patched(object map[string]any, all []difference) map[string]any {
 			continue
 		}
 		if existing, _ := d.path.get(object); isEmpty(d.value) && hasFields(existing) {
-			continue // it is about the object, not about the fields
+			continue // the entry is for the object, not for its fields
 		}
 		d.path.set(object, runtime.DeepCopyJSONValue(d.value))
 	}

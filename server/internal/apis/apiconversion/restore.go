@@ -5,12 +5,13 @@ import (
 	"slices"
 )
 
-// mostRounds is how often restore tries to find values that agree with each other. What users wrote agrees at once; a value
-// that was left out can take another with it, which rules read together with it. In the end, all that rules read is left out.
+// mostRounds limits how often restore looks for values that are consistent with each other. Values that users wrote are
+// consistent in the first round. Dropping a value can invalidate another value that a rule reads together with it. After the
+// last round, restore drops all values that rules read.
 const mostRounds = 3
 
-// restore returns plain, which the rules made of source, with what was kept of its version. What the source contradicts
-// stays out. The image is the result converted back by the rules.
+// restore returns plain, the result of the rules for source, with the preserved values of its version. It drops values
+// that contradict the source. The image is the result converted back by the rules.
 func (c *conversion) restore(r *run, source, plain map[string]any, kept []difference) (result, image map[string]any, err error) {
 	for round := 1; ; round++ {
 		result = patched(plain, kept)
@@ -39,8 +40,8 @@ func (c *conversion) restore(r *run, source, plain map[string]any, kept []differ
 	}
 }
 
-// aside returns what only adds to what conversion makes, and the source has no place for: no rule writes it, or reads it on
-// the way back.
+// aside returns the values that only add to the result of the conversion and have no place in the source: no rule writes
+// them, or reads them in the opposite direction.
 func (c *conversion) aside(kept []difference, plain map[string]any) (all []difference) {
 	for _, d := range kept {
 		_, made := d.path.get(plain)
@@ -53,13 +54,14 @@ func (c *conversion) aside(kept []difference, plain map[string]any) (all []diffe
 	return all
 }
 
-// comparison is what is known of a result in which kept values came back.
+// comparison is the state of checking a result with restored values.
 type comparison struct {
 	*conversion
 	source, plain, image map[string]any
 }
 
-// contradict tells whether the source says something else than d, which is in the target version, looks like from there.
+// contradict reports whether the source has another value than d, a difference in the target version, has after
+// conversion to the source's version.
 func (c comparison) contradict(d difference) bool {
 	for i := range c.reverse.rules {
 		back := &c.reverse.rules[i]
@@ -74,14 +76,14 @@ func (c comparison) contradict(d difference) bool {
 	return c.contradictCopy(d, nil, nil)
 }
 
-// differ tells whether source and image are different there.
+// differ reports whether source and image are different there.
 func (c comparison) differ(path Path) bool {
 	says, found := path.get(c.source)
 	looks, foundImage := path.get(c.image)
 	return found != foundImage || !equal(says, looks)
 }
 
-// contradictCopy is contradict for what is copied, on the way back, from a path to another.
+// contradictCopy is contradict for a value that the opposite direction copies from one path to another.
 func (c comparison) contradictCopy(d difference, from, to Path) bool {
 	rest, inside := d.path.within(from)
 	if !inside {
@@ -97,15 +99,15 @@ func (c comparison) contradictCopy(d difference, from, to Path) bool {
 		value, _ = d.path.get(c.plain)
 	}
 	if isEmpty(value) && hasFields(says) {
-		return false // it is only about an empty object, and the source has one that looks empty to the target
+		return false // it is only an empty object, and the source has one that looks empty in the target version
 	}
-	// Only that counts which the target can represent: the source may have other things in the same place.
+	// Compare only what the target can represent: the source may have other values at the same path.
 	saysHere, said := c.here(d.path, c.source, to)
 	looksHere, shown := c.here(d.path, c.image, to)
 	return said != shown || said && !equal(saysHere, looksHere)
 }
 
-// here returns what an object of the source's version has at a path, as far as there is a place for it in the target.
+// here returns the value of an object of the source's version at a path, limited to what the target can represent.
 func (c comparison) here(target Path, object map[string]any, path Path) (any, bool) {
 	value, found := path.get(object)
 	schema := lookup(c.target, target)
@@ -115,8 +117,8 @@ func (c comparison) here(target Path, object map[string]any, path Path) (any, bo
 	return project(value, schema, nil, nil)
 }
 
-// merged returns, for a list of which the source has other items now, those items with what was kept of them: of the one
-// with the same keys, in lists that have keys, and else of the one that looks the same to the source.
+// merged returns the items of a list that changed in the source, with the preserved values of each item. It matches
+// items by their keys in lists that have keys, and otherwise by equality in the source's version.
 func (c *conversion) merged(d difference, plain map[string]any) (difference, bool) {
 	before, _ := d.value.([]any)
 	made, _ := d.path.get(plain)
@@ -156,7 +158,7 @@ func (c *conversion) merged(d difference, plain map[string]any) (difference, boo
 	return difference{path: d.path, value: items}, true
 }
 
-// identify returns what an item of a list is told from the others by.
+// identify returns the key that distinguishes an item of a list from the others.
 func identify(item any, list *shape) string {
 	if object, isObject := item.(map[string]any); isObject && len(list.XListMapKeys) > 0 {
 		keys := make([]any, len(list.XListMapKeys))
@@ -169,7 +171,7 @@ func identify(item any, list *shape) string {
 	return string(text)
 }
 
-// copyOf returns where a path of the source is copied to, unless rules say otherwise.
+// copyOf returns the path to which a path of the source is copied if no rule applies.
 func (c *conversion) copyOf(path Path) Path {
 	for i := len(c.rules) - 1; i >= 0; i-- {
 		if rest, inside := path.within(c.rules[i].field); inside && c.rules[i].transformation == nil {
@@ -189,7 +191,8 @@ func hasFields(value any) bool {
 	return len(fields) > 0
 }
 
-// endsAlong tells whether a path of the tree leads to the given one, or to what that is in, by more than a number of steps.
+// endsAlong reports whether the tree has a path of more than a number of steps that equals the given path or one of its
+// parents.
 func endsAlong(tree *pathTree, path Path, steps int) bool {
 	for i := steps + 1; i <= len(path); i++ {
 		if tree.at(path[:i]...).ends() {

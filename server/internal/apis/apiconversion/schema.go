@@ -16,7 +16,7 @@ type shape struct {
 	values *shape // of a map
 }
 
-// anything is the shape of values that a schema says nothing about.
+// anything is the shape of values that have no schema.
 var anything = &shape{Structural: &structuralschema.Structural{Extensions: structuralschema.Extensions{XPreserveUnknownFields: true}}}
 
 func newShape(schema *structuralschema.Structural) *shape {
@@ -52,7 +52,7 @@ func child(schema *shape, key string) *shape {
 	return nil
 }
 
-// lookup returns the schema of what a path leads to; nil if it leads nowhere.
+// lookup returns the schema at a path; nil if the schema has no such field.
 func lookup(schema *shape, path Path) *shape {
 	for _, key := range path {
 		if schema = child(schema, key); schema == nil {
@@ -62,13 +62,13 @@ func lookup(schema *shape, path Path) *shape {
 	return schema
 }
 
-// open tells whether the schema says nothing about the fields of its values, so that they have no types in CEL.
+// open reports whether the schema does not describe the fields of its values, so that they have no types in CEL.
 func open(schema *shape) bool {
 	return len(schema.fields) == 0 && schema.values == anything
 }
 
-// project returns a copy of those parts of a value that a schema has a place for; false, if there is nothing it has one for.
-// Fields that rules move away, in moved, and fields that rules write, in written, are left out.
+// project returns a copy of the parts of a value that a schema allows, or false if it allows none. It leaves out the fields
+// in moved, which rules move away, and those in written, which rules write.
 func project(value any, schema *shape, moved, written *pathTree) (any, bool) {
 	if value == nil {
 		return nil, schema.Nullable || schema.Type == "" && schema.XPreserveUnknownFields
@@ -130,14 +130,14 @@ func projectList(value []any, schema *shape) (any, bool) {
 	for i, item := range value {
 		projected, ok := project(item, schema.items, nil, nil)
 		if !ok {
-			return nil, false // without the item, others would take its place
+			return nil, false // if the item were dropped, the indexes of others would change
 		}
 		list[i] = projected
 	}
 	return list, true
 }
 
-// projectInteger returns a whole number as such, however it is written.
+// projectInteger returns a whole number as an integer, whatever its notation.
 func projectInteger(value any) (any, bool) {
 	switch value := value.(type) {
 	case int64:
@@ -150,7 +150,7 @@ func projectInteger(value any) (any, bool) {
 	return nil, false
 }
 
-// moves tells whether values of one type can, as they are, be values of another.
+// moves reports whether values of one type are valid, unchanged, as values of another.
 func moves(from, to *shape) bool {
 	switch {
 	case from.Type == "" && from.XPreserveUnknownFields, to.Type == "" && to.XPreserveUnknownFields:
@@ -169,7 +169,7 @@ func intOrString(schema *shape) bool {
 	return schema.XIntOrString || schema.Type == "integer" || schema.Type == "string"
 }
 
-// equal tells whether two values are the same in JSON, where 1 and 1.0 are.
+// equal reports whether two values are equal in JSON, where 1 equals 1.0.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:

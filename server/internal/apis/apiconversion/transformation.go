@@ -37,7 +37,7 @@ type transformation struct {
 	reads   []Path // in self
 }
 
-// compileTransformation checks and compiles an expression that makes a value of target from one of source.
+// compileTransformation checks and compiles an expression that converts a value of source to a value of target.
 func compileTransformation(expression string, source, target *shape, env environment.Type) (*transformation, error) {
 	if err := bounded.Check(expression); err != nil {
 		return nil, err
@@ -104,7 +104,8 @@ func reads(expression ast.Expr) []Path {
 	return all
 }
 
-// run returns what the expression makes of a value; false, if nothing. It takes its cost off the budget.
+// run returns the result of the expression for a value, or false if it has none. It subtracts the cost from the
+// budget.
 func (t *transformation) run(r *run, value any) (any, bool, error) {
 	if r.ctx.Err() != nil {
 		return nil, false, errTooLong
@@ -142,7 +143,7 @@ func (t *transformation) run(r *run, value any) (any, bool, error) {
 	return projected, true, nil
 }
 
-// toJSON returns a value of CEL as one of JSON. The schema is that of the result, and may be nil.
+// toJSON converts a CEL value to a JSON value. The schema is that of the result, and may be nil.
 func toJSON(value ref.Val, schema *shape) (any, error) {
 	if schema == nil {
 		schema = anything
@@ -211,7 +212,8 @@ func mapToJSON(value traits.Mapper, schema *shape) (any, error) {
 	return object, nil
 }
 
-// accepts tells whether values of a type of CEL can fit a schema. What CEL knows at run time only is checked then.
+// accepts reports whether values of a CEL type can match a schema. Types that CEL knows only at run time are checked
+// at run time.
 func accepts(schema *shape, result *cel.Type) bool {
 	switch {
 	case result.Kind() == types.OpaqueKind && result.TypeName() == types.OptionalType.TypeName():

@@ -20,14 +20,15 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-// coreProvider installs the core group, with the ConfigMap that tells extension API servers how requests are authenticated.
+// coreProvider installs the core group, with the ConfigMap from which extension API servers learn how requests are
+// authenticated.
 type coreProvider struct {
 	known
 	trust clusterauthenticationtrust.ClusterAuthenticationInfo
 	roles Roles
 }
 
-// shownConfigMaps shows that ConfigMap among those that a cluster stores.
+// shownConfigMaps adds that ConfigMap to those that a cluster stores.
 type shownConfigMaps struct {
 	*derived.Storage
 	*configmapstore.REST
@@ -69,8 +70,8 @@ func (p coreProvider) configMaps(ctx context.Context, namespace string) ([]*core
 	return []*corev1.ConfigMap{shown}, p.roles.Identify(ctx, shown, corev1.Resource("configmaps"))
 }
 
-// trustData returns the content of the ConfigMap as upstream writes it. It leaves out the authority of the client certificates of
-// logical clusters: who trusts that would believe the users of each other cluster.
+// trustData returns the content of the ConfigMap as upstream writes it. It omits the certificate authority for client
+// certificates of logical clusters: a server that trusts it would accept the users of every other cluster.
 func trustData(trust clusterauthenticationtrust.ClusterAuthenticationInfo) (map[string]string, error) {
 	data := map[string]string{}
 	if trust.ClientCA != nil {

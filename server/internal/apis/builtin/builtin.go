@@ -1,4 +1,4 @@
-// Package builtin names the Kubernetes types that every logical cluster serves from compiled code, and nothing more.
+// Package builtin defines the Kubernetes types that every logical cluster serves from compiled code.
 package builtin
 
 import (
@@ -44,9 +44,9 @@ func Resources() *serverstorage.ResourceConfig {
 	return config
 }
 
-// Providers returns what installs the built-in types of config, in the order of discovery. Rules resolves roles for the
-// checks against privilege escalation; reviews authenticates the tokens of TokenReviews; registries gets those of
-// the core group, of RBAC and of admissionregistration.k8s.io.
+// Providers returns the storage providers for the built-in types of config, in the order of discovery. Rules resolves
+// roles for the checks against privilege escalation; reviews authenticates the tokens of TokenReviews; registries
+// receives those of the core group, of RBAC and of admissionregistration.k8s.io.
 func Providers(
 	config controlplaneapiserver.CompletedConfig, rules Roles, reviews authenticator.Request, client discovery.DiscoveryInterface,
 	registries *Registries,

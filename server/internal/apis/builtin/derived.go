@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/derived"
 )
 
-// reasonOfRoles says why default roles cannot be written.
+// reasonOfRoles is the reason in errors for writing default roles.
 const reasonOfRoles = "the server derives the default roles in each logical cluster; create a role with another name, " +
 	"or label a ClusterRole with rbac.authorization.k8s.io/aggregate-to-view, -edit or -admin to extend them"
 
@@ -27,7 +27,7 @@ type roleStorage interface {
 	rest.StorageVersionProvider
 }
 
-// The methods of derived.Storage come before those of what it is beside, which are one level deeper.
+// The methods of derived.Storage take precedence over those of the embedded storage, which are one level deeper.
 type (
 	shownRoleStorage struct {
 		*derived.Storage
@@ -68,7 +68,7 @@ type source[External interface {
 	runtime.Object
 	metav1.Object
 }] struct {
-	// get returns nothing for a name that is not derived. If it is missing, objects are found in list.
+	// get returns nil for a name that is not derived. If get is nil, objects are found in list.
 	get  func(ctx context.Context, name string) (External, error)
 	list func(ctx context.Context, namespace string) ([]External, error)
 }

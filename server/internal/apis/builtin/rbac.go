@@ -23,19 +23,19 @@ import (
 	rbacregistryvalidation "k8s.io/kubernetes/pkg/registry/rbac/validation"
 )
 
-// Roles resolves the rules of roles and users in the logical cluster of a context, and has the default roles that it shows.
+// Roles resolves the rules of roles and users in the logical cluster of a context, and returns its default roles.
 type Roles interface {
 	rbacregistryvalidation.AuthorizationRuleResolver
-	// DefaultClusterRole returns nil for a name that is not of a default role.
+	// DefaultClusterRole returns nil if no default role has the name.
 	DefaultClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error)
 	DefaultClusterRoles(ctx context.Context) ([]*rbacv1.ClusterRole, error)
 	DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.Role, error)
-	// Identify gives a derived object of the cluster of ctx its metadata.
+	// Identify sets the metadata of a derived object of the cluster of ctx.
 	Identify(ctx context.Context, obj metav1.Object, resource schema.GroupResource) error
 }
 
 // rbacProvider installs RBAC without upstream's bootstrap hook, which would store the default roles in one cluster, and
-// with a resolver that knows the bootstrap policy, so that its roles can be referred to although nobody stored them.
+// with a resolver that knows the bootstrap policy, so that role bindings can refer to its roles, which are not stored.
 type rbacProvider struct {
 	authorizer authorizer.Authorizer
 	rules      Roles
@@ -63,7 +63,7 @@ func (p rbacProvider) NewRESTStorage(_ serverstorage.APIResourceConfigSource,
 	if err != nil {
 		return info, err
 	}
-	// The server need not hold the rights that it grants.
+	// The server does not need the permissions that it grants.
 	p.registries.add(rbacv1.GroupName, map[string]rest.Storage{
 		"roles": roles, "rolebindings": roleBindings, "clusterroles": clusterRoles, "clusterrolebindings": clusterRoleBindings,
 	})

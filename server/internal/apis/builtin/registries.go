@@ -18,8 +18,8 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 )
 
-// Registries creates and reads built-in objects for the server itself as their registries do: defaulted and valid, but
-// without a request, its handlers and its admission. It knows the types that Providers has given it.
+// Registries creates and reads built-in objects for the server itself through their registries: objects are defaulted
+// and validated, but without a request, its handlers and its admission. It has the types that Providers added.
 type Registries struct {
 	registries map[schema.GroupKind]registry
 }
@@ -47,7 +47,7 @@ func (r *Registries) Create(ctx context.Context, obj runtime.Object) error {
 	if err != nil {
 		return err
 	}
-	// Validation is that of the version of the request.
+	// Validation depends on the version of the request.
 	ctx = request.WithRequestInfo(request.WithNamespace(ctx, m.GetNamespace()), &request.RequestInfo{
 		IsResourceRequest: true, Verb: "create", APIGroup: kind.Group, APIVersion: kind.Version,
 		Resource: registry.resource, Namespace: m.GetNamespace(), Name: m.GetName(),
@@ -56,7 +56,8 @@ func (r *Registries) Create(ctx context.Context, obj runtime.Object) error {
 	return err
 }
 
-// Get reads the object name of the cluster of ctx into an object of an external version. namespace is empty for what is in none.
+// Get reads the object name of the cluster of ctx into an object of an external version. namespace is empty for cluster-scoped
+// objects.
 func (r *Registries) Get(ctx context.Context, namespace, name string, into runtime.Object) error {
 	registry, _, err := r.of(into)
 	if err != nil {
@@ -99,7 +100,7 @@ func (r *Registries) add(group string, storage map[string]rest.Storage) {
 	}
 }
 
-// known gives the registries of a group to Registries.
+// known adds the registries of a group to Registries.
 type known struct {
 	controlplaneapiserver.RESTStorageProvider
 	registries *Registries

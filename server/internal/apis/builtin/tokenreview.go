@@ -16,8 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/registry/authentication/tokenreview"
 )
 
-// authenticationProvider installs upstream's types, and answers TokenReviews in the logical cluster of their request:
-// upstream's storage asks its authenticator without the context.
+// authenticationProvider installs upstream's types, and evaluates TokenReviews in the logical cluster of their
+// request: upstream's storage calls its authenticator without the context.
 type authenticationProvider struct {
 	authenticationrest.RESTStorageProvider
 }

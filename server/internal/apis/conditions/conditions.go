@@ -1,4 +1,4 @@
-// Package conditions makes the conditions in the status of the server's own objects alike, whoever writes them.
+// Package conditions sets conditions in the status of the server's own objects in one form for all controllers.
 package conditions
 
 import (
@@ -7,7 +7,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Set puts a condition in its place; the time of its transition is now if its status has changed.
+// Set adds or replaces a condition. The transition time is now if the status of the condition changed.
 func Set(all *[]corev1alpha1.Condition, wanted corev1alpha1.Condition) {
 	wanted.LastTransitionTime = metav1.Now()
 	for i, c := range *all {
@@ -22,7 +22,7 @@ func Set(all *[]corev1alpha1.Condition, wanted corev1alpha1.Condition) {
 	*all = append(*all, wanted)
 }
 
-// Judge returns a condition, which is true if there is no problem.
+// Judge returns a condition, which is True if there is no problem.
 func Judge(kind, reason string, problem error) corev1alpha1.Condition {
 	if problem == nil {
 		return corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}

@@ -12,7 +12,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// kept returns the list that an annotation holds.
+// kept returns the list in an annotation.
 func kept[T any](annotations map[string]string, key string) ([]T, error) {
 	text, ok := annotations[key]
 	if !ok {
@@ -23,7 +23,7 @@ func kept[T any](annotations map[string]string, key string) ([]T, error) {
 	return list, err
 }
 
-// taken removes an annotation and returns the list that it held. One that makes no sense is as good as none.
+// taken removes an annotation and returns its list. An invalid annotation counts as missing.
 func taken[T any](annotations map[string]string, key string) []T {
 	list, err := kept[T](annotations, key)
 	delete(annotations, key)
@@ -33,7 +33,7 @@ func taken[T any](annotations map[string]string, key string) []T {
 	return list
 }
 
-// keep returns annotations with a list in one of them, or without it if the list is empty.
+// keep returns annotations with a list in one of them, or without that annotation if the list is empty.
 func keep[T any](annotations map[string]string, key string, list []T) map[string]string {
 	if len(list) == 0 {
 		delete(annotations, key)
@@ -43,7 +43,7 @@ func keep[T any](annotations map[string]string, key string, list []T) map[string
 		return annotations
 	}
 	text, err := json.Marshal(list)
-	utilruntime.Must(err) // nothing but texts in it
+	utilruntime.Must(err) // it contains only strings
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
@@ -51,7 +51,7 @@ func keep[T any](annotations map[string]string, key string, list []T) map[string
 	return annotations
 }
 
-// ValidateExport returns what conversion would drop of the annotations of an export.
+// ValidateExport returns an error for each part of the annotations of an export that conversion would drop.
 func ValidateExport(in *apisv1alpha1.APIExport) field.ErrorList {
 	var errs field.ErrorList
 	if _, err := kept[apisv1alpha2.ResourceSchema](in.Annotations, apisv1alpha2.ResourceSchemasAnnotation); err != nil {
@@ -60,12 +60,12 @@ func ValidateExport(in *apisv1alpha1.APIExport) field.ErrorList {
 	return append(errs, validateClaims(in.Annotations, apisv1alpha2.PermissionClaimsAnnotation, in.Spec.PermissionClaims)...)
 }
 
-// ValidateBinding returns what conversion would drop of the annotations of a binding that go with its spec.
+// ValidateBinding returns an error for each part of the annotations of a binding's spec that conversion would drop.
 func ValidateBinding(in *apisv1alpha1.APIBinding) field.ErrorList {
 	return validateClaims(in.Annotations, apisv1alpha2.AcceptablePermissionClaimsAnnotation, each(in.Spec.PermissionClaims, unanswered))
 }
 
-// validateClaims compares the claims that an annotation tells more about with those that there are.
+// validateClaims compares the claims in an annotation with the claims of the object.
 func validateClaims(annotations map[string]string, key string, claims []apisv1alpha1.PermissionClaim) field.ErrorList {
 	list, err := kept[apisv1alpha2.PermissionClaim](annotations, key)
 	if err != nil {
@@ -77,7 +77,8 @@ func validateClaims(annotations map[string]string, key string, claims []apisv1al
 		if _, ok := known[keyOfV1alpha2(everywhere(claim))]; !ok {
 			resource := schema.GroupResource{Group: claim.Group, Resource: claim.Resource}
 			errs = append(errs, field.Invalid(annotationPath(key), resource.String(),
-				"spec.permissionClaims has no claim with this group, resource and identityHash: remove it from this annotation as well, or use v1alpha2"))
+				"spec.permissionClaims has no claim with this group, resource and identityHash: remove it from this annotation as well, "+
+					"or use v1alpha2"))
 		}
 	}
 	return errs

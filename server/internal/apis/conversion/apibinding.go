@@ -5,7 +5,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// BindingToV1alpha1 returns a binding as v1alpha1 shows it.
+// BindingToV1alpha1 returns a binding in version v1alpha1.
 func BindingToV1alpha1(in *apisv1alpha2.APIBinding) *apisv1alpha1.APIBinding {
 	in = in.DeepCopy()
 	out := &apisv1alpha1.APIBinding{ObjectMeta: in.ObjectMeta}
@@ -35,7 +35,7 @@ func BindingToV1alpha1(in *apisv1alpha2.APIBinding) *apisv1alpha1.APIBinding {
 	return out
 }
 
-// BindingToV1alpha2 returns a binding as v1alpha2 shows it.
+// BindingToV1alpha2 returns a binding in version v1alpha2.
 func BindingToV1alpha2(in *apisv1alpha1.APIBinding) *apisv1alpha2.APIBinding {
 	in = in.DeepCopy()
 	out := &apisv1alpha2.APIBinding{ObjectMeta: in.ObjectMeta}

@@ -7,7 +7,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// ExportToV1alpha1 returns an export as v1alpha1 shows it.
+// ExportToV1alpha1 returns an export in version v1alpha1.
 func ExportToV1alpha1(in *apisv1alpha2.APIExport) *apisv1alpha1.APIExport {
 	in = in.DeepCopy()
 	originals := taken[apisv1alpha1.PermissionClaim](in.Annotations, apisv1alpha2.V1alpha1PermissionClaimsAnnotation)
@@ -30,7 +30,7 @@ func ExportToV1alpha1(in *apisv1alpha2.APIExport) *apisv1alpha1.APIExport {
 	return out
 }
 
-// ExportToV1alpha2 returns an export as v1alpha2 shows it. Resources that only v1alpha2 can express come last.
+// ExportToV1alpha2 returns an export in version v1alpha2. Resources that only v1alpha2 can express come last.
 func ExportToV1alpha2(in *apisv1alpha1.APIExport) *apisv1alpha2.APIExport {
 	in = in.DeepCopy()
 	resources := taken[apisv1alpha2.ResourceSchema](in.Annotations, apisv1alpha2.ResourceSchemasAnnotation)
@@ -45,7 +45,7 @@ func ExportToV1alpha2(in *apisv1alpha1.APIExport) *apisv1alpha2.APIExport {
 	return out
 }
 
-// resourceOf returns what the name of a schema, <prefix>.<resource>.<group>, says. Other names say nothing.
+// resourceOf parses the name of a schema, <prefix>.<resource>.<group>. Other names yield an empty result.
 func resourceOf(schema string) apisv1alpha2.ResourceSchema {
 	resource := apisv1alpha2.ResourceSchema{
 		Schema: schema, Storage: apisv1alpha2.ResourceSchemaStorage{CRD: &apisv1alpha2.ResourceSchemaStorageCRD{}},
@@ -59,7 +59,7 @@ func resourceOf(schema string) apisv1alpha2.ResourceSchema {
 	return resource
 }
 
-// impliedBySchema tells whether the name of its schema is all that there is to know about a resource.
+// impliedBySchema reports whether the name of its schema determines everything about a resource.
 func impliedBySchema(resource apisv1alpha2.ResourceSchema) bool {
 	implied := resourceOf(resource.Schema)
 	return resource.Name == implied.Name && resource.Group == implied.Group && resource.Storage.Virtual == nil

@@ -21,8 +21,8 @@ func keyOfV1alpha2(c apisv1alpha2.ScopedPermissionClaim) claimKey {
 	return claimKey{c.Group, c.Resource, c.IdentityHash}
 }
 
-// claimsToV1alpha1 converts claims. Originals are how claims were first written in v1alpha1. Of the claims at the places
-// in beyond, v1alpha1 shows less than there is.
+// claimsToV1alpha1 converts claims. Originals are the claims in their original v1alpha1 form. Claims at the indexes in
+// beyond cannot be fully represented in v1alpha1.
 func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim,
 	originals []apisv1alpha1.PermissionClaim) (out []apisv1alpha1.PermissionClaim, beyond []int) {
 	known := byKey(originals, keyOfV1alpha1)
@@ -40,8 +40,8 @@ func claimsToV1alpha1(claims []apisv1alpha2.ScopedPermissionClaim,
 	return out, beyond
 }
 
-// claimsToV1alpha2 converts claims. Kept is what v1alpha1 does not show of them. Originals are those of the claims that
-// v1alpha2 does not show everything of.
+// claimsToV1alpha2 converts claims. Kept contains the parts that v1alpha1 cannot represent. Originals are the claims
+// that v1alpha2 cannot fully represent.
 func claimsToV1alpha2(claims []apisv1alpha1.PermissionClaim,
 	kept []apisv1alpha2.ScopedPermissionClaim) (out []apisv1alpha2.ScopedPermissionClaim, originals []apisv1alpha1.PermissionClaim) {
 	known := byKey(kept, keyOfV1alpha2)

@@ -1,8 +1,9 @@
-// Package conversion converts the server's own resources between the versions in which they are served. What only one
-// version can express is kept, in the other one, in annotations: no sequence of conversions loses anything.
+// Package conversion converts the server's own resources between the versions in which they are served. Values that
+// only one version can represent are preserved in annotations of the other version: no sequence of conversions loses
+// anything.
 //
-// Every object can be converted. What is wrong with it is for admission to say: an object that could not be converted
-// would break the lists that it is in.
+// Every object can be converted. Admission reports invalid objects: an object that could not be converted would break
+// the lists that contain it.
 package conversion
 
 import (
@@ -17,7 +18,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// converters make an object of a kind of the one other version of that kind.
+// converters convert an object of a kind from the one other version of that kind.
 var converters = map[schema.GroupVersionKind]func(map[string]any) (map[string]any, error){
 	apisv1alpha1.SchemeGroupVersion.WithKind("APIExport"):  untyped(ExportToV1alpha1),
 	apisv1alpha2.SchemeGroupVersion.WithKind("APIExport"):  untyped(ExportToV1alpha2),
@@ -25,7 +26,7 @@ var converters = map[schema.GroupVersionKind]func(map[string]any) (map[string]an
 	apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"): untyped(BindingToV1alpha2),
 }
 
-// Convert returns an object in a version. One that has the version already is returned as it is.
+// Convert returns an object in a version. An object that already has the version is returned unchanged.
 func Convert(in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error) {
 	kind := to.WithKind(in.GetKind())
 	if in.GroupVersionKind() == kind {
@@ -50,7 +51,7 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 		in := new(In)
 		var kept any
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, in); err != nil {
-			// Conditions, of which the form is the same in all versions, may contain times that the schema allows and Go does not.
+			// Conditions have the same form in all versions. They may contain times that the schema allows and Go does not.
 			if content, kept = withoutConditions(content); kept == nil {
 				return nil, err
 			}
@@ -73,7 +74,7 @@ func untyped[In, Out any](convert func(*In) *Out) func(map[string]any) (map[stri
 	}
 }
 
-// withoutConditions returns an object without the conditions of its status, and these.
+// withoutConditions returns an object without the conditions of its status, and the conditions.
 func withoutConditions(content map[string]any) (map[string]any, any) {
 	status, _ := content["status"].(map[string]any)
 	conditions := status["conditions"]
@@ -86,7 +87,7 @@ func withoutConditions(content map[string]any) (map[string]any, any) {
 	return content, conditions
 }
 
-// each returns what f makes of the items of a list.
+// each returns the results of f for the items of a list.
 func each[In, Out any](list []In, f func(In) Out) []Out {
 	if list == nil {
 		return nil
@@ -98,7 +99,7 @@ func each[In, Out any](list []In, f func(In) Out) []Out {
 	return out
 }
 
-// at returns the items of a list at some places.
+// at returns the items of a list at the given indexes.
 func at[T any](list []T, places []int) []T {
 	return each(places, func(i int) T { return list[i] })
 }

@@ -18,17 +18,17 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file makes clusters serve what they have bound. The schemas of bound APIs are kept in the cluster system:bound-crds,
-// each under its UID, where they outlive their providers.
+// This file makes clusters serve the APIs that they bind. The server keeps copies of the schemas of bound APIs in the
+// cluster system:bound-crds, each under its UID, so that they outlive their providers.
 
-// bound is what the clusters have bound, guarded by the registry.
+// bound holds the resources that clusters bind. The lock of the registry guards it.
 type bound struct {
 	schemas map[string]kept // by the UID of the schema
-	// missing are bound resources whose schema has not arrived.
+	// missing are bound resources whose schema is not known yet.
 	missing map[use]binding
 }
 
-// kept is what a schema stands for, with its rules of conversion.
+// kept is the definition of a schema, with its rules of conversion.
 type kept struct {
 	crd   *apiextensionsv1.CustomResourceDefinition
 	rules *apisv1alpha1.APIConversionSpec
@@ -40,11 +40,11 @@ type use struct {
 	key     string
 }
 
-// binding is what an APIBinding says of one resource.
+// binding is the part of an APIBinding that concerns one resource.
 type binding struct {
 	name             string
 	schema, identity string
-	shownBy          informers.Key // the export, if its provider shows objects of his own
+	shownBy          informers.Key // the export, if its provider publishes its own objects
 	deleting         bool
 }
 
@@ -55,7 +55,7 @@ func newBound() bound {
 // followBindings follows the APIBindings of all clusters, and the schemas that are kept for them.
 func (r *registry) followBindings(bindings *informers.Informer, schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	schemas.AddHandler(func(old, obj runtime.Object) {
-		if obj == nil { // what serves a resource goes on to
+		if obj == nil { // whatever serves a resource continues to do so
 			if gone := old.(*apisv1alpha1.APIResourceSchema); logicalcluster.Of(gone) == logicalcluster.SystemBoundCRDs {
 				r.mu.Lock()
 				delete(r.bound.schemas, gone.Name)
@@ -89,7 +89,7 @@ func (r *registry) followBindings(bindings *informers.Informer, schemas informer
 	})
 }
 
-// conversionIn returns the conversion that an event is about.
+// conversionIn returns the APIConversion of an event.
 func conversionIn(old, obj runtime.Object) *apisv1alpha1.APIConversion {
 	if obj == nil {
 		obj = old
@@ -97,7 +97,7 @@ func conversionIn(old, obj runtime.Object) *apisv1alpha1.APIConversion {
 	return obj.(*apisv1alpha1.APIConversion)
 }
 
-// rekeep takes a schema in again, with other rules of conversion, and serves it where it is bound.
+// rekeep replaces a schema after a change of its rules of conversion, and serves it where it is bound.
 func (r *registry) rekeep(schema *apisv1alpha1.APIResourceSchema, bindings *informers.Informer) {
 	r.mu.Lock()
 	delete(r.bound.schemas, schema.Name)
@@ -121,7 +121,7 @@ func usesOf(obj runtime.Object) map[use]binding {
 	uses := make(map[use]binding, len(b.Status.BoundResources))
 	for _, resource := range b.Status.BoundResources {
 		var shownBy informers.Key
-		if len(resource.StorageVersions) == 0 && b.Spec.Reference.Export != nil { // of what is stored there is one at least
+		if len(resource.StorageVersions) == 0 && b.Spec.Reference.Export != nil { // at least one version is stored
 			shownBy = informers.Key{Cluster: logicalcluster.Name(b.Status.APIExportClusterName), Name: b.Spec.Reference.Export.Name}
 		}
 		uses[use{logicalcluster.Of(b), ResourceName(resource.Resource, resource.Group)}] = binding{
@@ -132,10 +132,10 @@ func usesOf(obj runtime.Object) map[use]binding {
 	return uses
 }
 
-// keep takes a schema in, and serves it where it is bound already.
+// keep adds a schema, and serves it where it is already bound.
 func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 	r.mu.RLock()
-	_, known := r.bound.schemas[schema.Name] // it never changes
+	_, known := r.bound.schemas[schema.Name] // schemas never change
 	r.mu.RUnlock()
 	if known {
 		return
@@ -159,8 +159,8 @@ func (r *registry) keep(schema *apisv1alpha1.APIResourceSchema) {
 	}
 }
 
-// bind makes a cluster serve a resource as a binding says, if its schema is there. A definition of the cluster's own goes
-// before, and one of the server needs no binding.
+// bind makes a cluster serve a resource of a binding, if its schema is known. A CustomResourceDefinition of the cluster
+// takes precedence, and system definitions need no binding.
 func (r *registry) bind(u use, b binding) {
 	if r.system[u.key] != nil {
 		return
@@ -185,7 +185,7 @@ func (r *registry) bind(u use, b binding) {
 	r.replace(u.cluster, u.key, Installed{Definition: d, Terminating: b.deleting, Binding: b.name, boundAt: time.Since(r.made)})
 }
 
-// unbind ends that a cluster serves a resource because of a binding.
+// unbind makes a cluster stop serving a resource of a binding.
 func (r *registry) unbind(u use, b binding) {
 	r.mu.Lock()
 	if r.bound.missing[u].name == b.name {
@@ -198,7 +198,7 @@ func (r *registry) unbind(u use, b binding) {
 	}
 }
 
-// identified returns the definition of a bound resource of all clusters: of several that have the identity, the one that
+// identified returns the definition of a bound resource of all clusters: if several have the identity, the one that
 // serves the version.
 func (r *registry) identified(key, identity, version string) (*Definition, bool) {
 	r.mu.RLock()
@@ -212,7 +212,8 @@ func (r *registry) identified(key, identity, version string) (*Definition, bool)
 	return slices.MinFunc(found, func(a, b *Definition) int { return strings.Compare(a.Hash, b.Hash) }), true
 }
 
-// Identity returns under which identity a cluster has the objects of a resource, empty if it has not bound it.
+// Identity returns the identity under which a cluster stores the objects of a resource; empty if the resource is not
+// bound.
 func (h *Handler) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
 	h.registry.mu.RLock()
 	defer h.registry.mu.RUnlock()

@@ -10,14 +10,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// codecOptions give storage another codec. wrap gets the one of upstream, the one within that does no more than parse, and the kind that
-// the storage returns.
+// codecOptions replace the codec of storage. wrap receives upstream's codec, the inner codec, which only parses, and the kind that the
+// storage returns.
 type codecOptions struct {
 	generic.RESTOptionsGetter
 	wrap func(whole, parsed runtime.Codec, kind schema.GroupVersionKind) runtime.Codec
 }
 
-// GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec that it gets here before it calls the decorator.
+// GetRESTOptions implements generic.RESTOptionsGetter. Upstream wraps the codec from these options before it calls the
+// decorator.
 func (o codecOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
 	if err != nil {

@@ -21,18 +21,18 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
-// ConversionLimits are those of calls to the conversion webhooks of definitions. A request holds the objects of a list, and its answer
-// has the same ones in another version.
+// ConversionLimits limits calls to the conversion webhooks of definitions. A request contains the objects of a list, and its response
+// the same objects in another version.
 var ConversionLimits = outbound.Limits{Bytes: 1 << 20, Factor: 2, Time: 30 * time.Second}
 
 // Upstream's handler chooses among the converters that it has by the strategy of a definition. System definitions of more
 // than one version have the strategy Webhook, and their handlers a client whose transport is a function of this process:
-// nothing leaves it. The definitions of users never have that client, whatever URL they name.
+// no request leaves the process. The definitions of users never have that client, whatever their URL.
 
-// conversionURL is in a domain that cannot exist.
+// conversionURL uses a domain that cannot exist.
 const conversionURL = "https://conversion.kcp.invalid/"
 
-// convertHere makes a definition of more than one version convert its objects in this process.
+// convertHere makes a definition with several versions convert its objects in this process.
 func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
 	if len(crd.Spec.Versions) == 1 {
 		return
@@ -46,13 +46,13 @@ func convertHere(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// reviewTimeout is how long the conversion of all objects of a review may take.
+// reviewTimeout limits the conversion of all objects of a review.
 const reviewTimeout = 10 * time.Second
 
 // converter answers reviews by converting each object.
 type converter func(ctx context.Context, in *unstructured.Unstructured, to schema.GroupVersion) (*unstructured.Unstructured, error)
 
-// resolver is how the handlers of definitions reach the converter as their webhook.
+// resolver routes the webhook calls of the handlers of definitions to the converter.
 func (c converter) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	return &webhook.AuthenticationInfoResolverDelegator{
 		ClientConfigForFunc: func(string) (*rest.Config, error) { return &rest.Config{Transport: c}, nil },

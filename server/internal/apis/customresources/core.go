@@ -16,13 +16,14 @@ import (
 )
 
 // Upstream's validation cannot accept a custom resource of the core group: it wants the apiVersion <group>/<version>,
-// which no object of an empty group has. Upstream's handler of such a definition is therefore shown another group, and
-// everything around it never sees that: requests and responses (corehttp.go), storage, admission and authorization.
+// which no object of an empty group has. Therefore upstream's handler of such a definition sees another group, which
+// is invisible to everything around it: requests and responses (corehttp.go), storage, admission and authorization.
 
-// innerGroup stands for the core group within upstream's handler. The domain cannot exist, and no user's text has it.
+// innerGroup replaces the core group within upstream's handler. The domain cannot exist and does not occur in data of
+// users.
 const innerGroup = "core.kcp.invalid"
 
-// disguiseCore returns crd as upstream's handler is shown it.
+// disguiseCore returns crd in the form for upstream's handler.
 func disguiseCore(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	if crd.Spec.Group != "" {
 		return crd
@@ -32,7 +33,7 @@ func disguiseCore(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv
 	return &shown
 }
 
-// inward returns an apiVersion as upstream's handler knows it.
+// inward converts an apiVersion to the form for upstream's handler.
 func inward(apiVersion string) string {
 	if apiVersion == "" || strings.Contains(apiVersion, "/") {
 		return apiVersion
@@ -40,11 +41,11 @@ func inward(apiVersion string) string {
 	return innerGroup + "/" + apiVersion
 }
 
-// outward undoes inward.
+// outward reverses inward.
 func outward(apiVersion string) string { return strings.TrimPrefix(apiVersion, innerGroup+"/") }
 
 // renamed returns the content of an object with its apiVersions, that of the object and those of its managed fields,
-// changed by rename. What changes is copied.
+// changed by rename. Changed parts are copied.
 func renamed(object map[string]any, rename func(string) string) map[string]any {
 	object = maps.Clone(object)
 	if v, ok := object["apiVersion"].(string); ok {
@@ -77,7 +78,7 @@ func rename(obj runtime.Object, how func(string) string) {
 	}
 }
 
-// coreOptions place the resources of a disguised definition in storage as what they are.
+// coreOptions store the resources of a disguised definition under their real group.
 type coreOptions struct{ generic.RESTOptionsGetter }
 
 func (o coreOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
@@ -114,7 +115,7 @@ func (c coreCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into r
 	return obj, &shown, nil
 }
 
-// coreAdmission shows the chain the resource and objects as they are outside.
+// coreAdmission passes the resource and objects to the chain in their external form.
 type coreAdmission struct{ createGuard }
 
 // Admit implements admission.MutationInterface.
@@ -156,7 +157,7 @@ func (a coreAttributes) GetKind() schema.GroupVersionKind {
 	return kind
 }
 
-// coreAuthorizer answers upstream's question whether a client that applies or updates may create.
+// coreAuthorizer decides whether a client that applies or updates may create, which upstream's handler checks.
 type coreAuthorizer struct {
 	authorizer.UnconditionalAuthorizer
 }

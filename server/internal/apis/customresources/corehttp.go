@@ -16,12 +16,12 @@ import (
 // coreHandler hides innerGroup from the clients of a disguised definition's handler.
 type coreHandler struct {
 	inner http.Handler
-	limit int64 // of the body, in bytes; upstream refuses what is longer
+	limit int64 // of the body, in bytes; upstream rejects longer bodies
 }
 
 func (h coreHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	inner := r.Clone(r.Context())
-	// What is compressed or has lengths in it cannot be rewritten; clients that accept these accept JSON as well.
+	// Compressed content and formats with lengths cannot be rewritten; clients that accept these accept JSON as well.
 	inner.Header.Del("Accept-Encoding")
 	if accept := withoutProtobuf(r.Header.Values("Accept")); len(accept) > 0 {
 		inner.Header["Accept"] = accept
@@ -53,7 +53,8 @@ func withoutProtobuf(accept []string) []string {
 	return []string{strings.Join(clauses, ",")}
 }
 
-// bodyInward rewrites the apiVersions of an object or patch. What it does not understand is left for upstream to refuse.
+// bodyInward rewrites the apiVersions of an object or patch. It passes on content that it cannot parse, which upstream
+// rejects.
 func bodyInward(contentType string, body []byte) []byte {
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -130,7 +131,8 @@ const (
 
 var textOutward = strings.NewReplacer(behindName, "", inVersion, "", innerGroup, "")
 
-// coreWriter takes innerGroup out of a response. It holds back what may be the beginning of innerGroup until it knows.
+// coreWriter removes innerGroup from a response. It holds back bytes that can be the beginning of innerGroup until
+// more bytes follow.
 type coreWriter struct {
 	http.ResponseWriter
 	started, raw bool
@@ -182,7 +184,7 @@ func (w *coreWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// undecided returns how many bytes at the end of text may be the beginning of something to replace.
+// undecided returns how many bytes at the end of text can be the beginning of innerGroup.
 func undecided(text []byte) int {
 	if bytes.HasSuffix(text, []byte(behindName)) {
 		return 0

@@ -16,12 +16,13 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// documentTimeout is how long the documents of a cluster wait for events, which may not come: without etcd, and of what nobody
-// can serve. They then tell what is known.
+// documentTimeout limits how long the documents of a cluster wait for events. Events may never arrive: if etcd does not
+// respond, or if an API cannot be served. The documents then describe what is known.
 const documentTimeout = time.Second
 
-// CatchUp makes a request for discovery or OpenAPI wait until what was bound, unbound or exported by then is known here. What
-// an APIBinding says, and the documents of its cluster, come to clients from different places: from storage, and from events.
+// CatchUp makes a request for discovery or OpenAPI wait until this server knows everything that was bound, unbound or
+// exported before the request. It is needed because clients read an APIBinding from storage, while the documents of its
+// cluster are built from events.
 func (h *Handler) CatchUp(r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	cluster, found := logicalcluster.From(r.Context())
@@ -38,21 +39,21 @@ func (h *Handler) CatchUp(r *http.Request) {
 	h.catchUpWithBindings(ctx, cluster.Name)
 }
 
-// versionsIn returns what reads the resource versions of a resource in a cluster.
+// versionsIn returns a function that reads the resource versions of a resource in a cluster.
 func (h *Handler) versionsIn(cluster logicalcluster.Name, resource schema.GroupResource) informers.Versions {
 	return func(ctx context.Context) (map[string]uint64, uint64, error) {
 		return h.config.Versions(logicalcluster.WithName(ctx, cluster), resource)
 	}
 }
 
-// catchUpWithExports waits for what a cluster exports.
+// catchUpWithExports waits until the exports of a cluster are known.
 func (h *Handler) catchUpWithExports(ctx context.Context, provider logicalcluster.Name) {
 	if h.config.Exports.Await(ctx, provider, h.versionsIn(provider, apisv1alpha2.Resource("apiexports"))) == nil {
 		_ = h.config.Schemas.Await(ctx, provider, h.versionsIn(provider, apisv1alpha1.Resource("apiresourceschemas")))
 	}
 }
 
-// awaitBindings waits for what a cluster has bound, as a request for its documents does.
+// awaitBindings waits until the bindings of a cluster are known, as a request for its documents does.
 func (h *Handler) awaitBindings(ctx context.Context, cluster logicalcluster.Name) {
 	if h.config.Versions == nil {
 		return
@@ -62,7 +63,7 @@ func (h *Handler) awaitBindings(ctx context.Context, cluster logicalcluster.Name
 	h.catchUpWithBindings(ctx, cluster)
 }
 
-// catchUpWithBindings waits for what a cluster has bound, and for the schemas of that, which were kept before.
+// catchUpWithBindings waits until the bindings of a cluster are known, and their schemas, which were stored before.
 func (h *Handler) catchUpWithBindings(ctx context.Context, cluster logicalcluster.Name) {
 	if h.config.Bindings.Await(ctx, cluster, h.versionsIn(cluster, apisv1alpha2.Resource("apibindings"))) != nil {
 		return
@@ -71,7 +72,7 @@ func (h *Handler) catchUpWithBindings(ctx context.Context, cluster logicalcluste
 	h.config.Schemas.Told()
 }
 
-// hasSchemas tells whether the schemas of all that a cluster has bound are known.
+// hasSchemas reports whether the schemas of all bindings of a cluster are known.
 func (h *Handler) hasSchemas(cluster logicalcluster.Name) bool {
 	bindings, err := h.config.Bindings.List(cluster)
 	if err != nil {

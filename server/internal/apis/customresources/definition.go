@@ -20,48 +20,49 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// Definition is a distinct API: all that two CustomResourceDefinitions that behave alike have in common. It is shared by
-// clusters and immutable.
+// Definition is a distinct API: the common part of all CustomResourceDefinitions that behave in the same way. It is
+// immutable and shared by clusters.
 type Definition struct {
 	// Hash identifies the definition by its content.
 	Hash string
-	// CRD has the spec, the accepted names and the condition Established; no metadata but the name. Columns that exceed the
-	// limits are left out, and schemas that do are replaced by one that preserves everything.
+	// CRD has the spec, the accepted names and the condition Established; its only metadata is the name. Columns that
+	// exceed the limits are omitted, and schemas that exceed them are replaced by one that preserves all fields.
 	CRD      *apiextensionsv1.CustomResourceDefinition
 	readOnly bool
-	// statusOnly definitions are readOnly but for the status of their objects.
+	// statusOnly definitions are readOnly except for the status of their objects.
 	statusOnly bool
 	sharing
 
-	stored     *apiextensionsv1.CustomResourceDefinition // CRD with what exceeds the limits
+	stored     *apiextensionsv1.CustomResourceDefinition // CRD including the parts that exceed the limits
 	exceeds    error                                     // why the definition is not served
-	shown      *apiextensionsv1.CustomResourceDefinition // to upstream's handler
+	shown      *apiextensionsv1.CustomResourceDefinition // for upstream's handler
 	references int                                       // guarded by the registry
 	system     bool
 	compiled   func() (http.Handler, error)
 	informer   *capturingInformer
 }
 
-// sharing is what a definition has because it is exported; nothing for others.
+// sharing is the part of a definition that depends on its export; empty for other definitions.
 type sharing struct {
 	// Identity is that of the APIExport under which the objects are stored.
 	Identity string
 	// rules convert between the versions; nil without an APIConversion.
 	rules *apisv1alpha1.APIConversionSpec
-	// shownBy is the export that shows objects of its provider; nothing for resources whose objects are stored.
+	// shownBy is the export that publishes objects of its provider; empty for resources whose objects are stored.
 	shownBy informers.Key
 }
 
-// IsVirtual tells whether the objects are those of a provider, which can only be read.
+// IsVirtual reports whether the objects belong to a provider and are read-only.
 func (s sharing) IsVirtual() bool { return s.shownBy != informers.Key{} }
 
-// CanBeWritten tells whether requests for a subresource, or for objects if it is empty, can do more than get, list and watch.
+// CanBeWritten reports whether requests for a subresource, or for objects if it is empty, may use verbs other than get,
+// list and watch.
 func (d *Definition) CanBeWritten(subresource string) bool {
 	return !d.readOnly && !d.IsVirtual() && (!d.statusOnly || subresource == "status")
 }
 
-// hashOf returns the hash of what matters about crd to its resources: the spec, as the API server defaults it, and the
-// names that were accepted. What clients or controllers write elsewhere into a definition changes nothing.
+// hashOf returns the hash of the parts of crd that affect its resources: the spec with the defaults of the API server,
+// and the accepted names. Other parts of a definition do not affect the hash.
 func hashOf(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (string, error) {
 	content, err := json.Marshal(struct {
 		Spec     *apiextensionsv1.CustomResourceDefinitionSpec
@@ -83,7 +84,7 @@ func ResourceName(resource, group string) string {
 	return resource + "." + cmp.Or(group, "core")
 }
 
-// newDefinition strips crd of everything that differs between clusters.
+// newDefinition removes from crd everything that differs between clusters.
 func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResourceDefinition,
 	compile func(*Definition) (http.Handler, error)) *Definition {
 	served := &apiextensionsv1.CustomResourceDefinition{
@@ -94,7 +95,7 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 	for _, condition := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.Established,
 		apiextensionsv1.NamesAccepted} {
 		served.Status.Conditions = append(served.Status.Conditions, apiextensionsv1.CustomResourceDefinitionCondition{
-			// Long ago, because upstream delays what is created within two seconds of being established.
+			// A time long ago, because upstream delays requests within two seconds after a definition is established.
 			Type: condition, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: metav1.Unix(0, 0),
 		})
 	}
@@ -111,7 +112,7 @@ func newDefinition(hash string, shared sharing, crd *apiextensionsv1.CustomResou
 	return d
 }
 
-// within returns what of a definition is within the limits, and why it is not served.
+// within returns the part of a definition that is within the limits, and the reason why it is not served.
 func within(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, error) {
 	served, _ := limits.WithoutColumns(crd)
 	errs := limits.Check(&served.Spec, false)
@@ -129,18 +130,18 @@ func within(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.Cus
 	return &copied, errs.ToAggregate()
 }
 
-// Serves tells whether the definition serves a version.
+// Serves reports whether the definition serves a version.
 func (d *Definition) Serves(version string) bool {
 	return apiextensionshelpers.HasServedCRDVersion(d.CRD, version)
 }
 
-// Reaches tells whether the scope of the definition lets clients reach an object that is stored with a namespace, or without one if it is
-// empty.
+// Reaches reports whether the scope of the definition lets clients reach an object that is stored with a namespace, or without one if it
+// is empty.
 func (d *Definition) Reaches(namespace string) bool {
 	return (namespace != "") == (d.CRD.Spec.Scope == apiextensionsv1.NamespaceScoped)
 }
 
-// VersionOf returns version, or the one that is stored if it is empty; empty if that is not served.
+// VersionOf returns version, or the storage version if version is empty; empty if that version is not served.
 func (d *Definition) VersionOf(version string) string {
 	for _, v := range d.CRD.Spec.Versions {
 		if v.Served && (v.Name == version || (version == "" && v.Storage)) {
@@ -150,13 +151,13 @@ func (d *Definition) VersionOf(version string) string {
 	return ""
 }
 
-// IsSystem tells whether the definition is one that the server itself makes.
+// IsSystem reports whether the server itself provides the definition.
 func (d *Definition) IsSystem() bool { return d.system }
 
 // Key returns the resource and group, in the form of ResourceName.
 func (d *Definition) Key() string { return d.CRD.Name }
 
-// close ends the storage of a definition that no cluster holds any more.
+// close stops the storage of a definition that no cluster uses any more.
 func (d *Definition) close() { d.informer.removed(d.shown) }
 
 // content identifies the memory that holds the versions of a definition: crds that share it are equal.

@@ -18,11 +18,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// reasonOfDefinitions says why derived definitions cannot be written.
+// reasonOfDefinitions is the reason in errors for writing derived definitions.
 const reasonOfDefinitions = "the server derives the definition of a bound API from its APIBinding; change the APIResourceSchema in the " +
 	"APIExport, or delete the APIBinding"
 
-// The methods of derived.Storage come before those of upstream's storage, which are one level deeper.
+// The methods of derived.Storage take precedence over those of upstream's storage, which are one level deeper.
 type (
 	shownDefinitions struct {
 		*derived.Storage
@@ -42,12 +42,12 @@ func showDerived(stored *customresourcedefinition.REST, source derived.Source) s
 	}, upstreamDefinitions{stored}}
 }
 
-// DerivedDefinitions is a derived.Source of a CustomResourceDefinition for each bound API of a logical cluster. The server itself
-// never sees them.
+// DerivedDefinitions is a derived.Source of a CustomResourceDefinition for each bound API of a logical cluster. Requests of the
+// server itself never return them.
 type DerivedDefinitions struct {
-	// On returns whether a logical cluster shows them.
+	// On reports whether a logical cluster has them.
 	On func(logicalcluster.Name) bool
-	// Handler returns what serves the bound APIs.
+	// Handler returns the handler of the bound APIs.
 	Handler func() *Handler
 }
 
@@ -70,7 +70,7 @@ func (d DerivedDefinitions) Get(ctx context.Context, name string) (runtime.Objec
 	return internal(crd)
 }
 
-// List implements derived.Source. It leaves out those in place of which the cluster stores its own.
+// List implements derived.Source. It omits those that a definition stored in the cluster replaces.
 func (d DerivedDefinitions) List(ctx context.Context) ([]runtime.Object, error) {
 	cluster, on, err := d.on(ctx)
 	if err != nil || !on {
@@ -100,7 +100,7 @@ func (d DerivedDefinitions) List(ctx context.Context) ([]runtime.Object, error) 
 	return all, nil
 }
 
-// on returns the cluster of ctx, and whether a request sees derived definitions there.
+// on returns the cluster of ctx, and whether a request can see derived definitions there.
 func (d DerivedDefinitions) on(ctx context.Context) (logicalcluster.Name, bool, error) {
 	if authorization.IsServer(ctx) {
 		return "", false, nil
@@ -109,7 +109,7 @@ func (d DerivedDefinitions) on(ctx context.Context) (logicalcluster.Name, bool, 
 	return cluster, err == nil && d.On(cluster), err
 }
 
-// derive returns the definition of what a cluster serves because of a binding, nil for everything else.
+// derive returns the definition of a resource that a cluster serves because of a binding; nil for other resources.
 func (h *Handler) derive(cluster logicalcluster.Name, installed Installed) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if installed.Binding == "" || installed.exceeds != nil {
 		return nil, nil
@@ -124,7 +124,7 @@ func (h *Handler) derive(cluster logicalcluster.Name, installed Installed) (*api
 	return derivedDefinition(installed.Definition, b), nil
 }
 
-// derivedDefinition returns the definition of a bound API as its consumers may see it: without how the provider converts objects.
+// derivedDefinition returns the definition of a bound API for its consumers: without the provider's conversion settings.
 func derivedDefinition(d *Definition, b *apisv1alpha2.APIBinding) *apiextensionsv1.CustomResourceDefinition {
 	crd := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: d.Key(), Annotations: map[string]string{apisv1alpha2.DerivedFromAnnotation: b.Name}},
@@ -153,7 +153,7 @@ func derivedDefinition(d *Definition, b *apisv1alpha2.APIBinding) *apiextensions
 			crd.Status.StoredVersions = slices.Clone(resource.StorageVersions)
 		}
 	}
-	if len(crd.Status.StoredVersions) == 0 { // the provider shows objects of its own
+	if len(crd.Status.StoredVersions) == 0 { // the provider publishes its own objects
 		for _, v := range crd.Spec.Versions {
 			if v.Storage {
 				crd.Status.StoredVersions = []string{v.Name}

@@ -1,4 +1,4 @@
-// Package customresources serves the custom resources of every logical cluster. What is expensive about an API (schema,
-// CEL programs, conversion, request scopes) is paid once per distinct definition: one of upstream's handlers for each,
-// shared by all clusters that hold an equal definition, and gone when the last of them is.
+// Package customresources serves the custom resources of every logical cluster. The expensive parts of an API (schema,
+// CEL programs, conversion, request scopes) are created once for each distinct definition: one of upstream's handlers,
+// shared by all clusters with an equal definition, and removed with the last of them.
 package customresources

@@ -12,18 +12,18 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file serves virtual resources whose objects are in a virtual workspace of the provider's own.
+// This file serves virtual resources whose objects are in a virtual workspace that the provider runs.
 
-// Endpoints leads to virtual workspaces that endpoint slices in the cluster of a provider tell of.
+// Endpoints resolves endpoint slices in the cluster of a provider to virtual workspaces.
 type Endpoints interface {
 	URL(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (*url.URL, error)
-	// Changed is closed when a slice is not what it was any more.
+	// Changed returns a channel that is closed when a slice changes.
 	Changed(ctx context.Context, cluster logicalcluster.Name, slice corev1.TypedLocalObjectReference) (<-chan struct{}, error)
-	// Options place the objects of a resource in the virtual workspace, in the logical cluster of each context.
+	// Options store the objects of a resource in the virtual workspace, in the logical cluster of each context.
 	Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error)
 }
 
-// IsVirtual tells whether the objects of a resource of a cluster are those of a provider.
+// IsVirtual reports whether the objects of a resource of a cluster belong to a provider.
 func (h *Handler) IsVirtual(cluster logicalcluster.Name, resource schema.GroupResource) bool {
 	i, _ := h.registry.get(cluster, ResourceName(resource.Resource, resource.Group))
 	return i.Definition != nil && i.IsVirtual()
@@ -39,8 +39,8 @@ func (e *elsewhere) same(other *elsewhere) bool {
 	return (e == nil) == (other == nil) && (e == nil || e.url.String() == other.url.String())
 }
 
-// originElsewhere is origin for what an endpoint slice leads to. The virtual workspace has the objects in the version in which others
-// would be stored.
+// originElsewhere is origin for resources whose storage is an endpoint slice. The virtual workspace serves the objects in the version
+// that would otherwise be the storage version.
 func (h *Handler) originElsewhere(ctx context.Context, d *Definition, slice corev1.TypedLocalObjectReference) (origin, error) {
 	at, err := h.config.Endpoints.URL(ctx, d.shownBy.Cluster, slice)
 	if err != nil {
@@ -55,7 +55,7 @@ func (h *Handler) originElsewhere(ctx context.Context, d *Definition, slice core
 	return o, nil
 }
 
-// endWithSlice makes a watch end when the endpoint slice changes that has led to its objects.
+// endWithSlice ends a watch when the endpoint slice from which its objects come changes.
 func (s *virtualStorage) endWithSlice(ctx context.Context, r *reading) (context.Context, error) {
 	if r.elsewhere == nil {
 		return ctx, nil

@@ -29,30 +29,30 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Config is what custom resources are served with.
+// Config contains the inputs of a Handler.
 type Config struct {
-	// Definitions of all clusters; their informer must not run yet.
+	// Definitions are those of all clusters; their informer must not run yet.
 	Definitions informers.Lister[*apiextensionsv1.CustomResourceDefinition]
-	// Live reads one definition of the context's cluster consistently.
+	// Live reads one definition of the context's cluster with a consistent read.
 	Live func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
-	// LiveBindings reads the APIBindings of a cluster consistently.
+	// LiveBindings reads the APIBindings of a cluster with a consistent read.
 	LiveBindings func(ctx context.Context, cluster logicalcluster.Name) ([]*apisv1alpha2.APIBinding, error)
-	// Versions reads the resource versions of what the context's cluster stores of a resource, by name, and the one of now; nil:
-	// everything is known at once.
+	// Versions reads the resource versions of the stored objects of a resource in the context's cluster, by name, and the
+	// current one. Nil means that events have no delay.
 	Versions func(ctx context.Context, resource schema.GroupResource) (map[string]uint64, uint64, error)
 	// Exports, Schemas, Conversions and Bindings are those of all clusters; their informers must not run yet.
 	Exports     informers.Lister[*apisv1alpha2.APIExport]
 	Schemas     informers.Lister[*apisv1alpha1.APIResourceSchema]
 	Conversions informers.Lister[*apisv1alpha1.APIConversion]
 	Bindings    informers.Lister[*apisv1alpha2.APIBinding]
-	// Cached tells where the objects of virtual resources come from; nil: there are none.
+	// Cached resolves the sources of virtual resources; nil if there are none.
 	Cached *cachedresources.Resources
-	// Endpoints leads to the objects of virtual resources that are not here; nil: there are none.
+	// Endpoints resolves virtual resources whose objects are in virtual workspaces; nil if there are none.
 	Endpoints Endpoints
-	// System are the resources of the server that exports of root stand for.
+	// System are the resources of the server that exports in root represent.
 	System exports.System
-	// Options places the objects in storage, BoundOptions those of an API that is bound, below its identity, and AllOptions finds
-	// the objects of a resource wherever they are.
+	// Options stores the objects, BoundOptions stores those of a bound API below its identity, and AllOptions reads the objects
+	// of a resource under every identity.
 	Options, AllOptions generic.RESTOptionsGetter
 	BoundOptions        func(identity string) generic.RESTOptionsGetter
 
@@ -71,8 +71,8 @@ type Handler struct {
 	config   Config
 	registry *registry
 	metadata *metadataDefinitions
-	// watches end when their definition is replaced: they would go on to deliver objects as the old schema prunes and converts
-	// them. Clients then list and watch again, as after any broken connection.
+	// watches end when their definition is replaced, because they would continue to deliver objects pruned and converted by
+	// the old schema. Clients then list and watch again, as after any broken connection.
 	watches cancellation.Requests[watched]
 }
 
@@ -82,7 +82,7 @@ type watched struct {
 	key     string
 }
 
-// New returns a handler that follows the definitions of config.
+// New returns a handler that watches the definitions of config.
 func New(config Config) (*Handler, error) {
 	h := &Handler{config: config}
 	h.registry = newRegistry(func(d *Definition) (http.Handler, error) {
@@ -137,7 +137,7 @@ func New(config Config) (*Handler, error) {
 	return h, nil
 }
 
-// authResolver returns what authenticates to the conversion webhook of a definition, or stands in for it.
+// authResolver returns the authentication for the conversion webhook of a definition, or its replacement.
 func (h *Handler) authResolver(d *Definition) webhook.AuthenticationInfoResolverWrapper {
 	if d.rules != nil {
 		return byRules(d.CRD, d.rules).resolver
@@ -145,31 +145,32 @@ func (h *Handler) authResolver(d *Definition) webhook.AuthenticationInfoResolver
 	return h.config.AuthResolver
 }
 
-// List returns what a cluster serves, in the order of names. Without a cluster it is what every cluster serves.
+// List returns the definitions that a cluster serves, sorted by name. Without a cluster it returns those that every
+// cluster serves.
 func (h *Handler) List(cluster logicalcluster.Name) []Installed { return h.registry.list(cluster) }
 
-// Serves tells whether a cluster serves a resource.
+// Serves reports whether a cluster serves a resource.
 func (h *Handler) Serves(cluster logicalcluster.Name, resource schema.GroupResource) bool {
 	_, ok := h.registry.get(cluster, ResourceName(resource.Resource, resource.Group))
 	return ok
 }
 
-// Distinct returns every definition that some cluster serves, once.
+// Distinct returns each definition that any cluster serves, once.
 func (h *Handler) Distinct() []*Definition { return h.registry.distinct() }
 
-// IsSystem tells whether the server defines a resource itself.
+// IsSystem reports whether a resource has a system definition.
 func (h *Handler) IsSystem(resource schema.GroupResource) bool {
 	_, ok := h.registry.system[ResourceName(resource.Resource, resource.Group)]
 	return ok
 }
 
-// OnChange calls f after every change of what some cluster serves. f must not block.
+// OnChange calls f after every change of the resources of any cluster. f must not block.
 func (h *Handler) OnChange(f func()) { h.registry.onChange(f) }
 
 // compile builds upstream's handler for a definition.
 func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	passedOn := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.informer.isRemoved() { // between the lookup and now: there may be another one
+		if d.informer.isRemoved() { // closed between the lookup and now: another definition may exist
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -198,7 +199,7 @@ func (h *Handler) compile(d *Definition, c Config) (http.Handler, error) {
 	return mediaTypes{inner: served, group: d.CRD.Spec.Group, kind: d.CRD.Spec.Names.Kind, limit: c.MaxRequestBodyBytes}, nil
 }
 
-// ServeHTTP serves the resource of the request's RequestInfo in the cluster of its context.
+// ServeHTTP serves the resource in the request's RequestInfo, in the cluster of its context.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok || !info.IsResourceRequest {
@@ -261,7 +262,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// find returns what serves a request, empty if nothing does. What a view has claimed was authorized by the view.
+// find returns the definition that serves a request, empty if none does. The view authorized requests for claimed
+// resources.
 func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key string, info *request.RequestInfo,
 	claimed bool) (Installed, error) {
 	if view, ok := viewFrom(r.Context()); ok {
@@ -299,12 +301,13 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 	return installed, nil
 }
 
-// wildcard finds what serves a resource of all clusters: a definition that every cluster has, or for clients that ask
-// for nothing but metadata, one that covers whatever the clusters' definitions are.
+// wildcard returns the definition that serves a resource across all clusters: a system definition, or, for clients
+// that request only metadata, a definition that covers the definitions of all clusters.
 func (h *Handler) wildcard(r *http.Request, key string, info *request.RequestInfo) (*Definition, error) {
 	if info.Verb != "list" && info.Verb != "watch" {
 		err := apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, info.Verb)
-		err.ErrStatus.Message = fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical cluster", key, "*")
+		err.ErrStatus.Message = fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one "+
+			"logical cluster", key, "*")
 		return nil, err
 	}
 	if d, ok := h.registry.system[key]; ok {
@@ -319,7 +322,7 @@ func (h *Handler) wildcard(r *http.Request, key string, info *request.RequestInf
 			"%s can have different definitions in different logical clusters: across all of them, only PartialObjectMetadata is served", key))
 	}
 	d := h.metadata.get(some.CRD, info.APIVersion)
-	if _, ok := h.registry.anywhere(key, info.APIVersion); !ok { // gone meanwhile, and nobody will forget d later
+	if _, ok := h.registry.anywhere(key, info.APIVersion); !ok { // removed in the meantime: forget will not be called for d again
 		h.metadata.forget(key)
 		return nil, nil
 	}

@@ -7,15 +7,16 @@ import (
 	"strconv"
 )
 
-// HopsHeader counts how often a request has been led on from virtual storage to a virtual workspace.
+// HopsHeader counts how often a request was forwarded from virtual storage to a virtual workspace.
 const HopsHeader = "X-Kcp-Virtual-Resource-Hops"
 
-// maxHops is how often a request may be led on.
+// maxHops limits how often a request may be forwarded.
 const maxHops = 4
 
 type hopsKey struct{}
 
-// withHops remembers how often a request has been led on already, or returns why it must not be once more.
+// withHops stores in the context how often a request was forwarded, or returns an error if it must not be forwarded
+// again.
 func withHops(r *http.Request) (*http.Request, error) {
 	text := r.Header.Get(HopsHeader)
 	if text == "" {
@@ -28,7 +29,7 @@ func withHops(r *http.Request) (*http.Request, error) {
 	return r.WithContext(context.WithValue(r.Context(), hopsKey{}, hops)), nil
 }
 
-// Hops returns what withHops remembers.
+// Hops returns the number that withHops stores.
 func Hops(ctx context.Context) int {
 	hops, _ := ctx.Value(hopsKey{}).(int)
 	return hops

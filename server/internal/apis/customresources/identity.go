@@ -8,11 +8,11 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// This file reads <resource>:<identity> in paths.
+// This file parses <resource>:<identity> in paths.
 
 type identityKey struct{}
 
-// WithIdentity narrows a request to what is stored under an identity.
+// WithIdentity restricts a request to the objects that are stored under an identity.
 func WithIdentity(ctx context.Context, identity string) context.Context {
 	return context.WithValue(ctx, identityKey{}, identity)
 }
@@ -22,8 +22,8 @@ func identityFrom(ctx context.Context) (string, bool) {
 	return identity, ok
 }
 
-// RequestInfo resolves what a request is about without the identity, for everybody who decides by resources: under whichever
-// name somebody asks for it, it is the same resource. The identity stays in the parts.
+// RequestInfo resolves requests without the identity, because decisions by resource must not depend on the name under which
+// a client requests it. The identity stays in the parts.
 type RequestInfo struct{ request.RequestInfoResolver }
 
 // NewRequestInfo implements request.RequestInfoResolver.
@@ -35,7 +35,7 @@ func (r RequestInfo) NewRequestInfo(req *http.Request) (*request.RequestInfo, er
 	return info, err
 }
 
-// withNamedIdentity narrows a request to the identity that it names; false if it must not name that.
+// withNamedIdentity restricts a request to the identity in its path; false if the request must not use that identity.
 func withNamedIdentity(r *http.Request, info *request.RequestInfo) (*http.Request, bool) {
 	if len(info.Parts) == 0 {
 		return r, true

@@ -23,15 +23,16 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 )
 
-// Typed clients of the kinds that Kubernetes itself knows, such as Deployments, send and accept protobuf and strategic merge patches
-// on every cluster. Upstream's handler of custom resources has neither: for these kinds this file translates both into JSON and back.
+// Typed clients of the kinds that Kubernetes itself defines, such as Deployments, send and accept protobuf and strategic merge
+// patches on every cluster. Upstream's handler of custom resources supports neither: this file converts both to JSON and back for
+// these kinds.
 
 const (
-	// protobufBodyLimit is the size in bytes of the largest protobuf body. Two bytes of protobuf can stand for an element of a list
-	// that takes a kilobyte as a Go value, so the limit is below that of JSON, which is never decoded into Go types here.
+	// protobufBodyLimit is the size in bytes of the largest protobuf body. Two bytes of protobuf can encode a list element that
+	// takes a kilobyte as a Go value, so the limit is below that of JSON, which is never decoded into Go types here.
 	protobufBodyLimit = 256 << 10
-	// translatedLimit is the size in bytes of the largest JSON text that is decoded into a Go type, and translatedObjects is how many
-	// objects it may have: an empty one of two bytes can take a kilobyte as a Go value.
+	// translatedLimit is the size in bytes of the largest JSON text that is decoded into a Go type, and translatedObjects limits its
+	// objects: an empty object of two bytes can take a kilobyte as a Go value.
 	translatedLimit   = 4 << 20
 	translatedObjects = 1 << 16
 )
@@ -42,7 +43,7 @@ var (
 	knownRawProtobuf = protobuf.NewRawSerializer(scheme.Scheme, scheme.Scheme)
 )
 
-// mediaTypes serves protobuf and strategic merge patches for known kinds in front of inner, and refuses protobuf for others.
+// mediaTypes serves protobuf and strategic merge patches for known kinds in front of inner, and rejects protobuf for others.
 type mediaTypes struct {
 	inner http.Handler
 	group string
@@ -102,7 +103,8 @@ func (m mediaTypes) bodyAsJSON(r *http.Request, info *request.RequestInfo, known
 		return r, err
 	}
 	if len(data) > protobufBodyLimit {
-		return r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("request body exceeds the limit of %d bytes for protobuf: send JSON", protobufBodyLimit))
+		return r, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("request body exceeds the limit of %d bytes for protobuf: "+
+			"send JSON", protobufBodyLimit))
 	}
 	obj, kind, err := knownProtobuf.Decode(data, nil, nil)
 	if err != nil {
@@ -124,7 +126,7 @@ func withBody(r *http.Request, contentType string, body []byte) *http.Request {
 	return changed
 }
 
-// anyTransform lets a client ask for every transformation that upstream may know.
+// anyTransform lets a client request every transformation that upstream may support.
 type anyTransform struct {
 	negotiation.EndpointRestrictions
 }
@@ -134,7 +136,8 @@ func (anyTransform) AllowsMediaTypeTransform(string, string, *schema.GroupVersio
 	return true
 }
 
-// answerAsProtobuf returns what to serve r with so that the answer is protobuf if the client prefers that, and what to call at the end.
+// answerAsProtobuf returns the writer and request to serve r with, which make the response protobuf if the client prefers it, and a
+// function to call at the end.
 func (m mediaTypes) answerAsProtobuf(w http.ResponseWriter, r *http.Request) (http.ResponseWriter, *http.Request, func()) {
 	restrictions := anyTransform{negotiation.DefaultEndpointRestrictions}
 	preferred, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), scheme.Codecs.SupportedMediaTypes(), restrictions)
@@ -155,7 +158,8 @@ func (m mediaTypes) answerAsProtobuf(w http.ResponseWriter, r *http.Request) (ht
 	return responsewriter.WrapForHTTP1Or2(p), inner, p.finish
 }
 
-// protobufWriter translates an answer in JSON into protobuf: an object at its end, and events of a watch as they come.
+// protobufWriter converts a JSON response to protobuf: an object at the end of the response, and events of a watch one
+// by one.
 type protobufWriter struct {
 	http.ResponseWriter
 	request     *http.Request
@@ -164,7 +168,7 @@ type protobufWriter struct {
 	code    int
 	held    bytes.Buffer
 	watch   bool
-	through bool // the answer is not translated
+	through bool // the response is not converted
 	err     error
 }
 
@@ -193,7 +197,7 @@ func (p *protobufWriter) WriteHeader(code int) {
 	}
 }
 
-// pass sends what was held, and everything from now on, as it is.
+// pass sends the buffered response, and everything after it, unchanged.
 func (p *protobufWriter) pass() {
 	p.through = true
 	p.ResponseWriter.WriteHeader(p.code)
@@ -221,20 +225,20 @@ func (p *protobufWriter) Write(data []byte) (int, error) {
 	return len(data), p.err
 }
 
-// tooLarge gives up the translation of an answer.
+// tooLarge stops the conversion of a response.
 func (p *protobufWriter) tooLarge() {
 	if p.acceptsJSON {
 		p.pass()
 		return
 	}
 	err := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
-	err.ErrStatus.Message = fmt.Sprintf("the response is too large to encode this resource as protobuf (limits: %d bytes, %d objects and maps): set "+
-		"the parameter limit, or accept %s",
+	err.ErrStatus.Message = fmt.Sprintf("the response is too large to encode this resource as protobuf (limits: %d bytes, %d "+
+		"objects and maps): set the parameter limit, or accept %s",
 		translatedLimit, translatedObjects, runtime.ContentTypeJSON)
 	p.replace(err)
 }
 
-// replace answers with an error instead of what is held.
+// replace sends an error instead of the buffered response.
 func (p *protobufWriter) replace(err error) {
 	p.through, p.held = true, bytes.Buffer{}
 	p.Header().Del("Content-Length")
@@ -242,14 +246,14 @@ func (p *protobufWriter) replace(err error) {
 	p.err = errors.New("the response was replaced by an error")
 }
 
-// Flush implements http.Flusher. Nothing but events is sent before the end.
+// Flush implements http.Flusher. Only events are sent before the end.
 func (p *protobufWriter) Flush() {
 	if p.watch || p.through {
 		_ = http.NewResponseController(p.ResponseWriter).Flush()
 	}
 }
 
-// finish sends an object that was held.
+// finish sends a buffered object.
 func (p *protobufWriter) finish() {
 	if p.code == 0 || p.watch || p.through {
 		return
@@ -263,7 +267,8 @@ func (p *protobufWriter) finish() {
 		p.pass()
 		return
 	case err != nil:
-		p.replace(apierrors.NewInternalError(fmt.Errorf("encoding the response as protobuf: %w: accept %s instead", err, runtime.ContentTypeJSON)))
+		p.replace(apierrors.NewInternalError(fmt.Errorf("encoding the response as protobuf: %w: accept %s "+
+			"instead", err, runtime.ContentTypeJSON)))
 		return
 	}
 	p.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
@@ -272,7 +277,7 @@ func (p *protobufWriter) finish() {
 	_, _ = p.ResponseWriter.Write(object)
 }
 
-// events sends every event that is complete. Each is a line.
+// events sends all complete events. Each is one line.
 func (p *protobufWriter) events() error {
 	for {
 		end := bytes.IndexByte(p.held.Bytes(), '\n')
@@ -291,7 +296,7 @@ func (p *protobufWriter) events() error {
 
 var errTooLarge = errors.New("object is too large to decode into a Go type")
 
-// toProtobuf translates an object.
+// toProtobuf converts an object.
 func toProtobuf(text []byte) ([]byte, error) {
 	if len(text) > translatedLimit || bytes.Count(text, []byte("{")) > translatedObjects {
 		return nil, errTooLarge
@@ -303,7 +308,7 @@ func toProtobuf(text []byte) ([]byte, error) {
 	return runtime.Encode(knownProtobuf, obj)
 }
 
-// eventToProtobuf translates an event of a watch, or returns one that says why that cannot be done.
+// eventToProtobuf converts an event of a watch, or returns an error event if that fails.
 func eventToProtobuf(text []byte) ([]byte, error) {
 	var event metav1.WatchEvent
 	if _, _, err := knownJSON.Decode(text, &schema.GroupVersionKind{Version: "v1", Kind: "WatchEvent"}, &event); err != nil {

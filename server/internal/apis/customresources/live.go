@@ -15,14 +15,14 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// How often and how long a request looks for the event of what is stored already.
+// How often and how long a request polls for the event of an object that is already stored.
 const (
 	eventPoll    = 5 * time.Millisecond
 	eventTimeout = 5 * time.Second
 )
 
-// live finds what was established or bound a moment ago: it waits for the event, which is on its way. Clients that have seen
-// it in storage, on whichever server, may rely on it.
+// live finds resources that were established or bound a moment ago: it waits for the pending event. Clients that read the
+// definition or binding from any server can rely on it.
 func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key string) (Installed, error) {
 	defined, bound, err := h.coming(ctx, cluster, key)
 	if err != nil || (!defined && !bound) {
@@ -40,7 +40,7 @@ func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key str
 	return installed, err
 }
 
-// coming tells whether a resource is stored as one that a cluster defines, or has bound.
+// coming reports whether the storage has a definition or a binding of a resource in a cluster.
 func (h *Handler) coming(ctx context.Context, cluster logicalcluster.Name, key string) (defined, bound bool, err error) {
 	crd, err := h.config.Live(ctx, key)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -61,14 +61,15 @@ func (h *Handler) coming(ctx context.Context, cluster logicalcluster.Name, key s
 	return false, false, err
 }
 
-// cameBefore tells whether a request has come before what is bound was known here, so that it may have been authorized without.
+// cameBefore reports whether a request arrived before this server knew the binding, so that it may have been authorized
+// without it.
 func (h *Handler) cameBefore(ctx context.Context, installed Installed) bool {
 	received, ok := request.ReceivedTimestampFrom(ctx)
 	return !ok || received.Sub(h.registry.made) <= installed.boundAt
 }
 
-// authorizeAgain asks for permission once more: when that was asked, nobody knew yet that the resource is bound, and so
-// not what its provider allows at the most.
+// authorizeAgain repeats the authorization: the first one did not know that the resource is bound, and did not apply
+// the maximal permission policy of its provider.
 func (h *Handler) authorizeAgain(ctx context.Context) error {
 	a, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// OriginalAPIVersion is the annotation that tells, in lists of metadata over all clusters, as what version an object is
-// stored.
+// OriginalAPIVersion is the annotation with the stored apiVersion of an object in lists of metadata across all
+// clusters.
 const OriginalAPIVersion = "kcp.io/original-api-version"
 
-// metadataDefinitions serve a resource of all clusters at once, whatever their schemas are: nothing is validated, pruned
-// or converted, because clients see no more than metadata. There is one for each resource and version that was asked for,
-// for as long as some cluster serves the resource.
+// metadataDefinitions serve a resource across all clusters, whatever their schemas are: nothing is validated, pruned or
+// converted, because clients see only metadata. One exists for each requested resource and version as long as any cluster
+// serves the resource.
 type metadataDefinitions struct {
 	compile func(*Definition) (http.Handler, error)
 
@@ -46,7 +46,8 @@ func (m *metadataDefinitions) get(crd *apiextensionsv1.CustomResourceDefinition,
 	synthetic := &apiextensionsv1.CustomResourceDefinition{}
 	synthetic.Spec = apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: crd.Spec.Group, Names: crd.Status.AcceptedNames,
-		// Also where some clusters have it cluster scoped: this scope can be listed as a whole and by namespace.
+		// Also if the resource is cluster scoped in some clusters: namespaced resources can be listed as a whole and
+		// by namespace.
 		Scope:      apiextensionsv1.NamespaceScoped,
 		Conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
 		Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
@@ -64,7 +65,7 @@ func (m *metadataDefinitions) get(crd *apiextensionsv1.CustomResourceDefinition,
 	return d
 }
 
-// forget closes what serves a resource that is gone from every cluster.
+// forget closes the definitions of a resource that no cluster serves any more.
 func (m *metadataDefinitions) forget(key string) {
 	m.mu.Lock()
 	gone := m.byKey[key]
@@ -75,7 +76,7 @@ func (m *metadataDefinitions) forget(key string) {
 	}
 }
 
-// metadataOnly reads no more than the metadata of what is stored, as one version and kind.
+// metadataOnly decodes only the metadata of stored objects, as one version and kind.
 type metadataOnly struct {
 	generic.RESTOptionsGetter
 	kind schema.GroupVersionKind
@@ -97,7 +98,7 @@ type metadataCodec struct {
 	kind schema.GroupVersionKind
 }
 
-// Decode implements runtime.Decoder. Upstream would refuse a list in which one object is of a version that the definition
+// Decode implements runtime.Decoder. Upstream would reject a list in which one object has a version that the definition
 // does not have.
 func (c metadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
 	*schema.GroupVersionKind, error) {
@@ -117,14 +118,14 @@ func (c metadataCodec) Decode(data []byte, defaults *schema.GroupVersionKind, in
 	return u, &c.kind, nil
 }
 
-// asksForMetadata tells whether upstream will answer a request with metadata only.
+// asksForMetadata reports whether upstream will respond to a request with metadata only.
 func asksForMetadata(r *http.Request) bool {
 	accept := r.Header.Get("Accept")
 	chosen, ok := negotiation.NegotiateMediaTypeOptions(accept, apiextensionsapiserver.Codecs.SupportedMediaTypes(), metadataTransforms{})
 	return ok && chosen.Convert != nil
 }
 
-// metadataTransforms are what clients may ask for across clusters of different definitions.
+// metadataTransforms are the transformations that clients may request across clusters with different definitions.
 type metadataTransforms struct{}
 
 func (metadataTransforms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {

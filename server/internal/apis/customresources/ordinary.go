@@ -15,18 +15,18 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 )
 
-// This file reads stored objects in a seventh of the time that upstream's codec takes, which is most of what a list costs. Upstream copies
-// every object, and twice writes its metadata as JSON and reads them back, to bring whatever somebody may have stored into order. What this
-// server stores has ordinary metadata and mostly the version that is asked for: then nothing is left but to prune it and to set
-// defaults, because the schema may have changed. All other objects are left to upstream.
+// This file decodes stored objects in a seventh of the time of upstream's codec, which is most of the cost of a list. Upstream copies every
+// object, and encodes and decodes its metadata as JSON twice, to normalize metadata that other programs may have stored. Objects that this
+// server stores have ordinary metadata and mostly the requested version: then only pruning and defaulting remain, because the schema may
+// have changed. Upstream decodes all other objects.
 
-// ordinarySchema says how to read the ordinary objects of a version.
+// ordinarySchema describes how to decode the ordinary objects of a version.
 type ordinarySchema struct {
 	*structuralschema.Structural // its defaults are pruned
 	defaults                     bool
 }
 
-// readOrdinary returns getter with an ordinaryCodec, if the definition's objects can be ordinary.
+// readOrdinary returns getter with an ordinaryCodec if objects of the definition can be ordinary.
 func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomResourceDefinition) generic.RESTOptionsGetter {
 	if crd.Spec.PreserveUnknownFields {
 		return getter
@@ -35,14 +35,14 @@ func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomR
 		all, err := StructuralSchemas(crd)
 		schemas := map[string]ordinarySchema{}
 		for version, s := range all {
-			s = s.DeepCopy() // a part of it is the definition's
+			s = s.DeepCopy() // a part of it belongs to the definition
 			if err := defaulting.PruneDefaults(s); err != nil {
 				return nil, fmt.Errorf("defaults of version %s: %w", version, err)
 			}
 			metadata := s.Properties["metadata"]
 			restricted := len(metadata.Properties) > 0 || metadata.AdditionalProperties != nil || metadata.Default.Object != nil
 			embeds := func(s *structuralschema.Structural) bool { return s.XEmbeddedResource }
-			if restricted || anywhere(s, embeds) { // then metadata are not what they are elsewhere, or objects within have some
+			if restricted || anywhere(s, embeds) { // then metadata has another meaning than elsewhere, or nested objects have metadata
 				continue
 			}
 			hasDefault := func(s *structuralschema.Structural) bool { return s.Default.Object != nil }
@@ -57,7 +57,7 @@ func readOrdinary(getter generic.RESTOptionsGetter, crd *apiextensionsv1.CustomR
 	}}
 }
 
-// anywhere tells whether is is true for a schema or one within.
+// anywhere reports whether is returns true for a schema or one of its subschemas.
 func anywhere(s *structuralschema.Structural, is func(*structuralschema.Structural) bool) bool {
 	found := false
 	visitor := structuralschema.Visitor{Structural: func(s *structuralschema.Structural) bool {
@@ -68,13 +68,13 @@ func anywhere(s *structuralschema.Structural, is func(*structuralschema.Structur
 	return found
 }
 
-// ordinaryCodec is Codec, but for how it reads ordinary objects.
+// ordinaryCodec is Codec, except for how it decodes ordinary objects.
 type ordinaryCodec struct {
 	runtime.Codec
-	parsed  runtime.Decoder // does no more than parse
+	parsed  runtime.Decoder // only parses
 	kind    schema.GroupVersionKind
 	schemas func() (map[string]ordinarySchema, error)
-	prefix  []byte // of objects that are stored in the version of kind
+	prefix  []byte // for objects that are stored in the version of kind
 }
 
 // Decode implements runtime.Decoder.
@@ -91,7 +91,7 @@ func (c *ordinaryCodec) Decode(data []byte, defaults *schema.GroupVersionKind, i
 
 var null = []byte("null")
 
-// ordinary returns the content of an ordinary object as it is served.
+// ordinary returns the content of an ordinary object in its served form.
 func (c *ordinaryCodec) ordinary(data []byte) (map[string]any, bool) {
 	schemas, err := c.schemas()
 	s, ok := schemas[c.kind.Version]

@@ -4,11 +4,11 @@ import (
 	"time"
 )
 
-// is tells whether a value has the form that metadata have when they are written.
+// is reports whether a value has the form in which metadata is encoded.
 type is func(value any) bool
 
-// The forms are those that a metav1.ObjectMeta has when it is written and read: no unknown field, none of another type, and none
-// that would be left out because it is empty.
+// The forms are those of a metav1.ObjectMeta that is encoded and decoded: no unknown field, no field of another type, and no
+// empty field that would be omitted.
 var (
 	objectMeta = fields(map[string]is{
 		"name": text, "generateName": text, "namespace": text, "selfLink": text, "uid": text, "resourceVersion": text,
@@ -24,8 +24,8 @@ var (
 	})
 )
 
-// ordinaryMetadata tells whether metadata are as upstream would write them. A generation is required: upstream adds one if it
-// is missing.
+// ordinaryMetadata reports whether metadata has the form that upstream would write. A generation is required, because
+// upstream adds a missing one.
 func ordinaryMetadata(metadata map[string]any) bool {
 	_, counted := metadata["generation"]
 	return counted && objectMeta(metadata)

@@ -21,35 +21,35 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Installed is a definition as one cluster holds it.
+// Installed is a definition in one cluster.
 type Installed struct {
 	*Definition
-	// Terminating definitions serve everything but creation.
+	// Terminating definitions serve all verbs except create.
 	Terminating bool
-	// Binding is the name of the APIBinding that made the cluster hold it; empty for a definition of the cluster's own.
+	// Binding is the name of the APIBinding of the definition; empty for a CustomResourceDefinition of the cluster.
 	Binding string
-	// boundAt is when the registry learned of the binding, as the time that had passed since it was made.
+	// boundAt is when the registry received the binding, relative to the creation of the registry.
 	boundAt time.Duration
 }
 
-// same tells whether two are the same, whenever that was learned of.
+// same reports whether two values are equal except for boundAt.
 func (i Installed) same(other Installed) bool {
 	i.boundAt = other.boundAt
 	return i == other
 }
 
-// registry knows the definitions of all clusters, each distinct one once. It is fed by an informer.
+// registry holds the definitions of all clusters, each distinct one once. An informer updates it.
 type registry struct {
 	made    time.Time
 	compile func(*Definition) (http.Handler, error)
 	system  map[string]*Definition // by Key
-	// moved is told when a resource of a cluster is served by another definition than before, or not at all any more;
-	// forgotten, when no cluster serves it. Neither is called with the lock held.
+	// moved is called when another definition serves a resource of a cluster, or none does any more; forgotten is
+	// called when no cluster serves it. Neither is called with the lock held.
 	moved     func(cluster logicalcluster.Name, key string)
 	forgotten func(key string)
-	// stands tells whether what an export offers is a system definition.
+	// stands reports whether a resource of an export is a system definition.
 	stands func(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool
-	// conversions are the rules between versions of schemas, under the names of these.
+	// conversions are the conversion rules of schemas, by the names of the schemas.
 	conversions informers.Lister[*apisv1alpha1.APIConversion]
 
 	mu        sync.RWMutex
@@ -81,12 +81,12 @@ func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, comp
 	}
 	d := newDefinition(hash, sharing{}, crd, compile)
 	d.system = true
-	d.references = 1 // of the server: views come and go
+	d.references = 1 // of the server: views are created and removed
 	r.system[d.Key()] = d
 	return nil
 }
 
-// watch follows the definitions of all clusters, and makes equal specs share memory.
+// watch watches the definitions of all clusters, and makes equal specs share memory.
 func (r *registry) watch(i *informers.Informer) {
 	i.SetTransform(r.share)
 	i.AddHandler(func(old, obj runtime.Object) {
@@ -98,8 +98,9 @@ func (r *registry) watch(i *informers.Informer) {
 	})
 }
 
-// share drops from a definition what nobody reads, and replaces its content by equal content that is held already. An
-// established definition is delivered to set after it was shared; what is held for it meanwhile has no references.
+// share drops the fields of a definition that are not read, and replaces its content by equal content that is already
+// in memory. An established definition is delivered to set after it is shared; until then, its content in memory has
+// no references.
 func (r *registry) share(obj runtime.Object) {
 	crd := obj.(*apiextensionsv1.CustomResourceDefinition)
 	crd.ManagedFields = nil
@@ -112,13 +113,13 @@ func (r *registry) share(obj runtime.Object) {
 	}
 }
 
-// contentKey tells apart what definition returns without looking at all of the content.
+// contentKey distinguishes the results of definition without reading all of the content.
 type contentKey struct {
 	versions *apiextensionsv1.CustomResourceDefinitionVersion
 	sharing
 }
 
-// definition returns the one definition with the content of crd, shared as it says.
+// definition returns the single definition with the content of crd and the given sharing.
 func (r *registry) definition(crd *apiextensionsv1.CustomResourceDefinition, shared sharing) (*Definition, error) {
 	r.mu.RLock()
 	d, ok := r.byContent[contentKey{content(crd), shared}]
@@ -171,7 +172,7 @@ func (r *registry) remove(crd *apiextensionsv1.CustomResourceDefinition) {
 	r.replace(cluster, key, Installed{})
 }
 
-// replace makes now serve a resource in a cluster; the empty value means nothing.
+// replace makes now serve a resource in a cluster; the empty value removes the resource.
 func (r *registry) replace(cluster logicalcluster.Name, key string, now Installed) {
 	r.mu.Lock()
 	before := r.installed[cluster][key]
@@ -207,7 +208,7 @@ func (r *registry) replace(cluster logicalcluster.Name, key string, now Installe
 	r.changed()
 }
 
-// hold takes a reference.
+// hold adds a reference.
 func (r *registry) hold(d *Definition) {
 	d.references++
 	if r.byKey[d.Key()] == nil {
@@ -216,7 +217,7 @@ func (r *registry) hold(d *Definition) {
 	r.byKey[d.Key()].Insert(d)
 }
 
-// release gives up a reference, and returns whether it was the last.
+// release drops a reference, and reports whether it was the last.
 func (r *registry) release(d *Definition) bool {
 	d.references--
 	if d.references > 0 {
@@ -231,7 +232,7 @@ func (r *registry) release(d *Definition) bool {
 	return true
 }
 
-// get returns what serves a resource in a cluster.
+// get returns the definition that serves a resource in a cluster.
 func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool) {
 	if d, ok := r.system[key]; ok && servedIn(key, cluster) {
 		return Installed{Definition: d}, true
@@ -242,8 +243,8 @@ func (r *registry) get(cluster logicalcluster.Name, key string) (Installed, bool
 	return i, ok
 }
 
-// anywhere returns a definition of a resource that stores objects and serves version in some cluster: the same one for as long as the
-// definitions are the same.
+// anywhere returns a definition of a resource that stores objects and serves version in some cluster: the same one as long as the
+// definitions do not change.
 func (r *registry) anywhere(key, version string) (*Definition, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -256,7 +257,7 @@ func (r *registry) anywhere(key, version string) (*Definition, bool) {
 	return found, found != nil
 }
 
-// list returns what a cluster serves, in the order of names.
+// list returns the definitions that a cluster serves, sorted by name.
 func (r *registry) list(cluster logicalcluster.Name) []Installed {
 	var all []Installed
 	for key, d := range r.system {
@@ -275,7 +276,7 @@ func (r *registry) list(cluster logicalcluster.Name) []Installed {
 	return all
 }
 
-// distinct returns every definition of every cluster once.
+// distinct returns each definition of all clusters once.
 func (r *registry) distinct() []*Definition {
 	var all []*Definition
 	for _, d := range r.system {

@@ -17,10 +17,10 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file converts the objects of exported APIs by the rules of an APIConversion. As for system definitions, upstream's handler
-// sees a webhook that is a function of this process.
+// This file converts the objects of exported APIs by the rules of an APIConversion. As for system definitions, the webhook of
+// upstream's handler is a function of this process.
 
-// definitionOf returns the definition that a schema stands for, with the rules of the APIConversion beside it, if there is one.
+// definitionOf returns the definition of a schema, with the rules of its APIConversion if it has one.
 func (r *registry) definitionOf(s *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.CustomResourceDefinition,
 	*apisv1alpha1.APIConversionSpec, error) {
 	crd, err := DefinitionOf(s)
@@ -38,7 +38,7 @@ func (r *registry) definitionOf(s *apisv1alpha1.APIResourceSchema) (*apiextensio
 	return crd, &conversion.Spec, nil
 }
 
-// byRules returns what converts the objects of a definition. The rules are compiled when they are used first.
+// byRules returns the converter of the objects of a definition. The rules are compiled on first use.
 func byRules(crd *apiextensionsv1.CustomResourceDefinition, rules *apisv1alpha1.APIConversionSpec) converter {
 	compiled := sync.OnceValues(func() (*apiconversion.Converter, error) {
 		schemas, err := StructuralSchemas(crd)
@@ -70,7 +70,7 @@ func StructuralSchemas(crd *apiextensionsv1.CustomResourceDefinition) (map[strin
 	return schemas, nil
 }
 
-// Structural returns the structure of a schema, or why it has none.
+// Structural returns the structural schema of a schema, or an error if it has none.
 func Structural(schema *apiextensionsv1.JSONSchemaProps) (*structuralschema.Structural, error) {
 	internal := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil); err != nil {

@@ -11,8 +11,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
-// DefinitionOf returns the definition that a schema stands for, established and with defaults, under the name
-// <plural>.<group>.
+// DefinitionOf returns the definition of a schema, established and with defaults, under the name <plural>.<group>.
 func DefinitionOf(schema *apisv1alpha1.APIResourceSchema) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: schema.Spec.Group, Names: schema.Spec.Names, Scope: schema.Spec.Scope,

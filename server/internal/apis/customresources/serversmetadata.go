@@ -16,8 +16,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Upstream lets conversion webhooks change labels and annotations. Some of these are the server's: where an object is, and which claims
-// select it. This file restores them after each conversion, of what is stored and of what is read.
+// Upstream lets conversion webhooks change labels and annotations. Some of these belong to the server: the location of an object, and
+// the claims that select it. This file restores them after each conversion, when objects are stored and when they are read.
 
 // keepServersMetadata returns getter with a codec that restores the labels and annotations of the server, if a webhook converts the
 // objects of the definition.
@@ -30,10 +30,10 @@ func keepServersMetadata(getter generic.RESTOptionsGetter, crd *apiextensionsv1.
 	}}
 }
 
-// serversMetadataCodec is a codec that converts, and leaves the metadata of the server as they are.
+// serversMetadataCodec is a codec that converts objects, but keeps the metadata of the server.
 type serversMetadataCodec struct {
 	runtime.Codec
-	parsed runtime.Codec // does no more than parse
+	parsed runtime.Codec // only parses
 }
 
 // Decode implements runtime.Decoder.
@@ -71,8 +71,8 @@ func (c serversMetadataCodec) Encode(obj runtime.Object, w io.Writer) error {
 	return err
 }
 
-// restoreServersMetadata gives an object the labels and annotations of the server that it had before a conversion, and no others. It
-// returns whether the object had others.
+// restoreServersMetadata restores the labels and annotations of the server to those that an object had before a conversion. It
+// reports whether the object had others.
 func restoreServersMetadata(converted, before *unstructured.Unstructured) bool {
 	isClaim := func(key string) bool { return strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) }
 	labels, relabelled := restored(converted.GetLabels(), before.GetLabels(), isClaim)
@@ -87,7 +87,8 @@ func restoreServersMetadata(converted, before *unstructured.Unstructured) bool {
 	return relabelled || annotated
 }
 
-// restored returns after with the keys of the server that before has, and whether that is a change. It may change after.
+// restored returns after with the keys of the server in before, and reports whether that is a change. It may modify
+// after.
 func restored(after, before map[string]string, isServers func(key string) bool) (map[string]string, bool) {
 	isOthers := func(key, _ string) bool { return !isServers(key) }
 	want, got := maps.Clone(before), maps.Clone(after)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// This file shows upstream's handler a world of one definition.
+// This file gives upstream's handler an informer with a single definition.
 
 var _ informersv1.CustomResourceDefinitionInformer = &Definition{}
 
@@ -21,8 +21,8 @@ func (d *Definition) Informer() cache.SharedIndexInformer { return d.informer }
 // Lister implements the upstream interface.
 func (d *Definition) Lister() listersv1.CustomResourceDefinitionLister { return oneDefinition{d} }
 
-// oneDefinition finds the definition under every name: who asks has been routed here already. Once it is closed it finds
-// nothing, so that a late request cannot open the storage again.
+// oneDefinition returns the definition for every name, because requests are already routed to this handler. After it is
+// closed it returns nothing, so that a late request cannot open the storage again.
 type oneDefinition struct{ *Definition }
 
 func (o oneDefinition) List(labels.Selector) ([]*apiextensionsv1.CustomResourceDefinition, error) {
@@ -39,10 +39,10 @@ func (o oneDefinition) Get(name string) (*apiextensionsv1.CustomResourceDefiniti
 	return o.shown, nil
 }
 
-// capturingInformer keeps the handlers that upstream registers, and tells them when the definition is gone. Upstream registers them
-// before it has completed what they use, so they are called after that only.
+// capturingInformer records the handlers that upstream registers, and calls them when the definition is removed. Upstream registers
+// them before the objects that they use are complete, so they are called only after that.
 type capturingInformer struct {
-	cache.SharedIndexInformer // nil: nothing else is asked of it
+	cache.SharedIndexInformer // nil: no other method is called
 
 	mu       sync.Mutex
 	handlers []cache.ResourceEventHandler
@@ -63,17 +63,17 @@ func (i *capturingInformer) isRemoved() bool {
 	return i.gone
 }
 
-// completed says that upstream has completed its handlers.
+// completed records that upstream's handlers are complete.
 func (i *capturingInformer) completed(crd *apiextensionsv1.CustomResourceDefinition) {
 	i.tell(crd, func() { i.complete = true })
 }
 
-// removed says that the definition is gone.
+// removed records that the definition was removed.
 func (i *capturingInformer) removed(crd *apiextensionsv1.CustomResourceDefinition) {
 	i.tell(crd, func() { i.gone = true })
 }
 
-// tell changes the state, and calls the handlers if they are complete and the definition is gone.
+// tell changes the state, and calls the handlers if they are complete and the definition was removed.
 func (i *capturingInformer) tell(crd *apiextensionsv1.CustomResourceDefinition, change func()) {
 	i.mu.Lock()
 	change()

@@ -19,19 +19,19 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
-// Static is a definition that every cluster has and that never changes.
+// Static is a definition that every cluster has and that does not change.
 type Static struct {
 	CRD *apiextensionsv1.CustomResourceDefinition
-	// Options place the objects.
+	// Options returns the storage of the objects.
 	Options generic.RESTOptionsGetter
-	// ReadOnly objects can be got, listed and watched.
+	// ReadOnly objects support get, list and watch.
 	ReadOnly bool
-	// StatusOnly objects are ReadOnly but for their status.
+	// StatusOnly objects are ReadOnly except for their status.
 	StatusOnly bool
 }
 
-// NewStatic returns a handler of definitions of which nothing is stored here. Authorizer is asked whether a client may create
-// what it applies.
+// NewStatic returns a handler of definitions whose objects are not stored in etcd. Authorizer decides whether a client may
+// create the object that it applies.
 func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Handler, error) {
 	h := &Handler{config: Config{
 		Authorizer: az, Admission: admission.NewChainHandler(),
@@ -58,14 +58,14 @@ func NewStatic(az authorizer.UnconditionalAuthorizer, definitions []Static) (*Ha
 	return h, nil
 }
 
-// Limits of requests, as those of API servers are.
+// Limits of requests, the same as in API servers.
 const (
 	staticRequestTimeout = time.Minute
 	staticWatchTimeout   = 30 * time.Minute
 	staticMaxBody        = 3 << 20
 )
 
-// Establish returns a definition as it is once its cluster serves it.
+// Establish returns a definition in the state in which its cluster serves it.
 func Establish(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	crd = crd.DeepCopy()
 	apiextensionsapiserver.Scheme.Default(crd)

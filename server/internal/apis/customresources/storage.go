@@ -25,9 +25,9 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-// DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group
-// (empty, in definitions named <plural>.core) and groups without a dot, such as apps. Reserved are the resources that the server
-// itself serves; they cannot be defined again. What clients use shows derived definitions, too; the second result does not.
+// DefinitionStorage returns the REST storage of CustomResourceDefinitions: upstream's, which also accepts the core group (empty,
+// in definitions named <plural>.core) and groups without a dot, such as apps. Reserved are the resources that the server itself
+// serves; they cannot be defined again. The first result, for clients, includes derived definitions; the second result does not.
 func DefinitionStorage(
 	getter generic.RESTOptionsGetter, reserved sets.Set[schema.GroupResource], source derived.Source,
 ) (map[string]rest.Storage, *customresourcedefinition.REST, error) {
@@ -45,8 +45,8 @@ func DefinitionStorage(
 	}, definitions, nil
 }
 
-// ValidateDefinition returns what is wrong with a new definition. What exceeds the limits is not validated further: that may
-// take long.
+// ValidateDefinition returns the errors of a new definition. A definition that exceeds the limits is not validated further,
+// because that can take long.
 func ValidateDefinition(ctx context.Context, crd *apiextensions.CustomResourceDefinition) field.ErrorList {
 	if errs := exceeded(crd); len(errs) > 0 {
 		return errs
@@ -69,8 +69,8 @@ func (s createStrategy) Validate(ctx context.Context, obj runtime.Object) field.
 	return errs
 }
 
-// statusREST keeps what the server itself has written into the status of a definition: which names are accepted, and the conditions by
-// which a definition is served and its instances are deleted. Other conditions, and the stored versions, belong to clients.
+// statusREST protects the parts of a definition's status that the server writes: the accepted names, and the conditions that control
+// whether the definition is served and its instances are deleted. Other conditions, and the stored versions, belong to clients.
 type statusREST struct {
 	*customresourcedefinition.StatusREST
 	shown *derived.Storage
@@ -100,8 +100,8 @@ var serversConditions = sets.New(apiextensions.Established, apiextensions.NamesA
 	apiextensions.Terminating,
 	apiextensions.KubernetesAPIApprovalPolicyConformant, WithinLimits)
 
-// WithinLimits is the condition of definitions that exceed the limits of the server, which are stored since before there were
-// any: it is false, or absent.
+// WithinLimits is the condition of stored definitions that exceed the limits of the server, because they were created before
+// the limits existed: it is False, or absent.
 const WithinLimits = "WithinLimits"
 
 func keepServersStatus(_ context.Context, obj, old runtime.Object) (runtime.Object, error) {
@@ -126,13 +126,13 @@ func (s updateStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Obj
 		if !apiequality.Semantic.DeepEqual(crd.Spec, before.Spec) {
 			return errs
 		}
-		// It was stored before there were limits. Its metadata can change: it can be deleted.
+		// The definition was stored before the limits existed. Its metadata can change, so that it can be deleted.
 		return reveal(crd, validation.ValidateUpdateCustomResourceDefinitionStatus(ctx, crd, before))
 	}
 	return reveal(crd, s.RESTUpdateStrategy.ValidateUpdate(ctx, disguise(crd), disguise(before)))
 }
 
-// exceeded returns where a definition exceeds the limits.
+// exceeded returns an error for each limit that a definition exceeds.
 func exceeded(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
 	v1 := &apiextensionsv1.CustomResourceDefinition{}
 	if err := apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(crd, v1, nil); err != nil {
@@ -141,10 +141,11 @@ func exceeded(crd *apiextensions.CustomResourceDefinition) field.ErrorList {
 	return limits.Check(&v1.Spec, true)
 }
 
-// disguiseSuffix makes a group that upstream refuses for want of a dot into one that it accepts.
+// disguiseSuffix is appended to a group without a dot, which upstream would reject.
 const disguiseSuffix = ".undotted"
 
-// disguise returns crd as upstream's validation accepts it, if nothing else is wrong: a group without a dot gets one.
+// disguise returns crd in a form that upstream's validation accepts if it is otherwise valid: it adds a dot to a
+// group without one.
 func disguise(crd *apiextensions.CustomResourceDefinition) *apiextensions.CustomResourceDefinition {
 	if strings.Contains(crd.Spec.Group, ".") {
 		return crd
@@ -161,7 +162,7 @@ func disguise(crd *apiextensions.CustomResourceDefinition) *apiextensions.Custom
 	return disguised
 }
 
-// reveal makes the errors about a disguised definition speak of the real one.
+// reveal replaces the names of a disguised definition in errors by the real ones.
 func reveal(crd *apiextensions.CustomResourceDefinition, errs field.ErrorList) field.ErrorList {
 	if strings.Contains(crd.Spec.Group, ".") {
 		return errs

@@ -17,12 +17,12 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// patchAttempts is how often a strategic merge patch is computed if others change the object in between, as often as upstream does for
-// built-in kinds.
+// patchAttempts limits how often a strategic merge patch is computed if the object changes concurrently; the same number as upstream's
+// for built-in kinds.
 const patchAttempts = 5
 
-// mergeSteps bounds the work of one strategic merge patch, which compares every element of a list with every element of its patch:
-// objects and maps of the one, times those of the other.
+// mergeSteps limits the work of one strategic merge patch, which compares every element of a list with every element of its patch:
+// the objects and maps in the object, times those in the patch.
 const mergeSteps = 5_000_000
 
 // patch serves a strategic merge patch: it reads the object, applies the patch by the rules of the Go type, and sends the difference
@@ -63,7 +63,7 @@ func (m mediaTypes) patch(w http.ResponseWriter, r *http.Request, info *request.
 	}
 }
 
-// readLimited returns a body of limit bytes at the most.
+// readLimited returns a body of at most limit bytes.
 func readLimited(body io.Reader, limit int64) ([]byte, error) {
 	if limit <= 0 {
 		return io.ReadAll(body)
@@ -75,7 +75,8 @@ func readLimited(body io.Reader, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// read returns the object that r is for. Who may patch an object sees it in the answer, so this is not authorized again.
+// read returns the object of r. A client that may patch an object sees it in the response, so this read needs no further
+// authorization.
 func (m mediaTypes) read(r *http.Request, info *request.RequestInfo) *recorder {
 	got := *info
 	got.Verb = "get"
@@ -90,7 +91,8 @@ func (m mediaTypes) read(r *http.Request, info *request.RequestInfo) *recorder {
 	return answer
 }
 
-// asMergePatch returns what a strategic merge patch changes in an object of a known kind, and the version of the object.
+// asMergePatch returns the changes of a strategic merge patch to an object of a known kind as a merge patch, with the
+// version of the object.
 func asMergePatch(kind schema.GroupVersionKind, current, body []byte, patch map[string]any) ([]byte, error) {
 	if steps := bytes.Count(current, []byte("{")) * bytes.Count(body, []byte("{")); steps > mergeSteps {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the strategic merge patch needs %d comparisons, but the limit is %d: "+
@@ -128,14 +130,14 @@ func asMergePatch(kind schema.GroupVersionKind, current, body []byte, patch map[
 	return json.Marshal(merge)
 }
 
-// namesVersion returns whether a patch is for one version of the object only.
+// namesVersion reports whether a patch applies to only one version of the object.
 func namesVersion(patch map[string]any) bool {
 	metadata, _ := patch["metadata"].(map[string]any)
 	version, _ := metadata["resourceVersion"].(string)
 	return version != ""
 }
 
-// recorder keeps an answer.
+// recorder records a response.
 type recorder struct {
 	header http.Header
 	code   int
@@ -158,7 +160,7 @@ func (r *recorder) Write(data []byte) (int, error) {
 	return r.body.Write(data)
 }
 
-// copyTo answers with what was kept.
+// copyTo sends the recorded response.
 func (r *recorder) copyTo(w http.ResponseWriter) {
 	for name, values := range r.header {
 		w.Header()[name] = values

@@ -16,7 +16,7 @@ import (
 var systemFiles embed.FS
 
 // SystemDefinitions returns the definitions that clusters serve without storing them, generated from the Go types in api/. They
-// are read once, and must not be changed.
+// are parsed once and must not be modified.
 var SystemDefinitions = sync.OnceValues(func() ([]*apiextensionsv1.CustomResourceDefinition, error) {
 	files, err := systemFiles.ReadDir("system")
 	if err != nil {
@@ -52,7 +52,7 @@ func System(name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 	return nil, fmt.Errorf("the server has no resource %s", name)
 }
 
-// SystemResources returns what SystemDefinitions define.
+// SystemResources returns the resources in SystemDefinitions.
 func SystemResources(definitions []*apiextensionsv1.CustomResourceDefinition) []schema.GroupResource {
 	resources := make([]schema.GroupResource, len(definitions))
 	for i, crd := range definitions {
@@ -61,8 +61,7 @@ func SystemResources(definitions []*apiextensionsv1.CustomResourceDefinition) []
 	return resources
 }
 
-// systemUnder returns a definition of the server's own for those who ask for it by the identity of the export of root that stands
-// for it.
+// systemUnder returns a system definition for requests with the identity of the export in root that represents it.
 func (h *Handler) systemUnder(key, identity string) (*Definition, bool) {
 	d, ok := h.registry.system[key]
 	if !ok {
@@ -76,8 +75,8 @@ func (h *Handler) systemUnder(key, identity string) (*Definition, bool) {
 	return d, err == nil && identity != "" && export.Status.IdentityHash == identity
 }
 
-// servedIn tells whether a cluster serves a system definition; the empty name stands for all clusters. The view of an export
-// has none of them but the bindings to the export.
+// servedIn reports whether a cluster serves a system definition; the empty name means all clusters. The view of an
+// export serves only the bindings to the export.
 func servedIn(key string, cluster logicalcluster.Name) bool {
 	if isView(cluster) {
 		return key == "apibindings.apis.kcp.io"

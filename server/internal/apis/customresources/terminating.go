@@ -15,9 +15,9 @@ func withTerminating(ctx context.Context) context.Context {
 	return context.WithValue(ctx, terminatingKey{}, true)
 }
 
-// createGuard refuses creation, by whichever verb, in marked requests. It stands in for upstream's own guard, because
-// upstream's handler is shared with clusters in which the definition is not being deleted. It also refuses objects whose
-// validation would take too long, which follows the mutating admission.
+// createGuard rejects creation, by any verb, in marked requests. It replaces upstream's own guard, because upstream's
+// handler is shared with clusters in which the definition is not being deleted. It also rejects objects whose
+// validation, which follows mutating admission, would take too long.
 type createGuard struct {
 	chain   admission.Interface
 	weights weights

@@ -17,17 +17,18 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file serves what exports offer to their providers: by view, which is an export, and by identity.
+// This file serves the resources of exports to their providers: by view, which is an export, and by identity.
 
-// viewPrefix begins what no logical cluster can be called.
+// viewPrefix is the prefix of names of views, which is invalid in the name of a logical cluster.
 const viewPrefix = "apiexport/"
 
-// ViewOf returns the name under which the registry keeps what an export offers: as if it were a logical cluster.
+// ViewOf returns the name under which the registry stores the resources of an export, in place of the name of a
+// logical cluster.
 func ViewOf(cluster logicalcluster.Name, export string) logicalcluster.Name {
 	return logicalcluster.Name(viewPrefix + string(cluster) + "/" + export)
 }
 
-// ExportOf undoes ViewOf.
+// ExportOf reverses ViewOf.
 func ExportOf(view logicalcluster.Name) (cluster logicalcluster.Name, export string, ok bool) {
 	rest, isView := strings.CutPrefix(string(view), viewPrefix)
 	of, export, ok := strings.Cut(rest, "/")
@@ -38,8 +39,7 @@ func isView(name logicalcluster.Name) bool { return strings.HasPrefix(string(nam
 
 type viewKey struct{}
 
-// WithView makes the requests of a context be served by the definitions of a view, instead of those of the cluster that the
-// request is for.
+// WithView returns a context whose requests use the definitions of a view instead of those of the cluster of the request.
 func WithView(ctx context.Context, view logicalcluster.Name) context.Context {
 	return context.WithValue(ctx, viewKey{}, view)
 }
@@ -49,14 +49,14 @@ func viewFrom(ctx context.Context) (logicalcluster.Name, bool) {
 	return view, ok
 }
 
-// InView tells whether the requests of a context are served by the definitions of a view. Nothing else may serve them, whatever
-// its name: who exports an API names its resources.
+// InView reports whether the requests of a context use the definitions of a view. No other definition may serve them,
+// because a provider can choose any name for its resources.
 func InView(ctx context.Context) bool {
 	_, ok := viewFrom(ctx)
 	return ok
 }
 
-// followExports follows what the exports of all clusters offer.
+// followExports watches the resources of the exports of all clusters.
 func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExport],
 	schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	exports.AddHandler(func(old, obj runtime.Object) {
@@ -79,7 +79,7 @@ func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExpor
 		}
 	}
 	schemas.AddHandler(func(_, obj runtime.Object) {
-		if s, ok := obj.(*apisv1alpha1.APIResourceSchema); ok && s != nil { // without it an export goes on to offer what it has
+		if s, ok := obj.(*apisv1alpha1.APIResourceSchema); ok && s != nil { // otherwise the export keeps its previous definition
 			again(logicalcluster.Of(s), s.Name)
 		}
 	})
@@ -89,7 +89,7 @@ func (r *registry) followExports(exports informers.Lister[*apisv1alpha2.APIExpor
 	})
 }
 
-// follow makes the view of an export serve what it offers now.
+// follow makes the view of an export serve its current resources.
 func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.Lister[*apisv1alpha1.APIResourceSchema]) {
 	if export.Status.IdentityHash == "" {
 		return
@@ -104,7 +104,7 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 		}
 		s, err := schemas.Get(cluster, "", resource.Schema)
 		if err != nil {
-			continue // comes later, or never
+			continue // arrives later, or never
 		}
 		crd, rules, err := r.definitionOf(s)
 		if err != nil {
@@ -125,7 +125,7 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 	r.offer(ViewOf(cluster, export.Name), offered)
 }
 
-// offer replaces what a view serves.
+// offer replaces the resources of a view.
 func (r *registry) offer(view logicalcluster.Name, offered map[string]*Definition) {
 	r.mu.RLock()
 	before := slices.Collect(maps.Keys(r.installed[view]))

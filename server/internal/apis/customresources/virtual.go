@@ -27,25 +27,26 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file serves virtual resources: whoever has bound one reads objects of its provider, as if they were in the cluster of
-// the reader. Upstream's handler of the definition does all that it does for others, on a storage that reads elsewhere.
+// This file serves virtual resources: consumers that bind one read objects of its provider, as if the objects were in the
+// cluster of the consumer. Upstream's handler of the definition works as for other resources, on a storage that reads from
+// the provider.
 
-// Reader reads the objects of a resource in the logical cluster of a context. The storage of the shard is one.
+// Reader reads the objects of a resource in the logical cluster of a context. The storage of the shard implements it.
 type Reader interface {
 	Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error
 	GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error
 	Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error)
 }
 
-// origin is where the objects of a virtual resource are.
+// origin describes where the objects of a virtual resource are.
 type origin struct {
 	cachedresources.Source
 	cluster logicalcluster.Name
-	// definition is that of the cluster, version the one in which it shows the objects.
+	// definition is that of the cluster, version the one in which it publishes the objects.
 	definition *Definition
 	version    schema.GroupVersion
 	selector   labels.Selector
-	// elsewhere is where the objects are instead, if they are not here.
+	// elsewhere is the virtual workspace with the objects, if this shard does not store them.
 	elsewhere *elsewhere
 }
 
@@ -61,8 +62,8 @@ func watchedPart(p cachedresources.Part) watched {
 	return watched{logicalcluster.Cluster{Name: logicalcluster.Name(p.String())}, ""}
 }
 
-// origin returns where the objects of a virtual resource are now. The error is for whoever reads it: it names nothing of the
-// provider's workspace.
+// origin returns where the objects of a virtual resource are now. The error is sent to consumers: it contains nothing about
+// the provider's workspace.
 func (h *Handler) origin(ctx context.Context, d *Definition) (origin, error) {
 	resource := schema.GroupResource{Group: d.CRD.Spec.Group, Resource: d.CRD.Spec.Names.Plural}
 	if reference, ok := h.config.Cached.Elsewhere(d.shownBy.Cluster, d.shownBy.Name, resource); ok && h.config.Endpoints != nil {
@@ -96,7 +97,7 @@ func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// agreed returns the version in which a provider shows objects to those who know them by d.
+// agreed returns the version in which a provider publishes objects to consumers with definition d.
 func agreed(d, provider *Definition, version string) (schema.GroupVersion, error) {
 	if provider == nil || provider.IsVirtual() || provider.IsSystem() {
 		return schema.GroupVersion{}, errors.New("the provider does not serve this resource")
@@ -111,7 +112,7 @@ func agreed(d, provider *Definition, version string) (schema.GroupVersion, error
 	return schema.GroupVersion{Group: d.CRD.Spec.Group, Version: shown}, nil
 }
 
-// virtualOptions place the objects of a virtual resource where its provider has them.
+// virtualOptions read the objects of a virtual resource from the storage of its provider.
 type virtualOptions struct {
 	generic.RESTOptionsGetter
 	handler    *Handler
@@ -153,7 +154,7 @@ func (v virtualOptions) GetRESTOptions(resource schema.GroupResource, example ru
 	return options, nil
 }
 
-// opened is a storage in which a provider has objects.
+// opened is an open storage with the objects of a provider.
 type opened struct {
 	reader  Reader
 	prefix  string
@@ -161,14 +162,14 @@ type opened struct {
 	convert runtime.ObjectConvertor
 }
 
-// reading is an opened storage, and what is read of it.
+// reading is an open storage, and the part that is read from it.
 type reading struct {
 	origin
 	*opened
 }
 
-// virtualStorage reads the objects of a provider, and says that they are in the cluster of the context. What it embeds is where
-// they would be stored otherwise: nothing is there.
+// virtualStorage reads the objects of a provider, and returns them as if they were in the cluster of the context. The embedded
+// storage, where the objects of other resources are, is empty.
 type virtualStorage struct {
 	storage.Interface
 	virtualOptions
@@ -180,7 +181,7 @@ type virtualStorage struct {
 	mu      sync.Mutex // guards changes of current
 }
 
-// locate returns the way to the objects of the provider, and the cluster that they are shown in.
+// locate returns the storage and context of the provider's objects, and the cluster that reads them.
 func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context, logicalcluster.Name, error) {
 	consumer, err := logicalcluster.NameFrom(ctx)
 	if err == logicalcluster.ErrWildcard {

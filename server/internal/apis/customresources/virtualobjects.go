@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file shows the objects of a provider as others see them.
+// This file converts the objects of a provider to the form for consumers.
 
 func (s *virtualStorage) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	r, there, consumer, err := s.locate(ctx)
@@ -50,7 +50,7 @@ func (s *virtualStorage) GetList(ctx context.Context, key string, opts storage.L
 	return nil
 }
 
-// show makes an object say that it is in a cluster. It does not change what others may share with the object.
+// show sets the cluster of an object. It does not modify data that the object shares with others.
 func show(u *unstructured.Unstructured, cluster logicalcluster.Name) {
 	annotations := maps.Clone(u.GetAnnotations())
 	if annotations == nil {
@@ -63,7 +63,7 @@ func show(u *unstructured.Unstructured, cluster logicalcluster.Name) {
 	u.SetAnnotations(annotations)
 }
 
-// Watch follows the objects for as long as they come from where they come from now.
+// Watch watches the objects until their source changes.
 func (s *virtualStorage) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	for {
 		r, there, consumer, err := s.locate(ctx)
@@ -88,14 +88,15 @@ func (s *virtualStorage) Watch(ctx context.Context, key string, opts storage.Lis
 			go w.deliver()
 			return w, nil
 		}
-		end() // it has changed meanwhile
+		end() // it changed in the meantime
 		if err != nil {
 			return nil, err
 		}
 	}
 }
 
-// targets are the objects whose changes end a watch: those that lead to the provider, and his definition.
+// targets are the objects whose changes end a watch: those that determine the provider, and the definition of the
+// provider.
 func (s *virtualStorage) targets(r *reading) []watched {
 	if r.elsewhere != nil {
 		return []watched{watchedPart(cachedresources.ExportPart(s.definition.shownBy.Cluster, s.definition.shownBy.Name))}
@@ -170,8 +171,8 @@ func (s *virtualStorage) GuaranteedUpdate(context.Context, string, runtime.Objec
 	return readOnly(s.resource, "update")
 }
 
-// originCodec reads what a provider has stored as others see it: in the version that he shows, and without what is about his
-// own workspace.
+// originCodec decodes the stored objects of a provider for consumers: in the published version, and without metadata of the
+// provider's workspace.
 type originCodec struct {
 	runtime.Codec
 	current *atomic.Pointer[reading]
@@ -199,7 +200,7 @@ func (c *originCodec) Decode(data []byte, defaults *schema.GroupVersionKind, int
 	return u, &shown, nil
 }
 
-// ofOrigin tells whether a label or annotation is about the workspace of the provider.
+// ofOrigin reports whether a label or annotation concerns the workspace of the provider.
 func ofOrigin(key string, _ string) bool {
 	return key == corev1alpha1.PathAnnotation || key == "kcp.io/shard" ||
 		strings.HasPrefix(key, "cache.kcp.io/original-") || strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix)

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
 )
 
-// weights know what the validation of objects costs, by version. They are made when the first object is written.
+// weights hold the validation cost of objects by version. They are created when the first object is written.
 type weights func() map[string]*limits.Weights
 
 func weightsOf(crd *apiextensionsv1.CustomResourceDefinition) weights {
@@ -26,7 +26,8 @@ func weightsOf(crd *apiextensionsv1.CustomResourceDefinition) weights {
 	})
 }
 
-// check refuses objects that upstream's validation would take too long for. It has no context to be cancelled by.
+// check rejects objects whose validation by upstream would take too long, because that validation cannot be cancelled
+// by a context.
 func (w weights) check(a admission.Attributes) error {
 	u, ok := a.GetObject().(*unstructured.Unstructured)
 	if !ok || w == nil || (a.GetOperation() != admission.Create && a.GetOperation() != admission.Update) {

@@ -1,5 +1,5 @@
-// Package derived shows, among the objects that a logical cluster stores, read-only ones that the server makes when they are read.
-// Nothing is stored for them. A stored object of the same name takes precedence.
+// Package derived adds read-only objects, which the server computes when they are read, to the stored objects of a logical
+// cluster. Derived objects are not stored. A stored object of the same name takes precedence.
 package derived
 
 import (
@@ -24,16 +24,16 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Source makes the derived objects of a resource. The cluster and the namespace are those of the context; no namespace means all.
-// Each call returns objects that the caller may change.
+// Source computes the derived objects of a resource. The cluster and the namespace are those of the context; no namespace means
+// all. Each call returns objects that the caller may change.
 type Source interface {
-	// Get returns an object, or nil if none of that name is derived.
+	// Get returns an object, or nil if no derived object has that name.
 	Get(ctx context.Context, name string) (runtime.Object, error)
 	// List returns all objects.
 	List(ctx context.Context) ([]runtime.Object, error)
 }
 
-// Stored is where the other objects of the resource are.
+// Stored is the storage of the other objects of the resource.
 type Stored interface {
 	rest.Getter
 	rest.Lister
@@ -42,15 +42,15 @@ type Stored interface {
 	rest.GracefulDeleter
 }
 
-// Storage shows the objects of a Source among those of Stored. Requests for all clusters, and those of StoredOnly, see
-// what is stored.
+// Storage adds the objects of a Source to those of Stored. Requests for all clusters, and those of StoredOnly, see
+// only stored objects.
 type Storage struct {
 	Stored   Stored
 	Source   Source
 	Resource schema.GroupResource
-	// Reason says, at the end of a sentence, why objects cannot be written.
+	// Reason is the end of the error message for writing a derived object.
 	Reason string
-	// Replaceable objects can be created: what is stored then takes precedence.
+	// Replaceable objects can be created: the stored object then takes precedence.
 	Replaceable bool
 	// Append adds an object to a list.
 	Append func(list, obj runtime.Object)
@@ -123,7 +123,7 @@ func (s *Storage) List(ctx context.Context, options *metainternalversion.ListOpt
 	return list, nil
 }
 
-// Watch implements rest.Watcher. Derived objects are initial events; later changes of them are no events.
+// Watch implements rest.Watcher. Derived objects are initial events; later changes of them produce no events.
 func (s *Storage) Watch(ctx context.Context, options *metainternalversion.ListOptions) (watch.Interface, error) {
 	if options == nil || !sees(ctx) || !wantsInitialEvents(options) {
 		return s.Stored.Watch(ctx, options)
@@ -187,8 +187,8 @@ func (s *Storage) Delete(ctx context.Context, name string, validate rest.Validat
 	return s.Stored.Delete(ctx, name, validate, options)
 }
 
-// CheckWritable returns why an object cannot be updated or deleted: because it is derived. Where derived objects are not seen, those
-// that are not Replaceable still keep their names: an update may create.
+// CheckWritable returns an error if an object cannot be updated or deleted because it is derived. The names of derived objects that
+// are not Replaceable stay reserved for requests that do not see derived objects, because an update can create an object.
 func (s *Storage) CheckWritable(ctx context.Context, name string) error {
 	if cluster, ok := logicalcluster.From(ctx); !ok || cluster.Wildcard || (s.Replaceable && !sees(ctx)) {
 		return nil
@@ -230,7 +230,7 @@ func (s *Storage) selected(ctx context.Context, options *metainternalversion.Lis
 	return selected, nil
 }
 
-// now returns the resource version of the storage. A selector of one name makes that a read of one key.
+// now returns the resource version of the storage. A selector for one name limits the read to one key.
 func (s *Storage) now(ctx context.Context, selector fields.Selector) (string, error) {
 	list, err := s.Stored.List(ctx, &metainternalversion.ListOptions{Limit: 1, FieldSelector: selector})
 	if err != nil {
@@ -239,7 +239,8 @@ func (s *Storage) now(ctx context.Context, selector fields.Selector) (string, er
 	return meta.NewAccessor().ResourceVersion(list)
 }
 
-// Identify sets the metadata that tells obj from those of other clusters and of former ones: it is derived of an object with UID of.
+// Identify sets metadata that distinguishes obj from objects of other clusters and of former clusters. It is derived from an object
+// with the UID of.
 func Identify(obj metav1.Object, cluster logicalcluster.Name, resource schema.GroupResource, of types.UID, created metav1.Time) {
 	name := fmt.Sprintf("%s|%s|%s|%s/%s", of, cluster, resource, obj.GetNamespace(), obj.GetName())
 	obj.SetUID(types.UID(uuid.NewSHA1(uuid.NameSpaceOID, []byte(name)).String()))
@@ -258,13 +259,13 @@ func StoredOnly(ctx context.Context) context.Context {
 	return context.WithValue(ctx, storedOnlyKey{}, true)
 }
 
-// sees returns whether requests of ctx see derived objects.
+// sees reports whether requests of ctx see derived objects.
 func sees(ctx context.Context) bool {
 	cluster, ok := logicalcluster.From(ctx)
 	return ok && !cluster.Wildcard && ctx.Value(storedOnlyKey{}) == nil
 }
 
-// wantsInitialEvents returns whether a watch begins with what exists.
+// wantsInitialEvents reports whether a watch begins with the existing objects.
 func wantsInitialEvents(options *metainternalversion.ListOptions) bool {
 	if options.SendInitialEvents != nil {
 		return *options.SendInitialEvents
@@ -277,7 +278,7 @@ func setVersion(obj runtime.Object, version string) error {
 	return meta.NewAccessor().SetResourceVersion(obj, version)
 }
 
-// prefixed is a watch that begins with other events.
+// prefixed is a watch with additional events at the beginning.
 type prefixed struct {
 	watch.Interface
 	events chan watch.Event

@@ -1,5 +1,5 @@
-// Package discovery tells clients which APIs a logical cluster serves. Documents are built once for each distinct set of
-// APIs, and shared by all clusters that have it.
+// Package discovery serves the list of the APIs of a logical cluster. Documents are built once for each distinct set of
+// APIs, and shared by all clusters with that set.
 package discovery
 
 import (
@@ -24,23 +24,23 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maxSets bounds how many sets of APIs have documents in memory.
+// maxSets limits the sets of APIs whose documents are in memory.
 const maxSets = 256
 
-// Discovery answers for every logical cluster.
+// Discovery serves the discovery documents of every logical cluster.
 type Discovery struct {
 	builtin []apidiscoveryv2.APIGroupDiscovery
 	custom  func(logicalcluster.Name) []customresources.Installed
 	all     func() []*customresources.Definition
 	sets    *lru.Cache // of *documents, by the hash of the set
-	// claimable and claimed are of views only.
+	// claimable and claimed are set only for views.
 	claimable []apidiscoveryv2.APIGroupDiscovery
 	claimed   func(logicalcluster.Name, schema.GroupResource) bool
 	plain     bool
 }
 
-// New returns discovery over what core and named, upstream's aggregated discovery of /api and /apis, describe, and over
-// the custom resources of each cluster.
+// New returns discovery of the resources that core and named describe, which are upstream's aggregated discovery of
+// /api and /apis, and of the custom resources of each cluster.
 func New(core, named http.Handler, custom *customresources.Handler) (*Discovery, error) {
 	d := &Discovery{custom: custom.List, all: custom.Distinct, sets: lru.New(maxSets)}
 	for _, source := range []http.Handler{core, named} {
@@ -53,17 +53,17 @@ func New(core, named http.Handler, custom *customresources.Handler) (*Discovery,
 	return d, nil
 }
 
-// ForViews returns discovery of the views of exports, which have those built-in resources that claimed says, and custom
-// resources as shown says.
+// ForViews returns discovery of the views of exports, which have the built-in resources that claimed selects, and the
+// custom resources that shown selects.
 func (d *Discovery) ForViews(claimed func(view logicalcluster.Name, resource schema.GroupResource) bool,
 	shown func(view logicalcluster.Name) []customresources.Installed) *Discovery {
 	return &Discovery{claimable: d.builtin, claimed: claimed, custom: shown, all: d.all, sets: lru.New(maxSets)}
 }
 
-// isOfViews tells whether clients get what the documents say, and nothing that is built in.
+// isOfViews reports whether clients get only the content of the documents, without built-in resources.
 func (d *Discovery) isOfViews() bool { return d.claimed != nil }
 
-// BuiltinVersions returns the versions of which a view has built-in resources.
+// BuiltinVersions returns the versions in which a view has built-in resources.
 func (d *Discovery) BuiltinVersions(view logicalcluster.Name) sets.Set[schema.GroupVersion] {
 	versions := sets.New[schema.GroupVersion]()
 	for _, r := range d.claimedBy(view) {
@@ -72,7 +72,7 @@ func (d *Discovery) BuiltinVersions(view logicalcluster.Name) sets.Set[schema.Gr
 	return versions
 }
 
-// Of returns discovery of views that have nothing but the custom resources that list says.
+// Of returns discovery of views that have only the custom resources that list returns.
 func Of(list func(view logicalcluster.Name) []customresources.Installed) *Discovery {
 	none := func(logicalcluster.Name, schema.GroupResource) bool { return false }
 	return &Discovery{claimed: none, custom: list, sets: lru.New(maxSets)}
@@ -85,7 +85,7 @@ func (d *Discovery) WithoutAggregation() *Discovery {
 	return d
 }
 
-// claimedBy returns what a view has of the built-in resources.
+// claimedBy returns the built-in resources of a view.
 func (d *Discovery) claimedBy(view logicalcluster.Name) []builtinResource {
 	var found []builtinResource
 	for _, g := range d.claimable {
@@ -100,7 +100,7 @@ func (d *Discovery) claimedBy(view logicalcluster.Name) []builtinResource {
 	return found
 }
 
-// read asks a handler of aggregated discovery for its document.
+// read requests the document of a handler of aggregated discovery.
 func read(source http.Handler) ([]apidiscoveryv2.APIGroupDiscovery, error) {
 	request := httptest.NewRequest(http.MethodGet, "/", nil)
 	request.Header.Set("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -150,7 +150,7 @@ func (d *Discovery) BuiltinNames(group string) []apiextensionsv1.CustomResourceD
 }
 
 func (d *Discovery) documents(cluster logicalcluster.Cluster) *documents {
-	installed := d.custom(cluster.Name) // of the wildcard: what every cluster has
+	installed := d.custom(cluster.Name) // of the wildcard: the resources of every cluster
 	claimed := d.claimedBy(cluster.Name)
 	key := setKey(claimed, installed)
 	if found, ok := d.sets.Get(key); ok {
@@ -158,7 +158,7 @@ func (d *Discovery) documents(cluster logicalcluster.Cluster) *documents {
 	}
 	prefix := ""
 	if d.isOfViews() {
-		prefix = "/" // clients of views expect /<group>/<version>/<kind> to be hashed
+		prefix = "/" // clients of views expect a hash of /<group>/<version>/<kind>
 	}
 	built := build(d.builtin, claimed, installed, prefix)
 	d.sets.Add(key, built)
@@ -187,7 +187,8 @@ func (d *Discovery) Resources(ctx context.Context) ([]Resource, error) {
 	return d.documents(logicalcluster.Cluster{Name: cluster}).preferred(), nil
 }
 
-// Served returns a resource in the version that the context's cluster prefers. What that does not have stays as it is.
+// Served returns a resource in the version that the context's cluster prefers. A resource that the cluster does not
+// serve is returned unchanged.
 func (d *Discovery) Served(ctx context.Context, resource schema.GroupVersionResource) (schema.GroupVersionResource, error) {
 	served, err := d.Resources(ctx)
 	for i := range served {
@@ -207,8 +208,8 @@ func (d *Discovery) RESTMapper(ctx context.Context) (meta.RESTMapper, error) {
 	return d.documents(logicalcluster.Cluster{Name: cluster}).mapper(), nil
 }
 
-// AllResources returns every resource of which some cluster of the shard stores objects, each in one version: the most stable and
-// highest that any of them serves. Where definitions differ, kind and scope are those of one of them.
+// AllResources returns every resource for which any cluster of the shard stores objects, each in one version: the most stable and
+// highest that any of them serves. If definitions differ, kind and scope are those of one of them.
 func (d *Discovery) AllResources() []Resource {
 	best := map[schema.GroupResource]Resource{}
 	all := d.all()
@@ -219,13 +220,13 @@ func (d *Discovery) AllResources() []Resource {
 		}
 	}
 	for _, definition := range all {
-		// Nobody else says in which versions there is what the server itself defines.
+		// Only the server determines the versions of the resources that it defines.
 		if definition.IsVirtual() || (system.Has(definition.Key()) && !definition.IsSystem()) {
 			continue
 		}
 		crd := definition.CRD
 		for _, v := range crd.Spec.Versions {
-			// Which names are accepted is in a status that tenants can write, the name of the definition is not.
+			// Tenants can write the accepted names, which are in the status, but not the name of the definition.
 			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}
 			other, known := best[gvr.GroupResource()]
 			if !v.Served || (known && version.CompareKubeAwareVersionStrings(other.Version, v.Name) >= 0) {

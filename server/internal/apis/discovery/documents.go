@@ -27,13 +27,14 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 )
 
-// documents are the discovery documents of one set of APIs. They are built once and shared by the clusters that have it.
+// documents are the discovery documents of one set of APIs. They are built once and shared by all clusters with that
+// set.
 type documents struct {
-	// groups holds every group with its versions; the core group is the one without a name.
+	// groups holds every group with its versions; the core group has no name.
 	groups []apidiscoveryv2.APIGroupDiscovery
 	// custom holds the resources of definitions, as lists of one version describe them.
 	custom map[schema.GroupVersion][]metav1.APIResource
-	// changedGroups differ from what is built in; the others are left to upstream.
+	// changedGroups differ from the built-in groups; upstream serves the others.
 	changedGroups map[string]bool
 
 	aggregatedCore, aggregatedNamed func() aggregatedDocument
@@ -42,7 +43,7 @@ type documents struct {
 	mapper                          func() meta.RESTMapper
 }
 
-// builtinResource is one of compiled code.
+// builtinResource is a resource that compiled code serves.
 type builtinResource struct {
 	version  schema.GroupVersion
 	resource apidiscoveryv2.APIResourceDiscovery
@@ -102,7 +103,7 @@ func (d *documents) add(gv schema.GroupVersion, resource apidiscoveryv2.APIResou
 	(*versions)[v].Resources = append(slices.Clip((*versions)[v].Resources), resource)
 }
 
-// serve prepares what is asked for most.
+// serve prepares the documents that are requested most.
 func (d *documents) serve() {
 	var core, named []apidiscoveryv2.APIGroupDiscovery
 	var groups []metav1.APIGroup
@@ -115,7 +116,7 @@ func (d *documents) serve() {
 		groups = append(groups, apiGroup(group))
 	}
 	d.named = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Upstream's handler leaves the version out of answers in protobuf.
+		// Upstream's handler omits the version from protobuf responses.
 		responsewriters.WriteObjectNegotiated(apiextensionsapiserver.Codecs, negotiation.DefaultEndpointRestrictions,
 			schema.GroupVersion{Version: "v1"}, w, r, http.StatusOK,
 			&metav1.APIGroupList{Groups: groups}, false)
@@ -164,7 +165,7 @@ func apiGroup(group apidiscoveryv2.APIGroupDiscovery) metav1.APIGroup {
 	return g
 }
 
-// group returns the handler of /apis/<group>, or nil where upstream's is right.
+// group returns the handler of /apis/<group>, or nil if upstream's handler is correct.
 func (d *documents) group(name string) http.Handler {
 	if !d.changedGroups[name] {
 		return nil
@@ -177,7 +178,7 @@ func (d *documents) group(name string) http.Handler {
 	return nil
 }
 
-// ListedPaths returns the paths that a view serves.
+// ListedPaths returns the paths that a view lists.
 func (d *documents) ListedPaths() []string {
 	paths := []string{"/api", "/apis", "/openapi/v2", "/openapi/v3", "/version"}
 	for _, g := range d.groups {
@@ -197,7 +198,7 @@ func (d *documents) ListedPaths() []string {
 
 // versions returns the versions of a group, the preferred one first.
 func (d *documents) versions(group string) []string {
-	versions := []string{} // the core group of a view may have none
+	versions := []string{} // the core group of a view can be empty
 	for _, g := range d.groups {
 		for _, v := range g.Versions {
 			if g.Name == group {

@@ -21,16 +21,16 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// filter answers requests for the APIs of the cluster in the context.
+// filter serves requests for the APIs of the cluster in the context.
 type filter struct {
 	*Discovery
 	next       http.Handler
 	core, root http.Handler
-	builtin    sync.Map // the []metav1.APIResource that next lists, by schema.GroupVersion: they never change
+	builtin    sync.Map // the []metav1.APIResource that next lists, by schema.GroupVersion; they do not change
 }
 
-// WithDiscovery answers requests for the APIs of the cluster in the context, and passes on all others, among them those
-// for which the built-in documents of next are right.
+// WithDiscovery serves requests for the APIs of the cluster in the context, and passes on all others, including those
+// for which the built-in documents of next are correct.
 func (d *Discovery) WithDiscovery(next http.Handler) http.Handler {
 	f := &filter{Discovery: d, next: next}
 	part := func(serve func(*documents, http.ResponseWriter, *http.Request)) http.Handler {
@@ -105,7 +105,7 @@ func (f *filter) serveCoreVersions(d *documents, w http.ResponseWriter, r *http.
 		&metav1.APIVersions{Versions: versions}, false)
 }
 
-// version returns the handler of /apis/<group>/<version> or /api/v1, or nil where upstream's is right.
+// version returns the handler of /apis/<group>/<version> or /api/v1, or nil if upstream's handler is correct.
 func (f *filter) version(d *documents, gv schema.GroupVersion, r *http.Request) (http.Handler, error) {
 	custom, ok := d.custom[gv]
 	if !ok {
@@ -120,7 +120,7 @@ func (f *filter) version(d *documents, gv schema.GroupVersion, r *http.Request) 
 		discovery.APIResourceListerFunc(func() []metav1.APIResource { return list })), nil
 }
 
-// builtinResources returns what next serves in a version that definitions add to.
+// builtinResources returns the resources that next serves in a version to which definitions add resources.
 func (f *filter) builtinResources(gv schema.GroupVersion, r *http.Request) ([]metav1.APIResource, error) {
 	if !f.isBuiltin(gv) {
 		return nil, nil

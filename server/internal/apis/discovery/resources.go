@@ -55,8 +55,8 @@ func resourceOf(i customresources.Installed, version string) apidiscoveryv2.APIR
 	return resource
 }
 
-// resourcesOf describes one version of a custom resource and its subresources in the form of an APIResourceList. prefix is that of
-// what is hashed to identify the storage version.
+// resourcesOf describes one version of a custom resource and its subresources in the form of an APIResourceList. prefix is the
+// prefix of the string whose hash identifies the storage version.
 func resourcesOf(i customresources.Installed, version, prefix string) []metav1.APIResource {
 	gv := schema.GroupVersion{Group: i.CRD.Spec.Group, Version: version}
 	list := flatten(gv, []apidiscoveryv2.APIResourceDiscovery{resourceOf(i, version)})
@@ -104,7 +104,7 @@ type Resource struct {
 	Verbs      sets.Set[string]
 }
 
-// preferred lists every resource once, in the first version of its group that has it.
+// preferred lists each resource once, in the first version of its group that has it.
 func preferred(groups []apidiscoveryv2.APIGroupDiscovery) []Resource {
 	var list []Resource
 	seen := sets.New[schema.GroupResource]()

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// maxCost is what all policies together may cost one request: what upstream allows each binding.
+	// maxCost limits the cost of all policies for one request: upstream's limit for each binding.
 	maxCost = celconfig.RuntimeCELCostBudget
-	// maxTime is how long evaluating them may take, because not all that takes time has a cost.
+	// maxTime limits the time of evaluating them, because some operations take time but have no cost.
 	maxTime = 10 * time.Second
-	// baseCost is that of preparing the variables of an expression.
+	// baseCost is the cost of preparing the variables of an expression.
 	baseCost = 100
-	// turn is the cost after which a request lets others have their turn.
+	// turn is the cost after which a request yields to others.
 	turn = 100_000
 )
 
-// errTooLong is the cause of the end of an expression that takes too long.
+// errTooLong is the cause with which the context of an expression that takes too long is cancelled.
 var errTooLong = errors.New("evaluating admission policies takes too long")
 
 type contextKey struct{}
@@ -29,12 +29,13 @@ type contextKey struct{}
 // Key of the *Budget in the context of a request.
 var Key any = contextKey{}
 
-// Budget is what evaluating policies has cost one request. The zero value is that of a request which has evaluated none.
+// Budget counts the cost of evaluating policies for one request. The zero value is the budget of a request that has
+// evaluated none.
 type Budget struct {
 	cost, yielded atomic.Int64
-	// took is how long it took, in nanoseconds.
+	// took is the time spent, in nanoseconds.
 	took atomic.Int64
-	// until is when the expression that is evaluated now has to end, nil if there is none.
+	// until is the deadline of the current expression; nil if there is none.
 	until atomic.Pointer[time.Time]
 }
 
@@ -51,7 +52,7 @@ func budgetOf(ctx context.Context) *Budget {
 	return b
 }
 
-// Err returns an error if policies have cost the request of a context more than they may, or if it has ended.
+// Err returns an error if policies exceeded the budget of the request of a context, or if the request has ended.
 func Err(ctx context.Context) error {
 	b := budgetOf(ctx)
 	switch {
@@ -70,7 +71,7 @@ func tooExpensive(limit string) error {
 		"use fewer or cheaper policies, match fewer resources, or send a smaller object", limit)
 }
 
-// Spend takes a cost from the budget of a request, and returns what Err returns then.
+// Spend subtracts a cost from the budget of a request, and then returns the result of Err.
 func Spend(ctx context.Context, cost uint64) error {
 	if b := budgetOf(ctx); b != nil {
 		b.spend(cost)
@@ -78,10 +79,10 @@ func Spend(ctx context.Context, cost uint64) error {
 	return Err(ctx)
 }
 
-// spend takes a cost from the budget.
+// spend subtracts a cost from the budget.
 func (b *Budget) spend(cost uint64) { b.cost.Add(int64(min(cost, 2*maxCost))) }
 
-// turnIsOver returns whether enough was spent since the last time for it to be the turn of others.
+// turnIsOver reports whether enough was spent since the last yield for the request to yield to others.
 func (b *Budget) turnIsOver() bool {
 	spent := b.cost.Load()
 	if spent-b.yielded.Load() < turn {
@@ -91,7 +92,7 @@ func (b *Budget) turnIsOver() bool {
 	return true
 }
 
-// start returns until when an expression has to end, and whether it is the outermost one, after which stop is to be called: expressions
+// start returns the deadline of an expression, and whether it is the outermost one, after which stop must be called: expressions
 // evaluate others, such as variables.
 func (b *Budget) start() (until time.Time, outermost bool) {
 	if outer := b.until.Load(); outer != nil {
@@ -102,7 +103,7 @@ func (b *Budget) start() (until time.Time, outermost bool) {
 	return until, true
 }
 
-// stop notes how long the outermost expression took.
+// stop records the time of the outermost expression.
 func (b *Budget) stop() {
 	left := time.Until(*b.until.Swap(nil))
 	b.took.Store(int64(maxTime - left))

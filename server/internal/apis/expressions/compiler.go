@@ -15,7 +15,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// NewCompiler returns upstream's compiler of policies. What it compiles spends the budget of the request that it is evaluated for.
+// NewCompiler returns upstream's compiler of policies. Compiled policies spend the budget of the request for which they are
+// evaluated.
 func NewCompiler() (*admissioncel.CompositedCompiler, error) {
 	env, err := policyEnvironment()
 	if err != nil {
@@ -68,13 +69,14 @@ func (c metered) CompileMutatingEvaluator(e admissioncel.ExpressionAccessor, o a
 	return bounded{admissioncel.NewMutatingEvaluator(c.CompileCELExpression(e, o, mode))}
 }
 
-// program is one that spends the budget of the request that it is evaluated for.
+// program is a CEL program that spends the budget of the request for which it is evaluated.
 type program struct {
 	cel.Program
 	loops bool
 }
 
-// ContextEval implements cel.Program. It evaluates nothing once the budget is spent, and ends with the request.
+// ContextEval implements cel.Program. It evaluates nothing after the budget is spent, and stops when the request
+// ends.
 func (p program) ContextEval(ctx context.Context, variables any) (ref.Val, *cel.EvalDetails, error) {
 	if err := Err(ctx); err != nil {
 		return nil, nil, err
@@ -95,7 +97,7 @@ func (p program) ContextEval(ctx context.Context, variables any) (ref.Val, *cel.
 	b.spend(cost)
 	if outermost {
 		b.stop()
-		if b.turnIsOver() { // waiting takes none of the time
+		if b.turnIsOver() { // waiting does not count as evaluation time
 			fairqueue.From(ctx).Yield()
 		}
 	}
@@ -103,7 +105,7 @@ func (p program) ContextEval(ctx context.Context, variables any) (ref.Val, *cel.
 }
 
 func (p program) evaluate(ctx context.Context, until time.Time, variables any) (ref.Val, *cel.EvalDetails, error) {
-	if p.loops { // upstream looks whether the context has ended in loops only
+	if p.loops { // upstream checks only in loops whether the context has ended
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, until, errTooLong)
 		defer cancel()
@@ -111,7 +113,7 @@ func (p program) evaluate(ctx context.Context, until time.Time, variables any) (
 	return p.Program.ContextEval(ctx, variables)
 }
 
-// hasLoops returns whether an expression contains one of the macros that visit each item of a list or map.
+// hasLoops reports whether an expression contains a macro that visits each item of a list or map.
 func hasLoops(expression string) bool {
 	parsed, issues := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).NewExpressionsEnv().Parse(expression)
 	if issues.Err() != nil {

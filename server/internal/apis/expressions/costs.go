@@ -9,7 +9,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// deepCosts count the work for which upstream counts nothing: to visit what lies deep in objects, and to write it into texts.
+// deepCosts count work to which upstream assigns no cost: visiting nested values of objects, and formatting them as strings.
 func deepCosts() cel.ProgramOption {
 	return cel.CostTrackerOptions(
 		interpreter.OverloadCostTracker(overloads.Equals, costOfEquality),
@@ -36,7 +36,7 @@ func costOfEquality(args []ref.Val, _ ref.Val) *uint64 {
 	return new(min(*cost(args[0]), *cost(args[1])))
 }
 
-// isDeep returns whether a value contains others.
+// isDeep reports whether a value contains others.
 func isDeep(v ref.Val) bool {
 	switch v.(type) {
 	case traits.Lister, traits.Mapper:
@@ -45,14 +45,14 @@ func isDeep(v ref.Val) bool {
 	return false
 }
 
-// cost returns that of visiting everything in a value, at the most what all expressions may cost.
+// cost returns the cost of visiting everything in a value, limited to the budget of all expressions.
 func cost(v ref.Val) *uint64 { return new(visit(v, maxCost)) }
 
 func visit(v ref.Val, most uint64) uint64 {
 	n := uint64(1)
 	switch v := v.(type) {
 	case types.String:
-		n += uint64(len(v)) / 10 // as upstream counts it
+		n += uint64(len(v)) / 10 // as in upstream
 	case traits.Mapper:
 		for i := v.Iterator(); n < most && i.HasNext() == types.True; {
 			key := i.Next()

@@ -1,5 +1,5 @@
-// Package expressions refuses expressions of tenants one call of which can make a value of any size. CEL counts what a call
-// costs when it has returned, so the limits of upstream are too late for these.
+// Package expressions rejects expressions of tenants in which a single call can create a value of any size. CEL counts the
+// cost of a call after it returns, so upstream's limits are too late for these expressions.
 package expressions
 
 import (
@@ -13,15 +13,15 @@ import (
 const (
 	// maxLength is the length of an expression, in bytes.
 	maxLength = 64 << 10
-	// maxGrowth is how many times as long all calls of replace together may make a text.
+	// maxGrowth limits the factor by which all calls of replace together can lengthen a string.
 	maxGrowth = 8
-	// maxSeparator is the length of what join puts between texts, in bytes.
+	// maxSeparator is the maximum length of the separator of join, in bytes.
 	maxSeparator = 64
-	// maxElements is the number of values of a list that is written into an expression, and formatted or joined.
+	// maxElements is the maximum number of values of a literal list that is formatted or joined.
 	maxElements = 64
 )
 
-// Check returns why an expression is refused. What is no CEL is left to those who compile it.
+// Check returns an error if an expression is rejected. Expressions that do not parse are left to the compiler.
 func Check(expression string) error {
 	if len(expression) > maxLength {
 		return fmt.Errorf("an expression may have at most %d bytes", maxLength)
@@ -84,7 +84,7 @@ func (c *checker) call(call ast.CallExpr) {
 	}
 }
 
-// elements refuses lists of many values, which may all be the same large one.
+// elements rejects lists of many values, which can all be the same large value.
 func (c *checker) elements(of string, list ast.Expr) {
 	if list.Kind() == ast.ListKind && list.AsList().Size() > maxElements {
 		c.err = fmt.Errorf("%s of a list of more than %d values", of, maxElements)
@@ -99,7 +99,7 @@ func literal(e ast.Expr) (string, bool) {
 	return text, ok
 }
 
-// repeats tells whether a comprehension can make the same large value of each item.
+// repeats reports whether a comprehension can produce the same large value for each item.
 func repeats(loop ast.ComprehensionExpr) bool {
 	own := map[string]bool{loop.IterVar(): true, loop.IterVar2(): true, loop.AccuVar(): true}
 	found := false

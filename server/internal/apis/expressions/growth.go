@@ -18,11 +18,11 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 )
 
-// MaxMutation is how many bytes a mutation may write, and the object that it makes may have: as many as a request.
+// MaxMutation limits the bytes that a mutation may write, and those of the resulting object: the limit of a request.
 const MaxMutation = celconfig.MaxRequestSizeBytes
 
-// bounded refuses mutations that write very much. A value takes little as long as it refers to others, each of which may be the same large
-// one, and is written out once it is applied.
+// bounded rejects mutations that write too many bytes. A value takes little memory as long as it refers to other values, each of which can
+// be the same large value, but it is written in full when the mutation is applied.
 type bounded struct{ admissioncel.MutatingEvaluator }
 
 // ForInput implements admissioncel.MutatingEvaluator.
@@ -37,7 +37,8 @@ func (b bounded) ForInput(
 	return result, left, err
 }
 
-// written returns about how many bytes a value has when it is written out, at the most so many.
+// written returns the approximate size in bytes of a value when it is written in full. It stops counting at the
+// limit.
 func written(v ref.Val, most int64) int64 {
 	n := int64(8)
 	switch v := v.(type) {
@@ -74,7 +75,7 @@ func written(v ref.Val, most int64) int64 {
 	return min(n, max(most, 0))
 }
 
-// fieldsOf returns the fields of an object, which upstream gives away only written out.
+// fieldsOf returns the fields of an object, which upstream otherwise returns only in written form.
 func fieldsOf(v *dynamic.ObjectVal) map[string]ref.Val {
 	fields := reflect.ValueOf(v).Elem().FieldByName("fields")
 	return *(*map[string]ref.Val)(unsafe.Pointer(fields.UnsafeAddr()))

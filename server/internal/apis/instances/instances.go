@@ -1,4 +1,5 @@
-// Package instances deletes what there is of a resource, for the controllers that end resources and logical clusters.
+// Package instances deletes all objects of a resource, for the controllers that remove resources and logical
+// clusters.
 package instances
 
 import (
@@ -13,13 +14,15 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// counted is how many objects are counted one by one.
+// counted is the maximum number of objects that are counted one by one.
 const counted = 500
 
-// Asking is for how long the API is asked to delete what goes in any case: admission and conversions may wait for hosts of tenants.
+// Asking limits the time of deletions through the API of objects that are deleted in any case: admission and conversion can wait
+// for hosts of tenants.
 const Asking = 10 * time.Second
 
-// Version returns the version of a definition in which objects are deleted: any that is served, and that of the storage if it is.
+// Version returns the version of a definition in which objects are deleted: the storage version if it is served, otherwise any
+// served version.
 func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
 	version := ""
 	for _, v := range crd.Spec.Versions {
@@ -30,15 +33,16 @@ func Version(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return version
 }
 
-// Delete deletes every object of a resource in the cluster of ctx, and returns how many wait for their finalizers.
+// Delete deletes every object of a resource in the cluster of ctx, and returns how many remain because of their
+// finalizers.
 func Delete(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
 	options metav1.DeleteOptions) (left int, err error) {
 	return deleteAll(ctx, client, resource, func(*metav1.PartialObjectMetadata) metav1.DeleteOptions { return options }, nil)
 }
 
-// DeleteOwn is Delete for what defines the resource: a definition or a binding. served tells whether the objects that clients get are
-// those of it. It is asked again when they are known, and only those objects are deleted that were found before that: others may come
-// under the same names.
+// DeleteOwn is Delete for a definition or a binding, which defines the resource. served reports whether clients get the objects of
+// that definition or binding. DeleteOwn calls it again after it has listed the objects, and deletes only the objects in the list,
+// because other objects can appear under the same names.
 func DeleteOwn(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource,
 	served func() bool) (left int, err error) {
 	if !served() {

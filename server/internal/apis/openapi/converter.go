@@ -8,8 +8,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// TypeConverter returns what merges the custom resources of a kind in a cluster: by their schema, so that lists that are maps
-// or sets are merged as such. It returns false for a kind that the cluster has no definition of.
+// TypeConverter returns the converter with which apply merges the custom resources of a kind in a cluster. It uses their
+// schema, which defines lists that are maps or sets. It returns false if the cluster has no definition of the kind.
 func (o *OpenAPI) TypeConverter(cluster logicalcluster.Name, gvk schema.GroupVersionKind) (managedfields.TypeConverter, bool) {
 	d := o.definition(cluster, gvk)
 	if d == nil {
@@ -25,7 +25,7 @@ func (o *OpenAPI) TypeConverter(cluster logicalcluster.Name, gvk schema.GroupVer
 	return converter, err == nil
 }
 
-// definition returns the one that serves a kind in a cluster, or nil.
+// definition returns the definition that serves a kind in a cluster, or nil.
 func (o *OpenAPI) definition(cluster logicalcluster.Name, gvk schema.GroupVersionKind) *customresources.Definition {
 	for _, i := range o.custom(cluster) {
 		if i.CRD.Spec.Group == gvk.Group && i.CRD.Spec.Names.Kind == gvk.Kind && i.Serves(gvk.Version) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 )
 
-// NothingBuiltIn is what stands behind WithOpenAPI for views that have no built-in types: it describes none.
+// NothingBuiltIn is the next handler of WithOpenAPI for views without built-in types: its documents are empty.
 var NothingBuiltIn http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != pathV3 {
 		notDescribed(w, r)

@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// How many documents are kept in memory: those of version 2 are megabytes each.
+// How many documents are cached in memory: each document of version 2 takes megabytes.
 const (
 	maxVersions   = 1024
 	maxConverters = 64
@@ -35,11 +35,11 @@ const (
 	pathV3 = "/openapi/v3"
 )
 
-// OpenAPI answers for every logical cluster.
+// OpenAPI serves the OpenAPI documents of every logical cluster.
 type OpenAPI struct {
 	custom     func(logicalcluster.Name) []customresources.Installed
 	static     func() *spec.Swagger
-	builtin    func(logicalcluster.Name) sets.Set[schema.GroupVersion] // which are described; nil: all, of what is no view
+	builtin    func(logicalcluster.Name) sets.Set[schema.GroupVersion] // the described versions; nil means all, outside of views
 	versions   *lru.Cache                                              // of *spec3.OpenAPI, by definition and version
 	converters *lru.Cache                                              // of managedfields.TypeConverter, by definition and version
 	groups     *lru.Cache                                              // of *groupV3, by path and definitions
@@ -48,19 +48,19 @@ type OpenAPI struct {
 	flight     *singleflight.Group
 }
 
-// New returns OpenAPI over the custom resources of each cluster and the static document of the built-in types, which is
-// asked for with the first request.
+// New returns OpenAPI of the custom resources of each cluster and of the built-in types. It reads the static document
+// of the built-in types on the first request.
 func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI {
 	return newOpenAPI(custom.List, static)
 }
 
-// Of returns OpenAPI of the custom resources that list says, and of nothing else: its WithOpenAPI is given NothingBuiltIn.
+// Of returns OpenAPI of only the custom resources that list returns: pass NothingBuiltIn to its WithOpenAPI.
 func Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
 	return ForViews(list, func(logicalcluster.Name) sets.Set[schema.GroupVersion] { return nil })
 }
 
-// ForViews returns OpenAPI over custom resources, and those versions of built-in types that builtin says. Version 2, which
-// is one document for all, has the custom resources only.
+// ForViews returns OpenAPI of custom resources, and of the versions of built-in types that builtin returns. Version 2, a
+// single document, contains only the custom resources.
 func ForViews(custom func(logicalcluster.Name) []customresources.Installed,
 	builtin func(logicalcluster.Name) sets.Set[schema.GroupVersion]) *OpenAPI {
 	o := newOpenAPI(custom, empty)
@@ -82,7 +82,8 @@ func newOpenAPI(custom func(logicalcluster.Name) []customresources.Installed, st
 	}
 }
 
-// WithOpenAPI serves /openapi/v2 and /openapi/v3 of the cluster in the context. next serves those of built-in types.
+// WithOpenAPI serves /openapi/v2 and /openapi/v3 of the cluster in the context. next serves the documents of built-in
+// types.
 func (o *OpenAPI) WithOpenAPI(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
@@ -114,7 +115,7 @@ func setKey(installed []customresources.Installed) string {
 	return string(h.Sum(nil))
 }
 
-// cached returns what a cache holds, or what build makes of it; build runs once at a time for each key.
+// cached returns the value in a cache, or the result of build; build runs once at a time for each key.
 func cached[T any](o *OpenAPI, cache *lru.Cache, key string, build func() (T, error)) (T, error) {
 	if found, ok := cache.Get(key); ok {
 		return found.(T), nil
@@ -133,7 +134,7 @@ func cached[T any](o *OpenAPI, cache *lru.Cache, key string, build func() (T, er
 	return built.(T), nil
 }
 
-// fetch reads a JSON document from a handler.
+// fetch requests a JSON document from a handler.
 func fetch(h http.Handler, path string, into any) error {
 	request := httptest.NewRequest(http.MethodGet, path, nil)
 	request.Header.Set("Accept", "application/json")

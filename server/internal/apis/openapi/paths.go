@@ -18,8 +18,8 @@ import (
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 )
 
-// pathsBeside returns the documents of the paths that a view serves beside its resources, which are those of versions: discovery, and
-// the version of the server.
+// pathsBeside returns the documents of the paths of a view that do not belong to a version of resources: discovery, and the version
+// of the server.
 func (o *OpenAPI) pathsBeside(versions sets.Set[string]) (map[string]*groupV3, error) {
 	services := map[string]func() *restful.WebService{
 		"api": func() *restful.WebService {

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// SchemaResolver returns the schemas that expressions about the objects of a cluster are type checked with: those of the
+// SchemaResolver returns the schemas for type checking expressions about the objects of a cluster: those of the
 // cluster's custom resources, and for other kinds those of builtin.
 func (o *OpenAPI) SchemaResolver(cluster logicalcluster.Name, builtin resolver.SchemaResolver) resolver.SchemaResolver {
 	return clusterResolver{o, cluster, builtin}

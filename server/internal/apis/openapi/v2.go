@@ -35,7 +35,7 @@ func buildV2(static *spec.Swagger, installed []customresources.Installed) (http.
 			if err != nil {
 				return nil, fmt.Errorf("OpenAPI of %s: %w", i.CRD.Name, err)
 			}
-			// As in the static document, or the types that both have would be taken for different ones.
+			// As in the static document; otherwise types in both documents would count as different types.
 			document.Definitions = handler.PruneDefaults(document.Definitions)
 			if i.CRD.Spec.Group == "" {
 				paths := make(map[string]spec.PathItem, len(document.Paths.Paths))

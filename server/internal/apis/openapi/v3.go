@@ -27,7 +27,7 @@ import (
 
 // setV3 holds the documents of one set of APIs.
 type setV3 struct {
-	groups map[string]*groupV3 // by path; the others are documents of the built-in types
+	groups map[string]*groupV3 // by path; other paths have the documents of the built-in types
 	paths  sets.Set[string]    // all of them
 	root   []byte              // the document that lists the paths of all versions
 	etag   string
@@ -53,7 +53,7 @@ func (o *OpenAPI) documentV3(cluster logicalcluster.Name, path string, next http
 	if group, ok := set.groups[version]; ok {
 		return http.HandlerFunc(group.service.HandleGroupVersion), nil
 	}
-	if !set.paths.Has(version) { // upstream would answer with success, and nothing
+	if !set.paths.Has(version) { // upstream would respond with success and an empty body
 		return http.HandlerFunc(notDescribed), nil
 	}
 	return next, nil
@@ -79,7 +79,7 @@ type member struct {
 	version    string
 }
 
-// described returns the paths of the built-in types that are described; nil stands for all.
+// described returns the paths of the described built-in types; nil means all.
 func (o *OpenAPI) described(cluster logicalcluster.Name) []string {
 	if o.builtin == nil {
 		return nil
@@ -167,7 +167,7 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 				merged.Version, merged.Info = document.Version, document.Info
 			}
 			next, err := builder.MergeSpecsV3(merged, document)
-			if err != nil { // two kinds of one name: the first one is described
+			if err != nil { // two kinds have one name: only the first one is described
 				klog.V(2).InfoS("Omitting the OpenAPI of a definition that conflicts with others", "definition", m.definition.CRD.Name,
 					"path", path, "err", err)
 				continue
@@ -178,7 +178,7 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 	})
 }
 
-// newGroupV3 returns what serves a document at a path.
+// newGroupV3 returns the handler of a document at a path.
 func newGroupV3(path string, document *spec3.OpenAPI) (*groupV3, error) {
 	g := &groupV3{service: handler3.NewOpenAPIService()}
 	g.service.UpdateGroupVersion(path, document)

@@ -15,19 +15,19 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// errNoCluster refuses a token that could be used in every cluster.
+// errNoCluster rejects a token that could be used in every cluster.
 var errNoCluster = errors.New("the service account token has no logical cluster; request a new token")
 
-// errForeign refuses a review of a token in a cluster that it is not from.
+// errForeign rejects a review of a token in a cluster other than its own.
 var errForeign = errors.New("the token belongs to a service account of another logical cluster")
 
-// errTwoClusters refuses a request with tokens of different logical clusters: only one of them would be checked.
+// errTwoClusters rejects a request with tokens of different logical clusters: only one of them would be checked.
 var errTwoClusters = errors.New("the request has tokens of different logical clusters")
 
-// Wrap makes inner check service account tokens against the logical cluster that they were issued in, and tells the
-// steps behind it which one that is. Identities from elsewhere cannot claim to be of a cluster.
+// Wrap makes inner check service account tokens against the logical cluster that issued them, and adds that cluster
+// to the user for later steps. Identities from other sources cannot claim a cluster.
 //
-// inner must not have upstream's cache of tokens, which looks accounts up without the context of the request.
+// inner must not have upstream's token cache, which reads accounts without the context of the request.
 func Wrap(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		borne := bearerTokens(r)
@@ -43,13 +43,13 @@ func Wrap(inner authenticator.Request) authenticator.Request {
 		if !ok || err != nil {
 			return response, ok, err
 		}
-		// Authenticators remove what they have used, so that it reaches nobody else.
+		// Authenticators remove credentials after use, so that no later handler sees them.
 		r.Header = scoped.Header
 		if err := authorization.CheckExtra(response.User); err != nil {
 			return nil, false, err
 		}
 		if _, issued := authorization.IssuedIn(response.User); issued {
-			return response, true, nil // vouched for by a front proxy, which knows the issuers of the cluster
+			return response, true, nil // from a front proxy, which knows the issuers of the cluster
 		}
 		switch {
 		case !isServiceAccount(response.User):
@@ -61,8 +61,8 @@ func Wrap(inner authenticator.Request) authenticator.Request {
 	})
 }
 
-// checkClaimed handles a service account of a request whose token claims a cluster. The claim counts if the token is what
-// was authenticated, and not a certificate or the headers of a front proxy beside it.
+// checkClaimed checks a service account of a request whose token claims a cluster. The claim counts only if the user was
+// authenticated by the token, not by a certificate or by the headers of a front proxy in the same request.
 func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name, used bool) (*authenticator.Response, bool, error) {
 	if vouched, ok := response.User.GetExtra()[logicalcluster.UserExtraKey]; ok {
 		if !slices.Equal(vouched, []string{string(claimed)}) {
@@ -76,10 +76,10 @@ func checkClaimed(response *authenticator.Response, claimed logicalcluster.Name,
 	return withExtra(response, []string{string(claimed)}), true, nil
 }
 
-// checkUnclaimed handles a service account of a request whose token, if there is one, names no cluster.
+// checkUnclaimed checks a service account of a request without a token, or with a token that claims no cluster.
 func checkUnclaimed(response *authenticator.Response) (*authenticator.Response, bool, error) {
 	if _, ok := response.User.GetExtra()[logicalcluster.UserExtraKey]; ok {
-		return response, true, nil // vouched for by a front proxy, or by a certificate that the administrator signed
+		return response, true, nil // from a front proxy, or from a certificate that the administrator signed
 	}
 	return nil, false, errNoCluster
 }
@@ -88,7 +88,8 @@ func isServiceAccount(u user.Info) bool {
 	return strings.HasPrefix(u.GetName(), serviceaccount.ServiceAccountUsernamePrefix)
 }
 
-// withExtra returns the response with the cluster of its service account set to clusters, or removed if these are none.
+// withExtra returns the response with the cluster of its service account set to clusters, or removed if clusters is
+// empty.
 func withExtra(response *authenticator.Response, clusters []string) *authenticator.Response {
 	extra := maps.Clone(response.User.GetExtra())
 	if extra == nil {
@@ -107,8 +108,8 @@ func withExtra(response *authenticator.Response, clusters []string) *authenticat
 	return &result
 }
 
-// Reviews returns inner for TokenReviews: a token of a service account of another cluster than the review's is not
-// authenticated, because its user name means another account there.
+// Reviews returns inner for TokenReviews: it rejects a token of a service account of another cluster, because the
+// user name denotes another account in the cluster of the review.
 func Reviews(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)

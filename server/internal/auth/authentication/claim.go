@@ -16,10 +16,10 @@ import (
 const (
 	kubernetesClaim  = "kubernetes.io"
 	clusterNameClaim = "clusterName"
-	// The claim of tokens in Secrets, whose private claims are flat.
+	// The claim in tokens in Secrets, whose private claims are flat.
 	legacyClusterClaim = "kubernetes.io/serviceaccount/clusterName"
 	legacySubjectClaim = "kubernetes.io/serviceaccount/namespace"
-	// maxTokenLength bounds what is parsed before the signature is checked, in bytes.
+	// maxTokenLength limits the bytes that are parsed before the signature is checked.
 	maxTokenLength = 16 << 10
 )
 
@@ -56,8 +56,8 @@ func (g Generator) GenerateToken(ctx context.Context, claims *jwt.Claims, privat
 	return g.TokenGenerator.GenerateToken(ctx, claims, private)
 }
 
-// ClaimedCluster returns the logical cluster that a token claims to be of, empty if it claims none. The signature is not
-// checked: the result says only where to look for the account.
+// ClaimedCluster returns the logical cluster that a token claims, or an empty name if it claims none. The signature is
+// not checked: use the result only to look up the account.
 func ClaimedCluster(token string) logicalcluster.Name {
 	if len(token) > maxTokenLength {
 		return ""

@@ -1,7 +1,7 @@
-// Package authentication makes service account tokens belong to a logical cluster: they carry its name, are checked
-// against the objects of that cluster, and tell every later step where their account lives. It also keeps impersonation
-// within the cluster of a request.
+// Package authentication binds service account tokens to a logical cluster: tokens contain its name, are checked
+// against the objects of that cluster, and pass the cluster of their account to every later step. It also limits
+// impersonation to the cluster of a request.
 //
-// Which cluster a token is of follows from the token alone, not from the request, so that a cache of responses by token
-// is correct if it sits around Wrap. Upstream's sits below, where it loses the context, and must be off.
+// The cluster of a token depends only on the token, not on the request. Therefore a cache of responses by token is
+// correct around Wrap. Upstream's cache is below Wrap, where the context is lost, and must be disabled.
 package authentication

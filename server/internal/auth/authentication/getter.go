@@ -15,18 +15,19 @@ import (
 	"github.com/kcplane/kcp/server/internal/storage"
 )
 
-// Getter reads the objects that a service account token is bound to, in the logical cluster of the context. Reads are
-// live: a token of a deleted account must not work. They are no requests, for a server that is stopping refuses those while it
-// still answers the ones that bear tokens.
+// Getter reads the objects that a service account token is bound to, in the logical cluster of the context. Reads are live: a
+// token of a deleted account must not work. They do not use requests, because a server that is stopping rejects its own
+// requests while it still serves requests with tokens.
 type Getter struct {
 	Objects Objects
-	// Label stores in a Secret on which day its token was used. Upstream does that by a client that reaches no logical cluster.
+	// Label records in a Secret the day on which its token was used. Upstream's client for this does not reach logical
+	// clusters.
 	Label func(ctx context.Context, secret *corev1.Secret, label, day string) error
 }
 
 // Objects are the built-in objects of the cluster of each call's context.
 type Objects interface {
-	// Get reads an object into one of an external version. What does not exist is a NotFound error.
+	// Get reads an object into one of an external version. It returns a NotFound error if the object does not exist.
 	Get(ctx context.Context, namespace, name string, into runtime.Object) error
 }
 
@@ -37,8 +38,8 @@ func (g Getter) GetServiceAccount(ctx context.Context, namespace, name string) (
 	return get(ctx, g, namespace, name, &corev1.ServiceAccount{})
 }
 
-// GetSecret implements serviceaccount.ServiceAccountTokenGetter. A Secret with a token has the label of today, so that upstream
-// does not try to add it.
+// GetSecret implements serviceaccount.ServiceAccountTokenGetter. It sets the label of today on a Secret with a token, so that
+// upstream does not try to add it.
 func (g Getter) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	secret, err := get(ctx, g, namespace, name, &corev1.Secret{})
 	if err != nil || secret.Type != corev1.SecretTypeServiceAccountToken {

@@ -13,20 +13,21 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Impersonation is upstream's filter, with these steps around it, in the order of a request:
+// Impersonation uses upstream's filter, with these steps around it, in the order of a request:
 //
 //  1. WithOriginalUser marks requests that impersonate, before the filter removes the headers that say so.
-//  2. RememberOriginalUser, within authentication, records who asks and where.
-//  3. The filter asks the authorizer for each part of the identity, whose first step keeps guarded groups away.
-//  4. The authorizer judges the request itself by the impersonated identity, limited to the cluster.
-//  5. WithImpersonationScope gives everything behind authorization that limited identity.
+//  2. RememberOriginalUser, within authentication, records the user and the cluster of the request.
+//  3. The filter calls the authorizer for each part of the identity; the first step of the authorizer protects
+//     guarded groups.
+//  4. The authorizer authorizes the request itself with the impersonated identity, limited to the cluster.
+//  5. WithImpersonationScope passes that limited identity to everything behind authorization.
 
-// RequestedClusterKey is the extra value of an impersonator that tells the logical cluster of the request. Upstream's
-// filter remembers for some seconds who may impersonate whom, by all that it knows about both: without the cluster, what
-// was allowed in one would be allowed in all.
+// RequestedClusterKey is the key of an impersonator's extra value with the logical cluster of the request. Upstream's
+// filter caches permissions to impersonate for some seconds, by all attributes of both users: without the cluster, a
+// permission in one cluster would be valid in all clusters.
 const RequestedClusterKey = "impersonation.kcp.io/requested-cluster"
 
-// WithOriginalUser prepares a request for RememberOriginalUser; it stands before authentication.
+// WithOriginalUser prepares a request for RememberOriginalUser; it must run before authentication.
 func WithOriginalUser(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.Header.Values(authenticationv1.ImpersonateUserHeader)) > 0 {
@@ -36,7 +37,7 @@ func WithOriginalUser(next http.Handler) http.Handler {
 	})
 }
 
-// RememberOriginalUser makes inner record whom it authenticated, if the request impersonates somebody.
+// RememberOriginalUser makes inner record the authenticated user if the request impersonates another user.
 func RememberOriginalUser(inner authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
 		response, ok, err := inner.AuthenticateRequest(r)
@@ -61,8 +62,8 @@ func RememberOriginalUser(inner authenticator.Request) authenticator.Request {
 	})
 }
 
-// WithImpersonationScope limits an impersonated identity to the cluster of the request, unless a member of
-// system:masters impersonates. It stands behind impersonation and authorization.
+// WithImpersonationScope limits an impersonated identity to the cluster of the request, unless the impersonator is a
+// member of system:masters. It must run after impersonation and authorization.
 func WithImpersonationScope(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if u := authorization.ImpersonatedUser(r.Context()); u != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-// WithServer recognises the requests of the server itself by token, the one that its own clients send, for authorization.IsServer. A
-// request that impersonates somebody is one of theirs. It stands before everything that removes or changes credentials.
+// WithServer recognises the requests of the server itself by the token that its own clients send, for authorization.IsServer.
+// A request that impersonates a user belongs to that user instead. It must run before everything that removes or changes
+// credentials.
 func WithServer(next http.Handler, token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if bears(r, token) && len(r.Header.Values(authenticationv1.ImpersonateUserHeader)) == 0 {

@@ -12,10 +12,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// protocolPrefix starts the websocket protocol by which browsers send a token, as they cannot set headers.
+// protocolPrefix is the prefix of the websocket protocol in which browsers send a token, because they cannot set
+// headers.
 const protocolPrefix = "base64url.bearer.authorization.k8s.io."
 
-// bearerTokens returns the tokens of r, from every place where upstream's authenticators look for one.
+// bearerTokens returns the tokens of r from all places that upstream's authenticators read.
 func bearerTokens(r *http.Request) []string {
 	var tokens []string
 	parts := strings.SplitN(strings.TrimSpace(r.Header.Get("Authorization")), " ", 3)
@@ -39,7 +40,7 @@ func bearerTokens(r *http.Request) []string {
 	return tokens
 }
 
-// commonCluster returns the logical cluster that all tokens claim to be of, empty if they claim none.
+// commonCluster returns the logical cluster that all tokens claim, or an empty name if they claim none.
 func commonCluster(tokens []string) (logicalcluster.Name, error) {
 	var common logicalcluster.Name
 	for i, token := range tokens {
@@ -52,8 +53,8 @@ func commonCluster(tokens []string) (logicalcluster.Name, error) {
 	return common, nil
 }
 
-// WithInClusterServiceAccount sends requests that name no logical cluster, but bear a service account token, to the
-// cluster of that token, so that clients configured for "the cluster they run in" work.
+// WithInClusterServiceAccount routes requests without a logical cluster, but with a service account token, to the
+// cluster of that token, so that in-cluster client configurations work.
 func WithInClusterServiceAccount(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/clusters/") || strings.HasPrefix(r.URL.Path, "/services/") || path.IsServerPath(r.URL.Path) {
@@ -61,7 +62,7 @@ func WithInClusterServiceAccount(next http.Handler) http.Handler {
 			return
 		}
 		cluster, err := commonCluster(bearerTokens(r))
-		if err != nil || cluster == "" { // authentication tells what is wrong
+		if err != nil || cluster == "" { // authentication returns the error
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -31,22 +31,22 @@ const (
 
 // Config of the chain.
 type Config struct {
-	// Order names the authorizers; the first that allows or denies decides.
+	// Order lists the authorizers; the first that allows or denies decides.
 	Order []string
-	// AlwaysAllowPaths may be read by everybody. A path that ends in * stands for all that start like it.
+	// AlwaysAllowPaths can be read by all users. A path that ends in * matches all paths with that prefix.
 	AlwaysAllowPaths []string
-	// Set are the objects of all clusters, Rules the RBAC over them.
+	// Set has the objects of all clusters, Rules evaluates their RBAC.
 	Set   *informers.Set
 	Rules *Rules
-	// Exports tells what is bound where; nil: nothing is.
+	// Exports finds the bindings of exports; nil means that nothing is bound.
 	Exports *exports.Exports
-	// Stale returns why the objects of Set must not decide, nil if they may; nil: they always may.
+	// Stale returns an error if the objects of Set are too old for decisions; nil means that they never are.
 	Stale func() error
-	// Webhook is asked in its turn, unless nil.
+	// Webhook is called at its position in Order, unless it is nil.
 	Webhook authorizer.UnconditionalAuthorizer
 }
 
-// step is one question of the chain. It decides, or passes the request on when delegate is true.
+// step is one step of the chain. It decides, or passes the request on if delegate is true.
 type step struct {
 	name string
 	ask  func(ctx context.Context, a authorizer.Attributes) (decision authorizer.Decision, reason string, delegate bool, err error)
@@ -98,7 +98,7 @@ func New(config Config) (authorizer.Authorizer, error) {
 	}), nil
 }
 
-// firstOpinion asks the steps in turn until one allows or denies.
+// firstOpinion calls the steps in order until one allows or denies.
 func firstOpinion(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, error) {
 	var reasons []string
 	for _, s := range steps {
@@ -114,8 +114,8 @@ func firstOpinion(ctx context.Context, a authorizer.Attributes, steps []step) (a
 	return authorizer.DecisionNoOpinion, strings.Join(reasons, "; "), nil
 }
 
-// allGates asks the steps in turn while each delegates to the next. Whatever another one says is final: a step that has
-// no opinion has not let the request pass.
+// allGates calls the steps in order while each delegates to the next. The decision of a step that does not delegate is
+// final: a step without an opinion does not let the request pass.
 func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (authorizer.Decision, string, bool, error) {
 	for _, s := range steps {
 		decision, reason, delegate, err := s.ask(ctx, a)
@@ -127,8 +127,8 @@ func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (autho
 	return authorizer.DecisionNoOpinion, "", false, nil
 }
 
-// record makes a decision about the request itself visible in the audit log. Questions about impersonation come before
-// that decision, reviews and admission after it.
+// record writes the decision about the request itself to the audit log. Decisions about impersonation are made before
+// it, those of reviews and admission after it.
 func record(ctx context.Context, a authorizer.Attributes, name string, decision authorizer.Decision, reason string, delegate bool) {
 	event := audit.AuditContextFrom(ctx)
 	if !event.Enabled() || isImpersonation(a) || strings.HasPrefix(a.GetVerb(), "impersonate-on:") {
@@ -173,8 +173,8 @@ func (c chain) alwaysAllowGroups(ctx context.Context, a authorizer.Attributes) (
 	return noOpinion, "", true, nil
 }
 
-// rbac asks the steps that end with RBAC itself, for requests that address one cluster. Requests of the server itself
-// are answered by the policy of root.
+// rbac calls the steps that end with RBAC itself, for requests to one cluster. The policy of root decides about
+// requests of the server itself.
 func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 		cluster, ok := logicalcluster.From(ctx)
@@ -194,8 +194,8 @@ func (c chain) rbac(steps []step) func(context.Context, authorizer.Attributes) (
 	}
 }
 
-// wildcard lets those list and watch across all logical clusters whom a binding in system:admin allows it. The bootstrap
-// policy does not count: it speaks of what its groups may do within a cluster.
+// wildcard allows list and watch across all logical clusters to users with a role binding in system:admin. The bootstrap
+// policy does not count, because it grants permissions within a single cluster.
 func (c chain) wildcard(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if verb := a.GetVerb(); a.IsResourceRequest() && (verb == "list" || verb == "watch") {
 		decision, reason, err := c.rules.authorize(logicalcluster.WithName(ctx, logicalcluster.SystemAdmin), a, c.rules.local)
@@ -206,7 +206,7 @@ func (c chain) wildcard(ctx context.Context, a authorizer.Attributes) (authorize
 	return noOpinion, "only administrators of the shard may access all logical clusters at once", false, nil
 }
 
-// get returns the LogicalCluster of a cluster, or nil if there is none.
+// get returns the LogicalCluster of a cluster, or nil if it does not exist.
 func (c chain) get(cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	lc, err := c.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if apierrors.IsNotFound(err) {
@@ -215,7 +215,7 @@ func (c chain) get(cluster logicalcluster.Name) (*corev1alpha1.LogicalCluster, e
 	return lc, err
 }
 
-// requiredGroups keeps users out of a logical cluster that only members of certain groups may enter.
+// requiredGroups denies access to a logical cluster to users who are not members of its required groups.
 func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -228,7 +228,7 @@ func (c chain) requiredGroups(ctx context.Context, a authorizer.Attributes) (aut
 	required := lc.Annotations[corev1alpha1.RequiredGroupsAnnotation]
 	groups := sets.New(EffectiveGroups(a.GetUser(), cluster)...)
 	if _, issued := IssuedIn(a.GetUser()); issued && (certified(a.GetUser()) || !isOfRoot(lc.Annotations[tenancyv1alpha1.TypeAnnotation])) {
-		groups = nil // a tenant has approved the certificate, or has chosen the issuer, that gives them
+		groups = nil // a tenant approved the certificate, or chose the issuer, that grants the groups
 	}
 	if IsDeepReview(ctx) || required == "" || isServiceAccount(a.GetUser().GetName()) ||
 		groups.HasAny(LogicalClusterAdminGroup, ExternalAdminGroup, AdminGroup, WorkspaceBootstrapper) ||
@@ -255,7 +255,7 @@ func holdsRequired(held sets.Set[string], required string) bool {
 	return false
 }
 
-// content lets users into a logical cluster that exists, is in a phase that has content, and grants them access.
+// content lets users into a logical cluster that exists, is in a phase with content, and grants them access.
 func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -292,7 +292,7 @@ func (c chain) content(ctx context.Context, a authorizer.Attributes) (authorizer
 	return noOpinion, "", true, nil
 }
 
-// systemCRDs keeps the status that the server itself maintains from being written.
+// systemCRDs denies writes to status that only the server maintains.
 func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if IsStatusOfServer(a) {
 		return deny, "only the server may write the status", false, nil
@@ -300,14 +300,15 @@ func (c chain) systemCRDs(_ context.Context, a authorizer.Attributes) (authorize
 	return noOpinion, "", true, nil
 }
 
-// IsStatusOfServer reports whether a request is about a status that only the server writes.
+// IsStatusOfServer reports whether a request concerns a status that only the server writes.
 func IsStatusOfServer(a authorizer.Attributes) bool {
 	ofServer := a.GetAPIGroup() == "cache.kcp.io" ||
 		(a.GetAPIGroup() == "apis.kcp.io" && (a.GetResource() == "apibindings" || a.GetResource() == "apiexports"))
 	return ofServer && a.GetSubresource() == "status"
 }
 
-// policy allows what the rules of a policy allow. Unless it is the last one, the next one is asked about the rest.
+// policy allows what the rules of a policy allow. Unless it is the last step, it passes other requests to the next
+// step.
 func (c chain) policy(p rbacvalidation.AuthorizationRuleResolver, last bool) func(context.Context,
 	authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	return func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {

@@ -7,23 +7,23 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// DeepReviewHeader asks that a SubjectAccessReview tells what RBAC in the logical cluster allows, whether or not the
-// subject may enter it.
+// DeepReviewHeader makes a SubjectAccessReview return what RBAC in the logical cluster allows, whether or not the
+// subject may enter the cluster.
 const DeepReviewHeader = "X-Kcp-Internal-Deep-SubjectAccessReview"
 
 type deepReviewKey struct{}
 
-// IsDeepReview tells whether the attributes that are being authorized are those of a deep SubjectAccessReview.
+// IsDeepReview reports whether the attributes belong to a deep SubjectAccessReview.
 func IsDeepReview(ctx context.Context) bool {
 	deep, _ := ctx.Value(deepReviewKey{}).(bool)
 	return deep
 }
 
-// Deep returns a context in which the chain answers what RBAC allows a user, whether or not they may enter the cluster.
+// Deep returns a context in which the chain decides only by RBAC, whether or not the user may enter the cluster.
 func Deep(ctx context.Context) context.Context { return context.WithValue(ctx, deepReviewKey{}, true) }
 
-// WithDeepReview honours DeepReviewHeader for members of system:masters that create SubjectAccessReviews, and ignores it
-// for everybody else. It stands behind authorization, so that the request itself is judged as usual.
+// WithDeepReview honors DeepReviewHeader for members of system:masters that create SubjectAccessReviews, and ignores it
+// for all other users. It must run after authorization, so that the request itself is authorized as usual.
 func WithDeepReview(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()

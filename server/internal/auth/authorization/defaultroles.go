@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// defaultClusterRoles are the roles of the bootstrap policy that each logical cluster shows.
+// defaultClusterRoles are the roles of the bootstrap policy that are visible in each logical cluster.
 var defaultClusterRoles = []string{"admin", "cluster-admin", "edit", "view"}
 
 // AuthenticationConfig is the ConfigMap in the namespace kube-system that authenticationReader may read.
@@ -26,7 +26,7 @@ const (
 	authenticationReader = "extension-apiserver-authentication-reader"
 )
 
-// maxShownBytes bounds the rules of a default role that is shown: no stored role has more.
+// maxShownBytes limits the size of the rules of a visible default role: no stored role is larger.
 const maxShownBytes = 1 << 20
 
 // namespaceRoles are the roles of the bootstrap policy in the namespace kube-system, by name.
@@ -41,7 +41,7 @@ func namespaceRoles() map[string]*rbacv1.Role {
 }
 
 // DefaultClusterRole returns a default ClusterRole as it applies in the cluster of ctx, with the rules of the roles that it
-// aggregates; nil if there is none of that name.
+// aggregates; nil if no default role has that name.
 func (r *Rules) DefaultClusterRole(ctx context.Context, name string) (*rbacv1.ClusterRole, error) {
 	role := r.policy.bootstrap.clusterRoles[name]
 	if role == nil || !slices.Contains(defaultClusterRoles, name) {
@@ -55,7 +55,7 @@ func (r *Rules) DefaultClusterRole(ctx context.Context, name string) (*rbacv1.Cl
 	return r.policy.shown(e, role, own), nil
 }
 
-// DefaultClusterRoles returns the default ClusterRoles of the cluster of ctx, without those in place of which it stores its own.
+// DefaultClusterRoles returns the default ClusterRoles of the cluster of ctx, without those that a stored role replaces.
 func (r *Rules) DefaultClusterRoles(ctx context.Context) ([]*rbacv1.ClusterRole, error) {
 	e, own, err := r.aggregation(ctx)
 	if err != nil {
@@ -71,7 +71,8 @@ func (r *Rules) DefaultClusterRoles(ctx context.Context) ([]*rbacv1.ClusterRole,
 	return roles, nil
 }
 
-// aggregation returns what bounds the aggregation of roles in the cluster of ctx, and the roles of the cluster, by name.
+// aggregation returns the evaluation that limits the aggregation of roles in the cluster of ctx, and the roles of the
+// cluster, by name.
 func (r *Rules) aggregation(ctx context.Context) (*evaluation, []*rbacv1.ClusterRole, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -103,8 +104,8 @@ func (r *Rules) DefaultRoles(ctx context.Context, namespace string) ([]*rbacv1.R
 	return roles, nil
 }
 
-// shown returns a default role with its aggregated rules, each distinct rule once, in an order that does not change. It leaves out what
-// is too much for an evaluation or an object.
+// shown returns a default role with its aggregated rules, each distinct rule once, in an order that does not change. It omits rules
+// that exceed the limits of an evaluation or an object.
 func (p localPolicy) shown(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	shown := role.DeepCopy()
 	p.identify(shown, e.cluster, rbacv1.Resource("clusterroles"))
@@ -127,7 +128,7 @@ func (p localPolicy) shown(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv
 	return shown
 }
 
-// Identify gives a derived object of the cluster of ctx its metadata.
+// Identify sets the metadata of a derived object of the cluster of ctx.
 func (r *Rules) Identify(ctx context.Context, obj metav1.Object, resource schema.GroupResource) error {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package authorization decides what a request may do in its logical cluster: a chain of steps, each of which is visible
-// in the audit log. RBAC is upstream's evaluation of rules; this package chooses which roles and bindings of which
-// cluster it sees, and under which identities.
+// Package authorization decides what a request may do in its logical cluster: a chain of steps that are visible in the
+// audit log. Upstream evaluates RBAC rules; this package selects the roles and role bindings of a cluster for the
+// evaluation, and the identities of the user.
 //
-// The bootstrap policy is held in memory and applies to every cluster as if its roles and bindings were stored there.
+// The bootstrap policy is in memory and applies to every cluster as if its roles and role bindings were stored there.
 package authorization

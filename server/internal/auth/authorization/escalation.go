@@ -7,18 +7,19 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// Who writes a role, or binds one, without the right to escalate or bind must have all that it grants. Upstream checks that by taking the
-// rules apart into combinations of one group, resource, verb and name, and compares each of these with every rule that applies to the user.
+// A user who writes or binds a role without the verb escalate or bind must have all permissions that the role grants. Upstream checks this
+// by splitting the rules into combinations of one group, resource, verb and name, and compares each combination with every rule that
+// applies to the user.
 const (
-	// MaxCombinations is how many combinations the rules of such a role may have.
+	// MaxCombinations limits the combinations in the rules of such a role.
 	MaxCombinations = 10_000
-	// maxRulesOfUser is how many rules of the user count.
+	// maxRulesOfUser limits the rules of the user in the comparison.
 	maxRulesOfUser = 10_000
-	// namePerCombination is the length of the names in a combination that weigh as much as another one: the refusal lists them.
+	// namePerCombination is the length of names that counts as much as another combination, because the error lists the names.
 	namePerCombination = 256
 )
 
-// CheckCombinations returns an error if rules have more combinations than are compared.
+// CheckCombinations returns an error if rules have more than MaxCombinations combinations.
 func CheckCombinations(rules []rbacv1.PolicyRule) error {
 	total := 0.0
 	for i := range rules {
@@ -35,8 +36,8 @@ func CheckCombinations(rules []rbacv1.PolicyRule) error {
 		total += (resources + urls) * float64(1+length/namePerCombination)
 	}
 	if total > MaxCombinations {
-		return fmt.Errorf("the rules have %.0f combinations of group, resource, verb and name; at most %d can be compared with the permissions of "+
-			"the user who grants them: split the role, use \"*\", or let a user with the verbs escalate and bind write and bind it",
+		return fmt.Errorf("the rules have %.0f combinations of group, resource, verb and name; at most %d can be compared with the "+
+			"permissions of the user who grants them: split the role, use \"*\", or ask a user with the verbs escalate and bind to do it",
 			math.Min(total, 1e12), MaxCombinations)
 	}
 	return nil

@@ -12,38 +12,38 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// A request is authorized before it has a seat, so what that costs has limits of its own. The weight of an evaluation is the number of
-// rules, bindings and roles that it looks at.
+// A request is authorized before it gets a seat, so the cost of authorization has its own limits. The weight of an evaluation is the
+// number of rules, role bindings and roles that it reads.
 const (
-	// heavyWeight is the weight from which on evaluations take turns: one of each cluster at a time.
+	// heavyWeight is the weight above which evaluations take turns: one of each cluster at a time.
 	heavyWeight = 5_000
-	// maxBindings is the weight of the ClusterRoleBindings, and of the RoleBindings of a namespace, that are looked at. That of the owner is
-	// the first.
+	// maxBindings limits the weight of the ClusterRoleBindings, and of the RoleBindings of a namespace, that an evaluation reads. The
+	// binding of the owner comes first.
 	maxBindings = maxWeight / 4
-	// maxWeight is the weight at which an evaluation ends: what is left grants nothing.
+	// maxWeight is the weight at which an evaluation stops: the remaining rules grant nothing.
 	maxWeight = 200_000
-	// namesPerWeight is how many names of verbs, resources, subjects and the like weigh as much as a rule.
+	// namesPerWeight is the number of names of verbs, resources, subjects and so on that weigh as much as a rule.
 	namesPerWeight = 16
 )
 
-var errTooMuchRBAC = fmt.Errorf("the logical cluster has too many roles, rules and role bindings to evaluate for one request: delete some " +
-	"of those that apply to the user")
+var errTooMuchRBAC = fmt.Errorf("the logical cluster has too many roles, rules and role bindings to evaluate for one request: " +
+	"delete some of those that apply to the user")
 
-// evaluation is the context in which rules are resolved once: for one decision about one user.
+// evaluation is the context in which rules are resolved for one decision about one user.
 type evaluation struct {
 	context.Context
 	cluster logicalcluster.Name
 	lanes   *lanes
 
-	few    []roleKey // roles whose rules were visited
+	few    []roleKey // roles whose rules have been visited
 	many   map[roleKey]bool
 	weight int
 	heavy  bool
-	cut    bool // there are more bindings than are looked at
+	cut    bool // there are more bindings than the evaluation reads
 	err    error
 }
 
-// roleKey names a role of the cluster; that of a ClusterRole has no namespace.
+// roleKey identifies a role of the cluster; a ClusterRole has no namespace.
 type roleKey struct{ namespace, name string }
 
 type evaluationKey struct{}
@@ -56,13 +56,14 @@ func (e *evaluation) Value(key any) any {
 	return e.Context.Value(key)
 }
 
-// evaluationOf returns the evaluation that ctx belongs to, or one without limits.
+// evaluationOf returns the evaluation of ctx, or one without limits.
 func evaluationOf(ctx context.Context) *evaluation {
 	e, _ := ctx.Value(evaluationKey{}).(*evaluation)
 	return e
 }
 
-// first returns whether the rules of a role were not visited yet. Visiting them again, for another binding or identity, changes nothing.
+// first reports whether the rules of a role have not been visited yet. Visiting them again, for another binding or identity, changes
+// nothing.
 func (e *evaluation) first(role roleKey) bool {
 	switch {
 	case e == nil:
@@ -79,7 +80,8 @@ func (e *evaluation) first(role roleKey) bool {
 	return true
 }
 
-// spend adds to the weight, and returns false once that is too much. Heavy evaluations wait for their turn in it.
+// spend adds to the weight, and returns false if the weight exceeds the limit. Heavy evaluations wait in it for their
+// turn.
 func (e *evaluation) spend(weight int) bool {
 	if e == nil {
 		return true
@@ -97,7 +99,7 @@ func (e *evaluation) spend(weight int) bool {
 	return e.err == nil
 }
 
-// end lets the next heavy evaluation have its turn.
+// end starts the next heavy evaluation.
 func (e *evaluation) end() {
 	if e.heavy {
 		e.lanes.leave(e.cluster)
@@ -108,8 +110,8 @@ func weightOf(rule *rbacv1.PolicyRule) int {
 	return 1 + (len(rule.Verbs)+len(rule.APIGroups)+len(rule.Resources)+len(rule.ResourceNames)+len(rule.NonResourceURLs))/namesPerWeight
 }
 
-// lanes make heavy evaluations take turns: one of each cluster at a time, and one for every second processor of all. Only clusters with
-// heavy evaluations are in memory.
+// lanes make heavy evaluations take turns: one of each cluster at a time, and in total one for every second processor. Only clusters
+// with heavy evaluations have a lane in memory.
 type lanes struct {
 	all chan struct{}
 
@@ -117,7 +119,7 @@ type lanes struct {
 	clusters map[logicalcluster.Name]*lane
 }
 
-// lane is that of a cluster.
+// lane is the lane of a cluster.
 type lane struct {
 	turn  chan struct{}
 	users int // guarded by lanes.mu

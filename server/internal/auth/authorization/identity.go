@@ -12,20 +12,20 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Keys of a user's extra values.
+// Keys of extra values of a user.
 const (
 	// ScopesKey limits an identity to logical clusters: each value is "cluster:a,cluster:b", and all values must hold.
 	ScopesKey = "authentication.kcp.io/scopes"
 	// WarrantKey adds further identities: each value is the JSON of one, which may have scopes and warrants of its own.
 	WarrantKey = "authorization.kcp.io/warrant"
-	// FormerClusterNameKey is what logicalcluster.UserExtraKey was called before. A user that has it is refused, and a warrant that has it is
-	// ignored.
+	// FormerClusterNameKey is the former name of logicalcluster.UserExtraKey. A user with this key is rejected, and a warrant with this key
+	// is ignored.
 	FormerClusterNameKey = "authentication.kubernetes.io/cluster-name"
 )
 
 const (
 	scopePrefix = "cluster:"
-	// maxWarrantDepth bounds nested warrants, maxIdentities all identities of one request.
+	// maxWarrantDepth limits nested warrants, maxIdentities all identities of one request.
 	maxWarrantDepth = 4
 	maxIdentities   = 32
 )
@@ -62,7 +62,7 @@ func appendIdentities(identities []user.Info, u user.Info, cluster logicalcluste
 			continue
 		}
 		if isServiceAccount(w.User) && len(w.Extra[logicalcluster.UserExtraKey]) == 0 {
-			continue // nobody can tell whose service account that is
+			continue // the cluster of the service account is unknown
 		}
 		if _, former := w.Extra[FormerClusterNameKey]; former {
 			continue
@@ -81,7 +81,7 @@ func EffectiveGroups(u user.Info, cluster logicalcluster.Name) []string {
 	return groups
 }
 
-// inScope returns u, or what is left of it in a cluster that its scopes do not cover.
+// inScope returns u, or its reduced form in a cluster that its scopes do not cover.
 func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
 	scopes, limited := scopesOf(u)
 	if !limited || slices.Contains(scopes, cluster) {
@@ -97,7 +97,7 @@ func inScope(u user.Info, cluster logicalcluster.Name) user.Info {
 	return &user.DefaultInfo{Name: user.Anonymous, Groups: groups}
 }
 
-// scopesOf returns the clusters that u may act in as itself; limited is false if these are all.
+// scopesOf returns the clusters in which u may act as itself; limited is false if there is no restriction.
 func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
 	scopes, limited = declaredScopes(u)
 	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
@@ -115,7 +115,7 @@ func scopesOf(u user.Info) (scopes []logicalcluster.Name, limited bool) {
 	return own, true
 }
 
-// declaredScopes returns the clusters that all values of ScopesKey allow; limited is false if there is none.
+// declaredScopes returns the clusters that all values of ScopesKey allow; limited is false if there are no values.
 func declaredScopes(u user.Info) (scopes []logicalcluster.Name, limited bool) {
 	for i, value := range u.GetExtra()[ScopesKey] {
 		if i == 0 {
@@ -132,7 +132,7 @@ func intersection(a, b []logicalcluster.Name) []logicalcluster.Name {
 	return slices.DeleteFunc(slices.Clone(a), func(c logicalcluster.Name) bool { return !slices.Contains(b, c) })
 }
 
-// parseScope returns the clusters of one value of ScopesKey. What it does not understand allows nothing.
+// parseScope returns the clusters of one value of ScopesKey. An invalid value allows no cluster.
 func parseScope(value string) []logicalcluster.Name {
 	var allowed []logicalcluster.Name
 	for _, part := range strings.Split(value, ",") {
@@ -143,8 +143,8 @@ func parseScope(value string) []logicalcluster.Name {
 	return allowed
 }
 
-// ServiceAccountCluster returns the logical cluster that a service account lives in, false for users and for accounts that name no
-// single cluster.
+// ServiceAccountCluster returns the logical cluster of a service account; false for users and for accounts without a single
+// cluster.
 func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
 	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
 	if !isServiceAccount(u.GetName()) || len(clusters) != 1 {
@@ -153,8 +153,8 @@ func ServiceAccountCluster(u user.Info) (logicalcluster.Name, bool) {
 	return logicalcluster.Name(clusters[0]), true
 }
 
-// IssuedIn returns the logical cluster whose issuer, or whose client certificate, vouches for a user, false for all other users. Such a
-// user is scoped to that cluster.
+// IssuedIn returns the logical cluster whose issuer or client certificate authenticated a user; false for all other users. Such a user
+// is scoped to that cluster.
 func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
 	clusters := u.GetExtra()[logicalcluster.UserExtraKey]
 	if isServiceAccount(u.GetName()) || len(clusters) != 1 {
@@ -165,28 +165,28 @@ func IssuedIn(u user.Info) (logicalcluster.Name, bool) {
 	return logicalcluster.Name(clusters[0]), limited && !slices.ContainsFunc(scopes, foreign)
 }
 
-// CertificateIDPrefix begins the credential ID of a user who presents a client certificate.
+// CertificateIDPrefix is the prefix of the credential ID of a user who presents a client certificate.
 const CertificateIDPrefix = "X509SHA256="
 
-// certified returns whether a user has proved an identity by a client certificate.
+// certified reports whether a user was authenticated by a client certificate.
 func certified(u user.Info) bool {
 	return slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, CertificateIDPrefix) })
 }
 
-// IsReserved returns whether only the server gives a name to a user or a group.
+// IsReserved reports whether a name of a user or group is reserved for the server.
 func IsReserved(name string) bool {
 	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, BindingPrefix)
 }
 
-// GroupsIn returns the groups of u, without those of its warrants, as it acts in the cluster of ctx. A user that is limited to clusters
-// has no groups of its own in all clusters at once, nor outside of all clusters.
+// GroupsIn returns the groups of u in the cluster of ctx, without those of its warrants. A user that is limited to clusters has no
+// groups of its own in requests across all clusters, or outside of all clusters.
 func GroupsIn(ctx context.Context, u user.Info) []string {
 	cluster, _ := logicalcluster.From(ctx)
 	return inScope(u, cluster.Name).GetGroups()
 }
 
-// globalServiceAccount returns the identity by which a service account of one other cluster can be referred to, or nil if
-// u is none, or is limited to clusters that this is not among.
+// globalServiceAccount returns the identity by which role bindings can refer to a service account of another cluster. It
+// returns nil if u is not a service account of one cluster, or is limited to other clusters.
 func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
 	home, ok := ServiceAccountCluster(u)
 	if !ok || home == cluster {
@@ -202,7 +202,7 @@ func globalServiceAccount(u user.Info, cluster logicalcluster.Name) user.Info {
 	return &user.DefaultInfo{Name: globalName(home, namespace, name), Groups: []string{user.AllAuthenticated}}
 }
 
-// globalName is how a service account is called outside of its cluster.
+// globalName returns the name of a service account outside of its cluster.
 func globalName(cluster logicalcluster.Name, namespace, name string) string {
 	return "system:kcp:serviceaccount:" + string(cluster) + ":" + namespace + ":" + name
 }

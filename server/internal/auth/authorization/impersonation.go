@@ -16,30 +16,32 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Impersonator remembers who made a request that impersonates somebody. User is nil until it is authenticated.
+// Impersonator is the user who makes a request that impersonates another user. User is nil until the request is
+// authenticated.
 type Impersonator struct{ User *user.DefaultInfo }
 
 type impersonatorKey struct{}
 
-// WithImpersonator returns the context of a request that impersonates somebody. With nil the request does not, or what
-// follows from it is done.
+// WithImpersonator returns the context of a request that impersonates a user. Nil means that the request does not
+// impersonate a user, or that impersonation is complete.
 func WithImpersonator(ctx context.Context, i *Impersonator) context.Context {
 	return context.WithValue(ctx, impersonatorKey{}, i)
 }
 
-// ImpersonatorFrom returns the impersonator of a request, nil if there is none.
+// ImpersonatorFrom returns the impersonator of a request, or nil.
 func ImpersonatorFrom(ctx context.Context) *Impersonator {
 	i, _ := ctx.Value(impersonatorKey{}).(*Impersonator)
 	return i
 }
 
-// impersonated is an identity that somebody else has taken on.
+// impersonated is an identity that another user impersonates.
 type impersonated struct {
 	*user.DefaultInfo
 	by user.Info
 }
 
-// impersonatorOf returns who has taken on the identity of u, nil if u is somebody, or a member of system:masters has.
+// impersonatorOf returns the user who impersonates u; nil if u is not impersonated, or if the impersonator is a
+// member of system:masters.
 func impersonatorOf(u user.Info) user.Info {
 	if i, ok := u.(impersonated); ok {
 		return i.by
@@ -47,8 +49,9 @@ func impersonatorOf(u user.Info) user.Info {
 	return nil
 }
 
-// ImpersonatedUser returns the impersonated identity of a request, limited to the cluster of the request and to the policies that the
-// impersonator is under, unless a member of system:masters impersonates. It returns nil if the request impersonates nobody, or not yet.
+// ImpersonatedUser returns the impersonated identity of a request, limited to the cluster of the request and to the policies that apply
+// to the impersonator, unless the impersonator is a member of system:masters. It returns nil if the request does not impersonate a
+// user, or not yet.
 func ImpersonatedUser(ctx context.Context) user.Info {
 	i := ImpersonatorFrom(ctx)
 	u, ok := request.UserFrom(ctx)
@@ -57,7 +60,7 @@ func ImpersonatedUser(ctx context.Context) user.Info {
 	}
 	if i.User != nil {
 		if same, isDefault := u.(*user.DefaultInfo); isDefault && same == i.User {
-			return nil // still the impersonator, whose right to impersonate is being asked
+			return nil // still the impersonator, whose permission to impersonate is being checked
 		}
 		if isMaster(ctx, i.User) {
 			return u
@@ -73,13 +76,14 @@ func ImpersonatedUser(ctx context.Context) user.Info {
 	return scoped(u, scopePrefix+cluster.String())
 }
 
-// InClusterOnly returns u as somebody in one cluster, without what its warrants open elsewhere.
+// InClusterOnly returns u limited to one cluster, without access to other clusters by its warrants.
 func InClusterOnly(u user.Info, cluster logicalcluster.Name) user.Info {
 	return scoped(u, scopePrefix+string(cluster))
 }
 
-// scoped returns u with one more scope. Whomever u has a warrant of gets it too: a warrant does not follow the scopes of
-// its holder, so that an impersonator could otherwise write himself one that reaches further than he does.
+// scoped returns u with one more scope. The identities in its warrants get the scope too: the scopes of the holder do
+// not apply to a warrant, so an impersonator could otherwise create a warrant with more access than the impersonator
+// has.
 func scoped(u user.Info, scope string) user.Info {
 	limited := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: scopedExtra(u.GetExtra(), scope, 0)}
 	if by := impersonatorOf(u); by != nil {
@@ -101,7 +105,7 @@ func scopedExtra(extra map[string][]string, scope string, depth int) map[string]
 	for _, value := range extra[WarrantKey] {
 		var w warrant
 		if depth == maxWarrantDepth || json.Unmarshal([]byte(value), &w) != nil {
-			continue // nobody would read it
+			continue // it would not be read
 		}
 		w.Extra = scopedExtra(w.Extra, scope, depth+1)
 		if encoded, err := json.Marshal(w); err == nil {
@@ -120,21 +124,21 @@ type attributesOf struct {
 
 func (a attributesOf) GetUser() user.Info { return a.user }
 
-// As returns the attributes of a request as if another user made it.
+// As returns the attributes of a request with another user.
 func As(u user.Info, a authorizer.Attributes) authorizer.Attributes { return attributesOf{a, u} }
 
-// guarded are the groups that nobody may take on who is not a member.
+// guarded are the groups that only members may impersonate.
 var guarded = sets.New(user.SystemPrivilegedGroup, LogicalClusterAdminGroup, ExternalAdminGroup, WorkspaceBootstrapper,
 	AdminGroup, user.AllAuthenticated)
 
-// isMaster tells whether u acts as a member of system:masters in the cluster of ctx.
+// isMaster reports whether u is a member of system:masters in the cluster of ctx.
 func isMaster(ctx context.Context, u user.Info) bool {
 	return u != nil && slices.Contains(GroupsIn(ctx, u), user.SystemPrivilegedGroup)
 }
 
 const formerKey = "extra " + FormerClusterNameKey + " is not accepted: use " + logicalcluster.UserExtraKey
 
-// hasFormerKey tells whether a warrant, or one within it, has the extra FormerClusterNameKey.
+// hasFormerKey reports whether a warrant, or a nested one, has the extra key FormerClusterNameKey.
 func hasFormerKey(value string, depth int) bool {
 	var w warrant
 	if depth > maxWarrantDepth || json.Unmarshal([]byte(value), &w) != nil {
@@ -144,7 +148,8 @@ func hasFormerKey(value string, depth int) bool {
 	return former || slices.ContainsFunc(w.Extra[WarrantKey], func(nested string) bool { return hasFormerKey(nested, depth+1) })
 }
 
-// CheckExtra refuses a user whose extra, or that of whose warrants, has the key FormerClusterNameKey.
+// CheckExtra rejects a user if the extra of the user or of one of the user's warrants has the key
+// FormerClusterNameKey.
 func CheckExtra(u user.Info) error {
 	_, former := u.GetExtra()[FormerClusterNameKey]
 	if former || slices.ContainsFunc(u.GetExtra()[WarrantKey], func(value string) bool { return hasFormerKey(value, 0) }) {
@@ -153,22 +158,22 @@ func CheckExtra(u user.Info) error {
 	return nil
 }
 
-// isImpersonation tells whether a asks for the right to take on an identity.
+// isImpersonation reports whether a is a check of the permission to impersonate.
 func isImpersonation(a authorizer.Attributes) bool {
 	return a.IsResourceRequest() && (a.GetVerb() == "impersonate" || strings.HasPrefix(a.GetVerb(), "impersonate:"))
 }
 
-// isGuarded tells whether nobody may take on a group who is not a member. The name by which policies of exports speak of a group is
-// as good as the group.
+// isGuarded reports whether only members may impersonate a group. The name of the group in policies of exports counts as the
+// group.
 func isGuarded(group string) bool { return guarded.Has(withoutPrefix(group)) }
 
-// Administers tells whether one of the groups of a user has rights in the whole installation, as an administrator or as the server
-// itself has.
+// Administers reports whether one of the groups of a user has permissions in the whole installation, such as the groups of
+// administrators and of the server itself.
 func Administers(groups []string) bool {
 	return slices.ContainsFunc(groups, func(group string) bool { return group != user.AllAuthenticated && guarded.Has(group) })
 }
 
-// Unguarded returns those of the groups of a user that let nobody do more than users do.
+// Unguarded returns the groups of a user that grant no more than the permissions of ordinary users.
 func Unguarded(groups []string) []string {
 	return slices.DeleteFunc(slices.Clone(groups), func(group string) bool { return isGuarded(group) && group != user.AllAuthenticated })
 }
@@ -180,7 +185,8 @@ func withoutPrefix(name string) string {
 	return name
 }
 
-// impersonation refuses to impersonate a guarded group, or a warrant of one, to everybody who does not hold the group.
+// impersonation denies impersonating a guarded group, or a warrant with one, to users who are not members of the
+// group.
 func (c chain) impersonation(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if !isImpersonation(a) {
 		return noOpinion, "", true, nil
@@ -196,7 +202,7 @@ func (c chain) impersonation(ctx context.Context, a authorizer.Attributes) (auth
 	var wanted []string
 	switch a.GetResource() {
 	case "groups":
-		// The filter asks for "*" to spare itself a question for each of many groups; it asks those when this is refused.
+		// The filter first checks "*" to avoid a check for each of many groups; if "*" is denied, it checks each group.
 		if a.GetName() == "*" {
 			return deny, "permission to impersonate groups is checked for each group", false, nil
 		}

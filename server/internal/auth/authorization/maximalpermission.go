@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maximalPermission lets pass what the provider of a bound API allows users of its consumers at the most.
+// maximalPermission passes requests for bound APIs that the maximal permission policy of the provider allows.
 func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, bool, error) {
 	if c.exports == nil || !a.IsResourceRequest() || IsDeepReview(ctx) {
 		return noOpinion, "", true, nil
@@ -38,9 +38,9 @@ func (c chain) maximalPermission(ctx context.Context, a authorizer.Attributes) (
 	return noOpinion, reason, allowed, err
 }
 
-// WithinPolicy tells whether the policy of an export allows a request, in the cluster of a consumer: whether a rule of the
-// export's own cluster does, for the user under a name that stands for them there. It has to allow an impersonator, too: who may
-// impersonate is decided by the consumer, and whom the policy trusts by the provider.
+// WithinPolicy reports whether the policy of an export allows a request in the cluster of a consumer: whether a rule in the
+// export's own cluster allows it, for the name that represents the user there. It must allow an impersonator as well: the
+// consumer decides who may impersonate, but the provider decides which users the policy trusts.
 func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport, consumer logicalcluster.Name,
 	a authorizer.Attributes) (allowed bool, reason string, err error) {
 	if export.Spec.MaximalPermissionPolicy == nil || export.Spec.MaximalPermissionPolicy.Local == nil {
@@ -59,7 +59,7 @@ func (r *Rules) WithinPolicy(ctx context.Context, export *apisv1alpha2.APIExport
 	return true, "", nil
 }
 
-// inPolicyOf tells whether rules of a provider's cluster allow u, a user of a consumer, what a asks for.
+// inPolicyOf reports whether rules of a provider's cluster allow a for u, a user of a consumer.
 func (r *Rules) inPolicyOf(ctx context.Context, provider, consumer logicalcluster.Name, u user.Info,
 	a authorizer.Attributes) (bool, error) {
 	there := logicalcluster.WithName(ctx, provider)
@@ -72,9 +72,9 @@ func (r *Rules) inPolicyOf(ctx context.Context, provider, consumer logicalcluste
 	return false, nil
 }
 
-// inPolicy returns the name and groups under which policies of a provider speak of an identity. Nobody can have them elsewhere: what
-// users call themselves gets the prefix, too. Whom the issuer of a consumer vouches for is an anonymous member of that cluster: the
-// consumer decides which names and groups its issuer gives.
+// inPolicy returns the name and groups of an identity in policies of a provider. No user can have them elsewhere, because names that
+// users choose also get the prefix. A user of a consumer's issuer is an anonymous member of that cluster, because the consumer
+// decides which names and groups its issuer assigns.
 func inPolicy(u user.Info, provider logicalcluster.Name) user.Info {
 	if _, issued := IssuedIn(u); issued {
 		u = inScope(u, provider)

@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Groups that the server gives a meaning to.
+// Groups with a meaning for the server.
 const (
 	AdminGroup               = "system:kcp:admin"
 	LogicalClusterAdminGroup = "system:kcp:logical-cluster-admin"
@@ -28,7 +28,8 @@ const (
 	tenancyReaderRole        = "system:kcp:tenancy:reader"
 )
 
-// BindingPrefix begins the names by which policies of exports speak of users and groups of consumers. Nobody is called like that.
+// BindingPrefix is the prefix of users and groups of consumers in policies of exports. No user or group has a name with this
+// prefix.
 const BindingPrefix = "apis.kcp.io:binding:"
 
 // bootstrapPolicy is the policy that every logical cluster has without storing it. It is immutable.
@@ -54,8 +55,9 @@ func newBootstrapPolicy() *bootstrapPolicy {
 	return p
 }
 
-// aggregate returns role with the rules of every role that its aggregation rule selects, out of own roles of a cluster
-// and those of the bootstrap policy, whose selections count as well. It leaves out what is too much for an evaluation.
+// aggregate returns role with the rules of every role that its aggregation rule selects, from the roles of a cluster
+// and those of the bootstrap policy, whose aggregation rules count as well. It omits rules that exceed the limits of
+// an evaluation.
 func (p *bootstrapPolicy) aggregate(e *evaluation, role *rbacv1.ClusterRole, own []*rbacv1.ClusterRole) *rbacv1.ClusterRole {
 	if role.AggregationRule == nil {
 		return role
@@ -84,7 +86,7 @@ func (p *bootstrapPolicy) aggregate(e *evaluation, role *rbacv1.ClusterRole, own
 	return &aggregated
 }
 
-// The four getters of the bootstrap policy: cluster-wide roles and bindings only.
+// The four getters of the bootstrap policy, which has only cluster-wide roles and bindings.
 
 func (p *bootstrapPolicy) GetClusterRole(_ context.Context, name string) (*rbacv1.ClusterRole, error) {
 	if role, ok := p.clusterRoles[name]; ok {
@@ -105,8 +107,9 @@ func (p *bootstrapPolicy) ListRoleBindings(context.Context, string) ([]*rbacv1.R
 	return nil, nil
 }
 
-// localPolicy is what the cluster of the context stores. Its bindings may refer to ClusterRoles of system:admin and to those
-// of the bootstrap policy, and roles of the cluster are aggregated into the latter. RoleBindings in kube-system may refer to its Roles.
+// localPolicy has the stored roles and role bindings of the cluster of the context. Its bindings may refer to ClusterRoles of
+// system:admin and of the bootstrap policy, and roles of the cluster are aggregated into the latter. RoleBindings in kube-system may
+// refer to Roles of the bootstrap policy.
 type localPolicy struct {
 	set       *informers.Set
 	bootstrap *bootstrapPolicy
@@ -136,7 +139,7 @@ func (p localPolicy) GetClusterRole(ctx context.Context, name string) (*rbacv1.C
 	return p.bootstrap.aggregate(e, role, own), nil
 }
 
-// visited is what stands for a role whose rules an evaluation knows.
+// visited replaces a role whose rules the evaluation has already visited.
 var visited = &rbacv1.ClusterRole{}
 
 func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.ClusterRoleBinding, error) {
@@ -151,12 +154,12 @@ func (p localPolicy) ListClusterRoleBindings(ctx context.Context) ([]*rbacv1.Clu
 	if owners, ok := p.ownersBinding(cluster); ok {
 		bindings = append(bindings, owners)
 	} else if i := slices.IndexFunc(bindings, func(b *rbacv1.ClusterRoleBinding) bool { return b.Name == OwnersBindingName }); i > 0 {
-		bindings[0], bindings[i] = bindings[i], bindings[0] // whatever the others weigh
+		bindings[0], bindings[i] = bindings[i], bindings[0] // regardless of the weight of the others
 	}
 	return evaluated(evaluationOf(ctx), bindings, func(b *rbacv1.ClusterRoleBinding) []rbacv1.Subject { return b.Subjects }), nil
 }
 
-// evaluated returns the first bindings, as many as an evaluation may look at.
+// evaluated returns the first bindings, as many as an evaluation may read.
 func evaluated[B any](e *evaluation, bindings []B, subjects func(B) []rbacv1.Subject) []B {
 	weight := 0
 	for i, binding := range bindings {
@@ -170,11 +173,11 @@ func evaluated[B any](e *evaluation, bindings []B, subjects func(B) []rbacv1.Sub
 	return bindings
 }
 
-// ownersBinding returns what makes the owner of a cluster its administrator until that is stored: with the first request
-// that enters the cluster, and anew should it be deleted.
+// ownersBinding returns the role binding that makes the owner of a cluster its administrator as long as the binding is
+// not stored. The first request that enters the cluster stores it, and stores it again if it is deleted.
 func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.ClusterRoleBinding, bool) {
 	if cluster.IsSystem() {
-		return nil, false // the server's own have no owner
+		return nil, false // the system clusters of the server have no owner
 	}
 	lc, err := p.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Spec.CreatedBy == nil {
@@ -189,7 +192,8 @@ func (p localPolicy) ownersBinding(cluster logicalcluster.Name) (*rbacv1.Cluster
 // OwnersBindingName is the name of the binding that OwnersBinding returns.
 const OwnersBindingName = "workspace-admin"
 
-// OwnersBinding returns the binding that makes the owner of a logical cluster its administrator, false if it has none.
+// OwnersBinding returns the role binding that makes the owner of a logical cluster its administrator; false if the
+// cluster has no owner.
 func OwnersBinding(lc *corev1alpha1.LogicalCluster) (*rbacv1.ClusterRoleBinding, bool) {
 	if lc.Spec.CreatedBy == nil || lc.Spec.CreatedBy.Username == "" {
 		return nil, false

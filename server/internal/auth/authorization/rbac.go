@@ -15,8 +15,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Rules resolves what users may do in the logical cluster of a context: the rules of the bootstrap policy and of the
-// cluster's own, for every effective identity. It serves authorization, reviews and the checks against escalation.
+// Rules resolves the permissions of users in the logical cluster of a context: the rules of the bootstrap policy and
+// of the cluster, for every effective identity. Authorization, access reviews and checks against escalation use it.
 type Rules struct {
 	bootstrap, local rbacvalidation.AuthorizationRuleResolver
 	policy           localPolicy
@@ -40,7 +40,8 @@ func NewRules(set *informers.Set) *Rules {
 	}
 }
 
-// GetRoleReferenceRules returns the rules of a role that a binding in the context's cluster refers to, for the check against escalation.
+// GetRoleReferenceRules returns the rules of a role to which a binding in the context's cluster refers, for the check against
+// escalation.
 func (r *Rules) GetRoleReferenceRules(ctx context.Context, ref rbacv1.RoleRef, namespace string) ([]rbacv1.PolicyRule, error) {
 	rules, err := r.local.GetRoleReferenceRules(ctx, ref, namespace)
 	if err != nil {
@@ -52,7 +53,8 @@ func (r *Rules) GetRoleReferenceRules(ctx context.Context, ref rbacv1.RoleRef, n
 	return rules, nil
 }
 
-// RulesFor returns the rules that apply to u in a namespace of the context's cluster, and an error if these are not all.
+// RulesFor returns the rules that apply to u in a namespace of the context's cluster, and an error if the list is
+// incomplete.
 func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]rbacv1.PolicyRule, error) {
 	var rules []rbacv1.PolicyRule
 	var errs []error
@@ -72,7 +74,7 @@ func (r *Rules) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 	return rules, utilerrors.NewAggregate(errs)
 }
 
-// VisitRulesFor calls visit for every rule that applies to u, and every error, until it returns false.
+// VisitRulesFor calls visit for every rule that applies to u, and for every error, until visit returns false.
 func (r *Rules) VisitRulesFor(ctx context.Context, u user.Info, namespace string,
 	visit func(fmt.Stringer, *rbacv1.PolicyRule, error) bool) {
 	r.visitRules(ctx, u, namespace, visit, r.bootstrap, r.local)
@@ -109,10 +111,10 @@ func (r *Rules) visitRules(ctx context.Context, u user.Info, namespace string, v
 	}
 }
 
-// maxErrors is how many errors a decision names, such as roles that do not exist.
+// maxErrors limits the errors in the reason of a decision, such as roles that do not exist.
 const maxErrors = 10
 
-// Authorize allows what a rule allows, and has no opinion on anything else.
+// Authorize allows requests that a rule allows, and has no opinion on others.
 func (r *Rules) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	return r.authorize(ctx, a, r.bootstrap, r.local)
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Keys under which the webhook learns the logical cluster.
+// Keys of extra values that pass the logical cluster to the webhook.
 const (
 	webhookClusterKey       = "authorization.kcp.io/cluster-name"
 	legacyWebhookClusterKey = "authorization.kubernetes.io/cluster-name"
 )
 
-// NewWebhook returns an authorizer that asks the server of a kubeconfig, and remembers its answers for each cluster.
+// NewWebhook returns an authorizer that calls the server in a kubeconfig, and caches its responses for each cluster.
 func NewWebhook(kubeconfig, version string, authorizedTTL, unauthorizedTTL time.Duration) (authorizer.UnconditionalAuthorizer, error) {
 	config, err := webhookutil.LoadKubeconfig(kubeconfig, nil)
 	if err != nil {
@@ -40,7 +40,7 @@ func NewWebhook(kubeconfig, version string, authorizedTTL, unauthorizedTTL time.
 	}), nil
 }
 
-// inCluster returns a with extra values of the user that tell the logical cluster.
+// inCluster returns a with extra values of the user that contain the logical cluster.
 func inCluster(ctx context.Context, a authorizer.Attributes) authorizer.Attributes {
 	cluster, ok := logicalcluster.From(ctx)
 	u := a.GetUser()

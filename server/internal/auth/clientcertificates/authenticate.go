@@ -19,8 +19,8 @@ import (
 
 var _ authenticator.Request = &Authority{}
 
-// AuthenticateRequest implements authenticator.Request. Who presents a certificate of the authority is somebody in the logical cluster
-// that it names, as long as that exists. It has no opinion on other certificates.
+// AuthenticateRequest implements authenticator.Request. It authenticates certificates of the authority as users of the logical cluster
+// in the certificate, as long as that cluster exists. It has no opinion on other certificates.
 func (a *Authority) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Issuer.CommonName != commonName {
 		return nil, false, nil
@@ -46,7 +46,7 @@ func (a *Authority) AuthenticateRequest(r *http.Request) (*authenticator.Respons
 	return &authenticator.Response{User: identity(presented, cluster)}, true, nil
 }
 
-// identity returns the user that a certificate proves, scoped like a user of the issuer of a workspace.
+// identity returns the user of a certificate, scoped like a user of the issuer of a workspace.
 func identity(certificate *x509.Certificate, cluster logicalcluster.Name) user.Info {
 	sum := sha256.Sum256(certificate.Raw)
 	return authorization.InClusterOnly(&user.DefaultInfo{

@@ -1,6 +1,6 @@
-// Package clientcertificates has the authority that signs client certificates of logical clusters: the signer
-// kubernetes.io/kube-apiserver-client. Its certificates prove an identity in one logical cluster and nowhere else, so the authority is
-// no other that the server trusts, and is trusted for nothing else.
+// Package clientcertificates implements the certificate authority for client certificates of logical clusters: the signer
+// kubernetes.io/kube-apiserver-client. Its certificates prove an identity in one logical cluster and nowhere else. Therefore it
+// differs from all other certificate authorities that the server trusts, and is trusted only for these certificates.
 package clientcertificates
 
 import (
@@ -40,13 +40,13 @@ import (
 const SecretName = "client-certificate-authority"
 
 const (
-	// commonName is what every such authority is called.
+	// commonName is the common name of every such authority.
 	commonName = "kcp-logical-cluster-clients"
-	// lifetime of an authority. Its certificates end with it.
+	// lifetime of an authority. Its certificates do not outlive it.
 	lifetime = 10 * 365 * 24 * time.Hour
-	// backdate is how long before now certificates begin to be valid: clocks differ.
+	// backdate is the time by which certificates are valid before they are created, because clocks differ.
 	backdate = 5 * time.Minute
-	// reloadInterval is how often a server looks for another authority.
+	// reloadInterval is how often a server reloads the authority.
 	reloadInterval = time.Minute
 )
 
@@ -56,7 +56,7 @@ type Objects interface {
 	Create(ctx context.Context, obj runtime.Object) error
 }
 
-// Authority signs certificates, and authenticates those who present them. Until Load has succeeded it does neither.
+// Authority signs certificates, and authenticates requests with them. It does neither until Load succeeds.
 type Authority struct {
 	clusters informers.Lister[*corev1alpha1.LogicalCluster]
 	objects  Objects
@@ -78,7 +78,7 @@ type pair struct {
 
 var _ dynamiccertificates.CAContentProvider = &Authority{}
 
-// New returns the authority for the logical clusters in clusters, whose key is in objects.
+// New returns the authority for the logical clusters in clusters. Its key is stored in objects.
 func New(clusters informers.Lister[*corev1alpha1.LogicalCluster], objects Objects, clock clock.WithTicker) (*Authority, error) {
 	a := &Authority{clusters: clusters, objects: objects, clock: clock}
 	certificate, key, err := generate(clock.Now()) // TLS is configured before the storage can be read
@@ -94,7 +94,7 @@ func New(clusters informers.Lister[*corev1alpha1.LogicalCluster], objects Object
 	return a, nil
 }
 
-// Run looks for another authority until ctx ends: an administrator replaces it by deleting its Secret.
+// Run reloads the authority until ctx ends: an administrator replaces it by deleting its Secret.
 func (a *Authority) Run(ctx context.Context) {
 	ticker := a.clock.NewTicker(reloadInterval)
 	defer ticker.Stop()
@@ -110,7 +110,7 @@ func (a *Authority) Run(ctx context.Context) {
 	}
 }
 
-// Load reads the authority, and makes one if there is none.
+// Load reads the authority, and creates it if it does not exist.
 func (a *Authority) Load(ctx context.Context) error {
 	a.loading.Lock()
 	defer a.loading.Unlock()
@@ -124,7 +124,8 @@ func (a *Authority) Load(ctx context.Context) error {
 	}
 	loaded, err := parse(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return fmt.Errorf("certificate authority for client certificates: Secret %s/%s in %s: %w; delete the Secret to create a new certificate authority",
+		return fmt.Errorf("certificate authority for client certificates: Secret %s/%s in %s: %w; delete the Secret to create a new "+
+			"certificate authority",
 			metav1.NamespaceSystem, SecretName, logicalcluster.SystemAdmin, err)
 	}
 	a.current.Store(loaded)
@@ -134,7 +135,7 @@ func (a *Authority) Load(ctx context.Context) error {
 	return nil
 }
 
-// stored returns the Secret of the authority. Of several servers that create it at a time one succeeds.
+// stored returns the Secret of the authority. If several servers create it at the same time, one succeeds.
 func (a *Authority) stored(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := a.objects.Get(ctx, metav1.NamespaceSystem, SecretName, secret)
@@ -159,8 +160,8 @@ func (a *Authority) stored(ctx context.Context) (*corev1.Secret, error) {
 // Name implements dynamiccertificates.CAContentProvider.
 func (a *Authority) Name() string { return commonName }
 
-// CurrentCABundleContent implements dynamiccertificates.CAContentProvider: servers name the authority in TLS handshakes, and clients
-// present no certificate of an authority that was not named.
+// CurrentCABundleContent implements dynamiccertificates.CAContentProvider: servers send the names of accepted authorities in TLS
+// handshakes, and clients present only certificates of these authorities.
 func (a *Authority) CurrentCABundleContent() []byte { return a.current.Load().encoded }
 
 // VerifyOptions implements dynamiccertificates.CAContentProvider.
@@ -198,7 +199,7 @@ func generate(now time.Time) (certificate, key []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key, err
 }
 
-// parse returns an authority of a certificate and its key in PEM.
+// parse returns the authority for a certificate and its key in PEM.
 func parse(certificate, key []byte) (*pair, error) {
 	parsed, err := tls.X509KeyPair(certificate, key)
 	if err != nil {

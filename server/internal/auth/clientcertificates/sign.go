@@ -24,29 +24,29 @@ import (
 )
 
 const (
-	// maxDuration is how long a certificate is valid at the most, and unless its request says otherwise.
+	// maxDuration is the maximum and default validity of a certificate.
 	maxDuration = 90 * 24 * time.Hour
-	// minDuration is the least, as in Kubernetes.
+	// minDuration is the minimum validity, as in Kubernetes.
 	minDuration = 10 * time.Minute
-	// maxGroups and maxName bound an identity: it is part of every handshake.
+	// maxGroups and maxName limit the size of an identity, because it is part of every handshake.
 	maxGroups, maxName = 64, 253
-	// minRSA and maxRSA bound the RSA keys, in bits, of certificates; a larger key takes long to verify.
+	// minRSA and maxRSA limit the size of RSA keys in bits; larger keys take long to verify.
 	minRSA, maxRSA = 2048, 4096
 )
 
-// Invalid is the error of a request that will never be signed.
+// Invalid is the error for a request that will never be signed.
 type Invalid struct{ Reason string }
 
 func (i Invalid) Error() string { return i.Reason }
 
-// Sign returns a certificate in PEM for a request in the logical cluster that lc is of, or an Invalid error.
+// Sign returns a certificate in PEM for a request in the logical cluster of lc, or an Invalid error.
 func (a *Authority) Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster,
 	request *certificatesv1.CertificateSigningRequest) ([]byte, error) {
 	asked, err := check(request)
 	if err != nil {
 		return nil, Invalid{err.Error()}
 	}
-	if err := a.Load(ctx); err != nil { // no certificate of an authority that was replaced
+	if err := a.Load(ctx); err != nil { // a replaced authority must not sign
 		return nil, err
 	}
 	number, err := serial()
@@ -64,7 +64,7 @@ func (a *Authority) Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster,
 			usage |= x509.KeyUsageKeyEncipherment
 		}
 	}
-	// Nothing but the name and the groups is taken from the request.
+	// Only the name and the groups are taken from the request.
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: number, Subject: pkix.Name{CommonName: asked.Subject.CommonName, Organization: asked.Subject.Organization},
 		URIs: []*url.URL{clusterURI(logicalcluster.Of(lc), lc.UID)}, NotBefore: now.Add(-backdate), NotAfter: end,
@@ -76,7 +76,7 @@ func (a *Authority) Sign(ctx context.Context, lc *corev1alpha1.LogicalCluster,
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// duration returns how long a certificate is valid.
+// duration returns the validity of a certificate.
 func duration(seconds *int32) time.Duration {
 	if seconds == nil {
 		return maxDuration
@@ -84,7 +84,7 @@ func duration(seconds *int32) time.Duration {
 	return min(max(time.Duration(*seconds)*time.Second, minDuration), maxDuration)
 }
 
-// check returns the request in a CertificateSigningRequest, or why it cannot be signed.
+// check returns the request in a CertificateSigningRequest, or an error if it cannot be signed.
 func check(request *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	if err := checkUsages(request.Spec.Usages); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func checkUsages(usages []certificatesv1.KeyUsage) error {
 			client = true
 		case certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment:
 		default:
-			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; supported usages are \"client auth\", \"digital signature\" and "+
-				"\"key encipherment\"", u)
+			return fmt.Errorf("spec.usages: %q is not a usage of client certificates; supported usages are \"client auth\", \"digital "+
+				"signature\" and \"key encipherment\"", u)
 		}
 	}
 	if !client {
@@ -141,7 +141,7 @@ func checkKey(key any) error {
 	return nil
 }
 
-// checkIdentity returns why no certificate says that somebody has a name and groups.
+// checkIdentity returns an error if a certificate with the name and groups must not exist.
 func checkIdentity(name string, groups []string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("spec.request: the common name, which is the user name, must have 1 to %d bytes, but has %d", maxName, len(name))
@@ -151,8 +151,8 @@ func checkIdentity(name string, groups []string) error {
 			len(groups), maxGroups)
 	}
 	if authorization.IsReserved(name) {
-		return fmt.Errorf("spec.request: the common name %q is reserved: certificates are not signed for users whose names begin with \"system:\" "+
-			"or %q", name, authorization.BindingPrefix)
+		return fmt.Errorf("spec.request: the common name %q is reserved: certificates are not signed for users whose names begin "+
+			"with \"system:\" or %q", name, authorization.BindingPrefix)
 	}
 	for _, group := range groups {
 		if group == "" || len(group) > maxName {
@@ -170,14 +170,14 @@ func checkIdentity(name string, groups []string) error {
 	return nil
 }
 
-// clusterScheme begins the URI by which a certificate names its logical cluster: kcp-logical-cluster:<name>:<UID>.
+// clusterScheme is the scheme of the URI with the logical cluster of a certificate: kcp-logical-cluster:<name>:<UID>.
 const clusterScheme = "kcp-logical-cluster"
 
 func clusterURI(cluster logicalcluster.Name, uid types.UID) *url.URL {
 	return &url.URL{Scheme: clusterScheme, Opaque: string(cluster) + ":" + string(uid)}
 }
 
-// clusterOf returns the logical cluster that a certificate names, and the UID of its object.
+// clusterOf returns the logical cluster in a certificate, and the UID of its object.
 func clusterOf(certificate *x509.Certificate) (logicalcluster.Name, types.UID, bool) {
 	if len(certificate.URIs) != 1 || certificate.URIs[0].Scheme != clusterScheme {
 		return "", "", false

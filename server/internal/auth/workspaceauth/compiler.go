@@ -6,7 +6,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/expressions"
 )
 
-// boundedCompiler refuses expressions one call of which can make a value of any size: costs are counted after each call.
+// boundedCompiler rejects expressions in which a single call can create a value of any size, because CEL counts costs
+// only after each call.
 type boundedCompiler struct{ authenticationcel.Compiler }
 
 // CompileClaimsExpression implements authenticationcel.Compiler.

@@ -19,29 +19,30 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
-// Limits of what an issuer publishes.
+// Limits for the data that an issuer publishes.
 const (
 	maxKeys    = 50
 	maxKeyBits = 8192
 )
 
-// A failing issuer is asked again after firstRetry, and after twice as long each time, up to lastRetry. Its keys are fetched keysBurst
-// times, and then once in each keysInterval: upstream fetches them for every token that they do not verify.
+// A request to a failing issuer is retried after firstRetry, and then after twice as long each time, up to lastRetry. The keys are
+// fetched at most keysBurst times, and then once in each keysInterval, because upstream fetches them for every token that the known
+// keys do not verify.
 const (
 	firstRetry, lastRetry   = time.Second, 5 * time.Minute
 	keysInterval, keysBurst = 10 * time.Second, 5
 )
 
-// limits are those of documents and keys.
+// Limits of documents and keys.
 var (
 	documentLimits = outbound.Limits{Bytes: 256 << 10, Time: 10 * time.Second}
 	keysLimits     = outbound.Limits{Bytes: 256 << 10, Time: 10 * time.Second, Check: checkKeys}
 )
 
-// keys are those that an issuer publishes. Its discovery document is fetched when the first token comes.
+// keys are the public keys of an issuer. The discovery document is fetched when the first token arrives.
 type keys struct {
 	issuer string
-	// document is where the discovery document is, if not below the URL of the issuer.
+	// document is the URL of the discovery document, if it is not below the URL of the issuer.
 	document *http.Client
 	set      func(url string) oidc.KeySet
 	ctx      context.Context
@@ -49,7 +50,7 @@ type keys struct {
 
 	mu       sync.Mutex
 	found    oidc.KeySet
-	fetching chan struct{} // is closed when the document is there, or failed; nil if it is not being fetched
+	fetching chan struct{} // closed when the fetch has succeeded or failed; nil if no fetch is in progress
 	err      error
 	next     time.Time // of a fetch
 	wait     time.Duration
@@ -57,7 +58,7 @@ type keys struct {
 
 var _ oidc.KeySet = &keys{}
 
-// newKeys returns the keys of an issuer, whose discovery document is at another URL if discovery is not empty. Nothing is fetched once
+// newKeys returns the keys of an issuer. If discovery is not empty, it is the URL of the discovery document. Nothing is fetched after
 // ctx is done.
 func newKeys(ctx context.Context, issuer, discovery string, caller func(outbound.Limits) http.RoundTripper) *keys {
 	limiter := rate.NewLimiter(rate.Every(keysInterval), keysBurst)
@@ -83,7 +84,7 @@ func newKeys(ctx context.Context, issuer, discovery string, caller func(outbound
 	}
 }
 
-// once prepares a request, or refuses it, and keeps no connection for the next one.
+// once prepares or rejects a request, and does not reuse connections.
 type once struct {
 	next    http.RoundTripper
 	prepare func(*http.Request) error
@@ -108,7 +109,7 @@ func (k *keys) VerifySignature(ctx context.Context, token string) ([]byte, error
 	return set.VerifySignature(ctx, token)
 }
 
-// discovered returns what verifies tokens, and waits for the discovery document until ctx is done.
+// discovered returns the key set that verifies tokens. It waits for the discovery document until ctx is done.
 func (k *keys) discovered(ctx context.Context) (oidc.KeySet, error) {
 	k.mu.Lock()
 	if k.found != nil {
@@ -165,7 +166,7 @@ func (k *keys) fetch() (oidc.KeySet, error) {
 	return k.set(document.JWKS), nil
 }
 
-// checkKeys refuses keys that cost too much to verify by.
+// checkKeys rejects keys with which verification would be too expensive.
 func checkKeys(content []byte) error {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -179,7 +180,7 @@ func checkKeys(content []byte) error {
 	for _, content := range set.Keys {
 		key := jose.JSONWebKey{}
 		if err := json.Unmarshal(content, &key); err != nil {
-			continue // upstream tells what is wrong
+			continue // upstream returns the error
 		}
 		if public, ok := key.Key.(*rsa.PublicKey); ok && public.N.BitLen() > maxKeyBits {
 			return fmt.Errorf("the response has an RSA key of %d bits; at most %d are allowed", public.N.BitLen(), maxKeyBits)
@@ -188,7 +189,7 @@ func checkKeys(content []byte) error {
 	return nil
 }
 
-// maxReason of an error is logged: the libraries put what an issuer answers into their errors.
+// maxReason limits the logged bytes of an error, because libraries include the response of an issuer in their errors.
 const maxReason = 512
 
 func shortened(err error) string {

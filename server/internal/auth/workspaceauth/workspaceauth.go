@@ -1,5 +1,6 @@
-// Package workspaceauth accepts, in the workspaces of a type, the tokens of the issuers that the type names: by
-// WorkspaceAuthenticationConfigurations in the workspace of the type. What they say about a user holds in that one workspace.
+// Package workspaceauth accepts, in the workspaces of a type, the tokens of the issuers of the type, which are configured by
+// WorkspaceAuthenticationConfigurations in the workspace of the type. The identity of a user is valid only in the workspace
+// of the request.
 package workspaceauth
 
 import (
@@ -41,15 +42,17 @@ import (
 )
 
 const (
-	// most configurations are kept ready for tokens at a time. They are made when the first token comes.
+	// most is the number of configurations that are ready at a time. A configuration is prepared when the first token
+	// arrives.
 	most = 256
-	// patience is how long the first token waits for the discovery document of its issuer, and longest how long any token is looked at.
+	// patience is how long the first token waits for the discovery document of its issuer, and longest limits the authentication of any
+	// token.
 	patience, longest = 5 * time.Second, 10 * time.Second
-	// maxExpressions are used of the rules and mappings for the tokens of one issuer.
+	// maxExpressions limits the rules and mappings for the tokens of one issuer.
 	maxExpressions = 64
-	// maxCost of evaluating an expression, in upstream's units: a tenth of what a policy may cost.
+	// maxCost limits the cost of evaluating an expression, in upstream's units: a tenth of the limit of a policy.
 	maxCost = celconfig.PerCallLimit / 10
-	// maxToken and maxUser are the most bytes of a token, and of the identity that is made of it.
+	// maxToken and maxUser limit the bytes of a token, and of the resulting identity.
 	maxToken, maxUser = 64 << 10, 64 << 10
 )
 
@@ -67,7 +70,7 @@ type Issuers struct {
 	ready map[informers.Key]*ready
 }
 
-// ready is a configuration that tokens can be checked with.
+// ready is a configuration that can authenticate tokens.
 type ready struct {
 	version string
 	tokens  func() []authenticator.Token
@@ -75,8 +78,8 @@ type ready struct {
 	stop    context.CancelFunc
 }
 
-// New returns the issuers of all types. Whose tokens they accept is good for audiences, those of the server. Nobody may
-// name one of disallowed, which are the issuers of the server itself. They are called by calls.
+// New returns the issuers of all types. Accepted tokens are valid for audiences, those of the server. A configuration
+// must not use an issuer in disallowed, the issuers of the server itself. Requests to issuers are made by calls.
 func New(set *informers.Set, types *workspacetypes.Types, audiences authenticator.Audiences, disallowed []string,
 	calls *outbound.Calls) *Issuers {
 	i := &Issuers{
@@ -93,7 +96,7 @@ func New(set *informers.Set, types *workspacetypes.Types, audiences authenticato
 	return i
 }
 
-// newCompiler returns what compiles expressions. Their evaluation ends at maxCost, or with its context.
+// newCompiler returns the compiler of expressions. Evaluation stops at maxCost, or when its context ends.
 func newCompiler() authenticationcel.Compiler {
 	env, err := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()).Extend(environment.VersionedOptions{
 		IntroducedVersion: version.MajorMinor(1, 0),
@@ -119,7 +122,7 @@ func (i *Issuers) forget(key informers.Key) {
 func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
-		return nil, false, nil // nobody is anybody in all clusters by what one of them says
+		return nil, false, nil // an issuer of one cluster cannot authenticate for requests across all clusters
 	}
 	lc, err := i.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil {
@@ -141,7 +144,7 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	for _, reference := range of.Spec.AuthenticationConfigurations {
 		config, err := i.configs.Get(of.Cluster, "", reference.Name)
 		if err != nil {
-			continue // it may come
+			continue // it may arrive later
 		}
 		for _, tokens := range i.authenticators(config) {
 			response, ok, err := tokens.AuthenticateToken(ctx, token)
@@ -156,12 +159,12 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return nil, false, utilerrors.NewAggregate(refused)
 }
 
-// confine makes a user somebody in one cluster only, without anything that the system alone may give.
+// confine limits a user to one cluster, and removes attributes that only the system may set.
 func confine(response *authenticator.Response, cluster logicalcluster.Name) (*authenticator.Response, bool, error) {
 	u := response.User
 	if authorization.IsReserved(u.GetName()) {
-		return nil, false, fmt.Errorf("user names that begin with \"system:\" or %q are reserved for the server; an issuer of a workspace must not "+
-			"use them", authorization.BindingPrefix)
+		return nil, false, fmt.Errorf("user names that begin with \"system:\" or %q are reserved for the server; an issuer of a "+
+			"workspace must not use them", authorization.BindingPrefix)
 	}
 	confined := &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(),
 		Extra: map[string][]string{logicalcluster.UserExtraKey: {string(cluster)}}}
@@ -201,7 +204,7 @@ func sizeOf(u user.Info) int {
 	return size
 }
 
-// authenticators returns those of a configuration; none if it cannot be used.
+// authenticators returns the authenticators of a configuration; none if the configuration is unusable.
 func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) []authenticator.Token {
 	key := informers.Key{Cluster: logicalcluster.Of(config), Name: config.Name}
 	i.mu.Lock()
@@ -219,7 +222,7 @@ func (i *Issuers) authenticators(config *tenancyv1alpha1.WorkspaceAuthentication
 	return r.tokens()
 }
 
-// makeRoom drops a configuration if there are too many: of the workspace that has the most, the one that was not used for longest.
+// makeRoom drops a configuration if there are too many: the least recently used one of the workspace with the most configurations.
 func (i *Issuers) makeRoom() {
 	if len(i.ready) <= most {
 		return
@@ -239,8 +242,8 @@ func (i *Issuers) makeRoom() {
 	delete(i.ready, oldest)
 }
 
-// prepare makes a configuration ready when its authenticators are asked for: expressions are compiled, which must not keep others from
-// their own. Those that are invalid are left out, and the others keep working.
+// prepare makes a configuration ready when its authenticators are requested: it compiles expressions, which must not block other
+// configurations. Invalid issuers are omitted, and the others keep working.
 func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfiguration) *ready {
 	ctx, stop := context.WithCancel(context.Background())
 	return &ready{version: config.ResourceVersion, stop: stop, tokens: sync.OnceValue(func() []authenticator.Token {
@@ -260,7 +263,8 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 
 func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTAuthenticator) (authenticator.Token, error) {
 	if n := len(jwt.ClaimValidationRules) + len(jwt.UserValidationRules) + len(jwt.ClaimMappings.Extra); n > maxExpressions {
-		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra in total; at most %d are allowed",
+		return nil, fmt.Errorf("issuer %s has %d claimValidationRules, userValidationRules and claimMappings.extra in total; at "+
+			"most %d are allowed",
 			jwt.Issuer.URL, n, maxExpressions)
 	}
 	// The fields are those of upstream's versioned type.
@@ -275,7 +279,7 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 	if err := apiserverv1.Convert_v1_JWTAuthenticator_To_apiserver_JWTAuthenticator(versioned, &internal, nil); err != nil {
 		return nil, err
 	}
-	var roots *x509.CertPool // those of the system
+	var roots *x509.CertPool // nil means those of the system
 	if ca := internal.Issuer.CertificateAuthority; ca != "" {
 		if roots, err = certutil.NewPoolFromBytes([]byte(ca)); err != nil {
 			return nil, err
@@ -289,7 +293,7 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 		if _, errs := validation.CompileAndValidateJWTAuthenticator(i.compiler(), internal, i.disallowed); len(errs) > 0 {
 			return nil, errs.ToAggregate()
 		}
-		internal.Issuer.DiscoveryURL = "" // upstream wants one of it and keys
+		internal.Issuer.DiscoveryURL = "" // upstream accepts either a URL or keys
 	}
 	checked, err := oidc.New(ctx, oidc.Options{
 		JWTAuthenticator: internal, Compiler: i.compiler(), SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
@@ -302,8 +306,7 @@ func (i *Issuers) newAuthenticator(ctx context.Context, jwt tenancyv1alpha1.JWTA
 	return authenticator.WrapAudienceAgnosticToken(i.audiences, checked), nil
 }
 
-// undistributed refuses to read claims that a token says are elsewhere. For each issuer that it finds there, upstream would start a
-// goroutine that has no end.
+// undistributed refuses to fetch distributed claims. For each issuer in them, upstream would start a goroutine that never ends.
 type undistributed struct{}
 
 // RoundTrip implements http.RoundTripper.

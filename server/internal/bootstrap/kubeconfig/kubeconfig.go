@@ -1,5 +1,5 @@
-// Package kubeconfig gives the first users of a server their credentials: tokens that the server knows, in a file that
-// kubectl reads.
+// Package kubeconfig creates the credentials of the first users of a server: tokens of the server in a kubeconfig
+// file.
 package kubeconfig
 
 import (
@@ -28,25 +28,25 @@ import (
 const (
 	// Admin administers workspaces: group system:kcp:admin. Its token is new at every start.
 	Admin = "kcp-admin"
-	// ShardAdmin may do everything: group system:masters. The server keeps only a hash of its token.
+	// ShardAdmin has all permissions: group system:masters. The server keeps only a hash of its token.
 	ShardAdmin = "shard-admin"
-	// Plain has no right but what it is given. Its token is new at every start.
+	// Plain has only the permissions that it is granted. Its token is new at every start.
 	Plain = "user"
 )
 
-// Users are those that a server makes.
+// Users selects the users that a server creates.
 type Users struct {
 	// Admins are Admin and ShardAdmin.
 	Admins bool
-	// Plain is the user of that name.
+	// Plain selects the user Plain.
 	Plain bool
 }
 
-// Tokens authenticates the users. A token is empty if its user was not made.
+// Tokens authenticates the users. A token is empty if its user was not created.
 type Tokens struct {
 	admin, shardAdmin, plain string
 	known                    []account
-	// remember writes the hash of a new token of ShardAdmin, nil if there is none.
+	// remember writes the hash of a new token of ShardAdmin; nil if the token is not new.
 	remember func() error
 }
 
@@ -56,8 +56,8 @@ type account struct {
 	name, group string
 }
 
-// Load returns the tokens for a server: new ones for Admin and Plain, and for ShardAdmin the one that kubeconfigFile holds,
-// if its hash is the one in hashFile, or a new one if there is neither file yet.
+// Load returns the tokens for a server: new ones for Admin and Plain, and for ShardAdmin the token in kubeconfigFile, if
+// its hash is the one in hashFile, or a new one if neither file exists.
 func Load(users Users, kubeconfigFile, hashFile string) (*Tokens, error) {
 	t := &Tokens{}
 	var err error
@@ -141,9 +141,9 @@ func (t *Tokens) AuthenticateToken(_ context.Context, token string) (*authentica
 	return &authenticator.Response{User: &user.DefaultInfo{Name: found.name, Groups: groups}}, true, nil
 }
 
-// Write writes the kubeconfig of the users, if there are any, for the server at url, whose certificate is verified with the
-// PEM certificates in ca: contexts root, base, system:admin and shard-base of the administrators, and user of Plain. The
-// current one is the first of them. Only then is a new token remembered: a server that does not get as far can be started again.
+// Write writes the kubeconfig of the users, if there are any, for the server at url, whose certificate is verified with the PEM
+// certificates in ca: contexts root, base, system:admin and shard-base of the administrators, and user of Plain. The current one
+// is the first of them. The hash of a new token is written after that, so that a server that fails earlier can be started again.
 func (t *Tokens) Write(file, url string, ca []byte) error {
 	config := clientcmdapi.NewConfig()
 	for _, c := range []struct{ name, server, user, token string }{
@@ -176,7 +176,7 @@ func (t *Tokens) Write(file, url string, ca []byte) error {
 	return t.remember()
 }
 
-// writeSecret replaces a file at once, readable by its owner only.
+// writeSecret replaces a file atomically. Only its owner can read it.
 func writeSecret(file string, content []byte) error {
 	next := file + ".new"
 	if err := os.WriteFile(next, content, 0o600); err != nil {

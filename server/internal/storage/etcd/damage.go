@@ -19,14 +19,14 @@ import (
 	"go.uber.org/zap"
 )
 
-// ErrDamaged says that files of an etcd are not what it wrote.
+// ErrDamaged means that files of etcd are damaged.
 var ErrDamaged = errors.New("the file is damaged")
 
-// remedy is what to do about damaged files.
+// remedy is the next step in errors about damaged files.
 const remedy = "restore a copy of the directory, or move the directory away to start without its data"
 
-// logPatience is how long a start may take before the write-ahead log is suspected: etcd does not return from the start with one that it
-// cannot read.
+// logPatience is how long a start may take before the write-ahead log is checked: the start of etcd does not return if it cannot read
+// the log.
 const logPatience = 3 * time.Second
 
 func damaged(file string, cause any) error {
@@ -35,13 +35,13 @@ func damaged(file string, cause any) error {
 
 func databaseFile(data string) string { return filepath.Join(data, "member", "snap", "db") }
 
-// checkDatabase returns the index of the last entry of the log that a database contains, and an error for one that would end the
-// process when it is used.
+// checkDatabase returns the index of the last entry of the log that a database contains, and an error for a database that would
+// end the process when it is used.
 func checkDatabase(data string) (applied uint64, err error) {
 	file := databaseFile(data)
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // the log may have everything
+		return 0, nil // the log may be complete
 	}
 	if err != nil {
 		return 0, err
@@ -129,7 +129,7 @@ func checkLog(data string, applied uint64) error {
 	})
 }
 
-// blank reports whether a file of the log begins with zeros, which no complete one does.
+// blank reports whether a file of the log begins with zeros, which a complete file never does.
 func blank(file string) bool {
 	log, err := os.Open(file)
 	if err != nil {
@@ -141,7 +141,7 @@ func blank(file string) bool {
 	return err == nil && length == [8]byte{}
 }
 
-// lastLog returns the file of the log that was written last: etcd does not tell which it could not read.
+// lastLog returns the most recently written file of the log: etcd does not report which file it could not read.
 func lastLog(directory string) string {
 	files, _ := filepath.Glob(filepath.Join(directory, "*.wal"))
 	if len(files) == 0 {

@@ -1,4 +1,4 @@
-// Package etcd runs an etcd server inside the process, for installations that name no etcd of their own.
+// Package etcd runs an etcd server inside the process, for installations without a separate etcd.
 package etcd
 
 import (
@@ -22,17 +22,17 @@ import (
 
 // Config of an embedded etcd.
 type Config struct {
-	// Directory holds the data; it is created if need be, readable by its owner only.
+	// Directory contains the data; it is created if necessary, readable only by its owner.
 	Directory string
 	// ClientPort and PeerPort are TCP ports on the loopback address, without encryption. Zero, the default, means none:
 	// the server then listens on Unix sockets that only its own user can open.
 	ClientPort, PeerPort int
 	// WALSizeBytes is the size that a segment of the write-ahead log is preallocated to; zero is etcd's default.
 	WALSizeBytes int64
-	// QuotaBackendBytes is the size of the database from which on nothing is stored that makes it larger; zero is 64 GiB.
+	// QuotaBackendBytes is the maximum size of the database for writes that make it larger; zero is 64 GiB.
 	QuotaBackendBytes int64
 
-	// free returns how much is free on the disk of a directory; nil asks the system.
+	// free returns the free bytes on the disk of a directory; nil uses the system call.
 	free func(directory string) (int64, error)
 }
 
@@ -40,26 +40,28 @@ const (
 	defaultQuota    = int64(64 << 30)
 	maxRequestBytes = 16 << 20
 	startTimeout    = time.Minute
-	// stopTimeout is how long a server may take to end, stopUnreadyTimeout one that has not served.
+	// stopTimeout limits the shutdown of a server, stopUnreadyTimeout that of a server that has never been ready.
 	stopTimeout, stopUnreadyTimeout = 30 * time.Second, 3 * time.Second
-	// A watch that saw no event for this long is told the current revision. Bookmarks of idle watches come from it.
+	// A watch without an event for this long receives the current revision. Bookmarks of idle watches are based on
+	// it.
 	progressInterval = 5 * time.Second
 )
 
-// ErrInUse says that another process has the data directory open.
+// ErrInUse means that another process uses the data directory.
 var ErrInUse = errors.New("another server uses this directory")
 
 // Server is a running embedded etcd.
 type Server struct {
 	etcd    *embed.Etcd
-	watches *clientv3.Client // of Client's watches
+	watches *clientv3.Client // of the watches of Client
 	lock    *os.File
 	sockets string
 	serving bool
 	space   *space
 }
 
-// Start runs etcd on a directory and returns when it serves. It fails with ErrInUse if another process does already.
+// Start runs etcd on a directory and returns when it is ready. It fails with ErrInUse if another process uses the
+// directory.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	if err := os.MkdirAll(config.Directory, 0o700); err != nil {
 		return nil, fmt.Errorf("data directory of etcd: %w", err)
@@ -99,7 +101,7 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	}
 	cfg := embed.NewConfig()
 	cfg.Dir = filepath.Join(config.Directory, "data")
-	cfg.LogLevel = "panic" // its errors reach us as errors of requests, or end it
+	cfg.LogLevel = "panic" // its errors are returned as errors of requests, or end it
 	client, peer := listenURL(s.sockets, "client", config.ClientPort), listenURL(s.sockets, "peer", config.PeerPort)
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
@@ -139,7 +141,7 @@ func (s *Server) start(ctx context.Context, config Config) error {
 	return room.start(ctx)
 }
 
-// ready waits until the server serves, and returns an error if it does not.
+// ready waits until the server is ready, or returns an error.
 func (s *Server) ready(ctx context.Context, data string, applied uint64) error {
 	suspicious, late := time.After(logPatience), time.After(startTimeout)
 	for {
@@ -168,8 +170,8 @@ func listenURL(sockets, name string, port int) url.URL {
 	return url.URL{Scheme: "http", Host: fmt.Sprintf("127.0.0.1:%d", port)}
 }
 
-// Client returns a client that calls the server without a connection, but for watches. They share a stream, and without
-// the buffers of a connection its ends wait for each other for good once many watches end at the same time.
+// Client returns a client that calls the server without a connection, except for watches. Watches share a stream;
+// without the buffers of a connection, its two ends would deadlock when many watches end at the same time.
 func (s *Server) Client() *clientv3.Client {
 	client := v3client.New(s.etcd.Server)
 	client.KV = clientv3.NewKVFromKVClient(&compactor{
@@ -179,17 +181,17 @@ func (s *Server) Client() *clientv3.Client {
 	return client
 }
 
-// Grow returns why nothing can be stored that takes more room than what it replaces, nil if it can.
+// Grow returns an error if writes that need more space than the value that they replace are rejected.
 func (s *Server) Grow() error { return s.space.Grow() }
 
-// Write returns why nothing can be written at all, nil if it can.
+// Write returns an error if all writes are rejected.
 func (s *Server) Write() error { return s.space.Write() }
 
-// Err delivers the error that ends the server, if one does.
+// Err delivers the error that ends the server.
 func (s *Server) Err() <-chan error { return s.etcd.Err() }
 
-// Stop ends the server and gives the directory free. A server that cannot end, because it has never served or its disk hangs, is left
-// alone after a while: the process is about to end.
+// Stop ends the server and releases the directory. It stops waiting after a timeout for a server that cannot end, because the server
+// was never ready or its disk hangs: the process is about to end.
 func (s *Server) Stop() {
 	timeout := stopTimeout
 	if !s.serving {

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// catchUpEntries is how many entries of the raft log stay in memory for followers that are behind. The embedded etcd is a
-	// single member: a member that joins gets a snapshot.
+	// catchUpEntries is the number of entries of the raft log that stay in memory for followers that are behind. The embedded
+	// etcd is a single member: a member that joins gets a snapshot.
 	catchUpEntries = 1
-	// logBytes is how much may be written until the raft log in memory is compacted. etcd itself counts entries, of which it
-	// keeps 100 at least, whatever their size.
+	// logBytes is the number of written bytes after which the raft log in memory is compacted. etcd itself counts entries,
+	// of which it keeps at least 100, whatever their size.
 	logBytes = 16 << 20
 )
 
 // compactor is a KV client that compacts the raft log after every logBytes that are written through it.
 type compactor struct {
 	etcdserverpb.KVClient
-	// compact makes etcd write a snapshot of its membership and drop the entries before it, with the next entry that it applies.
+	// compact makes etcd write a snapshot of its membership and drop the entries before it when it applies the next entry.
 	compact func()
 	written atomic.Int64
 }

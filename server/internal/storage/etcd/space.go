@@ -15,23 +15,25 @@ import (
 )
 
 const (
-	// spaceInterval is how often the sizes of the database and of the disk are looked at.
+	// spaceInterval is how often the sizes of the database and of the disk are checked.
 	spaceInterval = time.Second
-	// reserveShare is the part of the quota that etcd has beyond it, for deletions and what they need to write.
+	// reserveShare is the part of the quota that etcd has in addition, for deletions and their writes.
 	reserveShare = 8
 	minReserve   = 16 << 20
-	// History is dropped once less than a tenth of the quota is left, or less than minLeft: what may be written between two looks.
+	// History is dropped when less than a tenth of the quota is left, or less than minLeft, the amount that may be written between
+	// two checks.
 	leftShare = 10
 	minLeft   = 32 << 20
-	// compactInterval and defragmentInterval are how often both may happen when there is little room. A compaction reads the whole
-	// database: compactShare is the part of the time that may go into it.
+	// compactInterval and defragmentInterval limit how often both happen when space is low. A compaction reads the whole database:
+	// compactShare is the maximum share of time for it.
 	compactInterval, defragmentInterval = 2 * time.Second, 10 * time.Second
 	compactShare                        = 10
-	// diskSegments is how many segments of the write-ahead log must fit on the disk for writes that grow, half of them for any write.
+	// diskSegments is the number of segments of the write-ahead log that must fit on the disk for writes that grow; half of them are
+	// required for any write.
 	diskSegments = 4
 )
 
-// space knows how much room an etcd has, and makes some.
+// space tracks the free space of an etcd, and frees space.
 type space struct {
 	server    *etcdserver.EtcdServer
 	directory string
@@ -40,20 +42,20 @@ type space struct {
 	free      func(directory string) (int64, error)
 
 	disk        atomic.Int64 // free bytes
-	compacted   int64        // the revision of the last compaction that space asked for
+	compacted   int64        // the revision of the last compaction that space requested
 	compactNext time.Time    // when the next is allowed
 	defragedAt  time.Time
 	end         context.CancelFunc
 	ended       sync.WaitGroup
 }
 
-// reserve returns how much etcd may store beyond a quota.
+// reserve returns how many bytes etcd may store beyond a quota.
 func reserve(quota int64) int64 { return max(minReserve, quota/reserveShare) }
 
-// spare returns how much of a quota is left when history is dropped.
+// spare returns the remaining bytes of a quota below which history is dropped.
 func spare(quota int64) int64 { return min(quota/2, max(minLeft, quota/leftShare)) }
 
-// freeOn returns how many bytes of a file system its users may still write.
+// freeOn returns how many bytes users may still write to a file system.
 func freeOn(directory string) (int64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(directory, &fs); err != nil {
@@ -62,7 +64,7 @@ func freeOn(directory string) (int64, error) {
 	return int64(fs.Bavail) * int64(fs.Bsize), nil //nolint:unconvert // of another type elsewhere
 }
 
-// Grow returns why nothing can be stored that takes more room than what it replaces, nil if it can.
+// Grow returns an error if writes that need more space than the value that they replace are rejected.
 func (s *space) Grow() error {
 	if used := s.server.Backend().SizeInUse(); used >= s.quota {
 		return fmt.Errorf("the database is full: %s of %s are used", mebibytes(used), mebibytes(s.quota))
@@ -73,7 +75,7 @@ func (s *space) Grow() error {
 	return nil
 }
 
-// Write returns why nothing can be written at all, nil if it can.
+// Write returns an error if all writes are rejected.
 func (s *space) Write() error {
 	if disk := s.disk.Load(); disk < diskSegments*s.segment/2 {
 		return fmt.Errorf("the disk of %s is full: %s are free, %s are required for any write", s.directory, mebibytes(disk),
@@ -84,7 +86,7 @@ func (s *space) Write() error {
 
 func mebibytes(n int64) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }
 
-// measure looks at the disk.
+// measure updates the free space of the disk.
 func (s *space) measure() error {
 	free, err := s.free(s.directory)
 	if err == nil {
@@ -93,7 +95,7 @@ func (s *space) measure() error {
 	return err
 }
 
-// start makes room at once, if there is little, and goes on doing so until stop.
+// start frees space immediately if it is low, and continues to do so until stop.
 func (s *space) start(ctx context.Context) error {
 	if err := s.measure(); err != nil {
 		return err
@@ -110,7 +112,7 @@ func (s *space) start(ctx context.Context) error {
 			case <-background.Done():
 				return
 			}
-			_ = s.measure() // what it was before still counts
+			_ = s.measure() // the previous value remains valid
 			s.tidy(background)
 		}
 	})
@@ -124,14 +126,14 @@ func (s *space) stop() {
 	}
 }
 
-// tidy compacts, defragments and takes the alarm back as there is need and room.
+// tidy compacts, defragments and disarms the alarm, as needed and possible.
 func (s *space) tidy(ctx context.Context) {
 	if s.Write() != nil {
 		return
 	}
 	alarmed := s.alarmed()
 	if s.Grow() != nil {
-		s.server.Backend().ForceCommit() // pages that the last commit has replaced are free only after another one
+		s.server.Backend().ForceCommit() // pages that the last commit replaced become free only after another commit
 	}
 	if used := s.server.Backend().SizeInUse(); alarmed || used >= s.quota-spare(s.quota) {
 		s.compact(ctx)
@@ -168,7 +170,7 @@ func (s *space) defragment(before int64) {
 	klog.Background().Info("Defragmented the embedded etcd, which was full", "bytesBefore", before, "bytes", s.server.Backend().Size())
 }
 
-// alarmed reports whether etcd refuses writes because it was full.
+// alarmed reports whether etcd rejects writes because it was full.
 func (s *space) alarmed() bool {
 	for _, alarm := range s.server.Alarms() {
 		if alarm.Alarm == pb.AlarmType_NOSPACE {

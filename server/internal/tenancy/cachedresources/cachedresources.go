@@ -1,5 +1,6 @@
-// Package cachedresources knows which objects of one logical cluster others are shown, and through which exports: it follows
-// an export to the endpoint slice that is the virtual storage of a resource, and from there to the ClusterCachedResource.
+// Package cachedresources resolves which objects of a logical cluster are published to others, and through which exports:
+// from an export to the endpoint slice that is the virtual storage of a resource, and from there to the
+// ClusterCachedResource.
 package cachedresources
 
 import (
@@ -18,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Names of the indexes of slices, by what they name, in whichever cluster that is.
+// Names of the indexes of slices by the objects to which they refer, in any cluster.
 const (
 	byResource = "clustercachedresource"
 	byExport   = "export"
@@ -56,19 +57,19 @@ func (r *Resources) Slice(cluster logicalcluster.Name, name string) (*cachev1alp
 	return r.slices.Get(cluster, "", name)
 }
 
-// Naming returns the slices of all clusters that name a ClusterCachedResource so, wherever it is.
+// Naming returns the slices of all clusters that refer to a ClusterCachedResource by this name, in any cluster.
 func (r *Resources) Naming(resource string) []*cachev1alpha1.ClusterCachedResourceEndpointSlice {
 	found, _ := r.slices.ByIndex(byResource, resource) // the index exists
 	return found
 }
 
-// NamingExport returns the slices of all clusters that name an export so.
+// NamingExport returns the slices of all clusters that refer to an export by this name.
 func (r *Resources) NamingExport(export string) []*cachev1alpha1.ClusterCachedResourceEndpointSlice {
 	found, _ := r.slices.ByIndex(byExport, export) // the index exists
 	return found
 }
 
-// Find returns the ClusterCachedResource of a slice, or an error that says NotFound.
+// Find returns the ClusterCachedResource of a slice, or a NotFound error.
 func (r *Resources) Find(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice) (*cachev1alpha1.ClusterCachedResource, error) {
 	reference := slice.Spec.ClusterCachedResource
 	if cluster, ok := r.exports.Cluster(logicalcluster.Of(slice), reference.Path); ok {
@@ -77,8 +78,8 @@ func (r *Resources) Find(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice
 	return nil, apierrors.NewNotFound(cachev1alpha1.Resource("clustercachedresources"), reference.Name)
 }
 
-// Export returns the export of a slice, or an error that says NotFound. A slice in another workspace than its export has none:
-// the export could not name it.
+// Export returns the export of a slice, or a NotFound error. A slice in another workspace than its export has none, because
+// the export cannot refer to it.
 func (r *Resources) Export(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice) (*apisv1alpha2.APIExport, error) {
 	export, err := r.exports.Find(logicalcluster.Of(slice), slice.Spec.Export)
 	if err == nil && logicalcluster.Of(export) != logicalcluster.Of(slice) {
@@ -105,13 +106,14 @@ func sliceOf(resource apisv1alpha2.ResourceSchema) (string, error) {
 	case virtual == nil:
 		return "", fmt.Errorf("the provider no longer publishes its own objects")
 	case !isSlice(virtual.Reference):
-		return "", fmt.Errorf("its virtual storage refers to kind %s; it must be ClusterCachedResourceEndpointSlice of group %s", virtual.Reference.Kind,
+		return "", fmt.Errorf("its virtual storage refers to kind %s; it must be ClusterCachedResourceEndpointSlice of group "+
+			"%s", virtual.Reference.Kind,
 			cachev1alpha1.SchemeGroupVersion.Group)
 	}
 	return virtual.Reference.Name, nil
 }
 
-// Elsewhere returns what tells where the objects of a virtual resource are, if that is not a ClusterCachedResource: an endpoint
+// Elsewhere returns the reference to the storage of a virtual resource if that is not a ClusterCachedResource: an endpoint
 // slice of another kind in the workspace of the export.
 func (r *Resources) Elsewhere(cluster logicalcluster.Name, name string,
 	resource schema.GroupResource) (reference corev1.TypedLocalObjectReference, ok bool) {
@@ -127,7 +129,7 @@ func isSlice(r corev1.TypedLocalObjectReference) bool {
 	return r.APIGroup != nil && *r.APIGroup == cachev1alpha1.SchemeGroupVersion.Group && r.Kind == "ClusterCachedResourceEndpointSlice"
 }
 
-// exported returns how an export offers a resource.
+// exported returns the entry of a resource in an export.
 func (r *Resources) exported(cluster logicalcluster.Name, name string, resource schema.GroupResource) (apisv1alpha2.ResourceSchema, error) {
 	export, err := r.exports.Get(cluster, name)
 	if err != nil {
@@ -142,14 +144,14 @@ func (r *Resources) exported(cluster logicalcluster.Name, name string, resource 
 	return export.Spec.Resources[i], nil
 }
 
-// Source is where the objects of a virtual resource come from.
+// Source is the source of the objects of a virtual resource.
 type Source struct {
 	Slice    *cachev1alpha1.ClusterCachedResourceEndpointSlice
 	Resource *cachev1alpha1.ClusterCachedResource
 }
 
-// Source returns where the objects of a virtual resource come from, or why there are none. Everything has to agree: the export and
-// the slice name each other, and the identity is that of the ClusterCachedResource.
+// Source returns the source of the objects of a virtual resource, or an error if it has none. All parts must agree: the export and
+// the slice refer to each other, and the identity is that of the ClusterCachedResource.
 func (r *Resources) Source(cluster logicalcluster.Name, name string, resource schema.GroupResource) (Source, error) {
 	exported, err := r.exported(cluster, name, resource)
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Part is one of the objects that say where a virtual resource comes from.
+// Part is one of the objects that determine the source of a virtual resource.
 type Part struct {
 	resource string
 	cluster  logicalcluster.Name
 	name     string
 }
 
-// String returns what no logical cluster can be called.
+// String returns a string that is invalid as the name of a logical cluster.
 func (p Part) String() string { return p.resource + "/" + string(p.cluster) + "/" + p.name }
 
-// ExportPart is an export that shows objects.
+// ExportPart is an export that publishes objects.
 func ExportPart(cluster logicalcluster.Name, name string) Part { return Part{byExport, cluster, name} }
 
-// Parts returns the objects that a source depends on.
+// Parts returns the objects on which a source depends.
 func (s Source) Parts() []Part {
 	return []Part{
 		{byExport, logicalcluster.Of(s.Slice), s.Slice.Spec.Export.Name},
@@ -32,7 +32,7 @@ func (s Source) Parts() []Part {
 	}
 }
 
-// OnChange calls f whenever sources that depend on a part may not be any more what they were. f must not block.
+// OnChange calls f when sources that depend on a part may have changed. f must not block.
 func (r *Resources) OnChange(f func(Part)) {
 	r.set.APIExports.AddHandler(func(old, obj runtime.Object) {
 		before, _ := old.(*apisv1alpha2.APIExport)

@@ -12,7 +12,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// Key tells claims of an export, or of a binding, apart.
+// Key identifies a claim within an export or a binding.
 type Key struct {
 	schema.GroupResource
 	IdentityHash string
@@ -23,7 +23,7 @@ func KeyOf(claim *apisv1alpha2.PermissionClaim) Key {
 	return Key{schema.GroupResource{Group: claim.Group, Resource: claim.Resource}, claim.IdentityHash}
 }
 
-// String names the claim in messages.
+// String returns the name of the claim in messages.
 func (k Key) String() string {
 	if k.IdentityHash == "" {
 		return k.GroupResource.String()
@@ -31,10 +31,10 @@ func (k Key) String() string {
 	return k.GroupResource.String() + ":" + k.IdentityHash
 }
 
-// Comparison is how the claims that an export has, a binding accepts and a binding has in effect differ. All are claims as
-// the binding has them, in its order.
+// Comparison contains the differences between the claims of an export, those that a binding accepts and those that are in
+// effect. All claims have the form and order of the binding.
 type Comparison struct {
-	// Expected are accepted and exported: they have to be in effect.
+	// Expected are accepted and exported: they must be in effect.
 	Expected []apisv1alpha2.ScopedPermissionClaim
 	// Unexpected are accepted, and the export does not have them.
 	Unexpected []apisv1alpha2.ScopedPermissionClaim
@@ -46,7 +46,7 @@ type Comparison struct {
 	Remove []apisv1alpha2.ScopedPermissionClaim
 }
 
-// Compare returns what is to be done for the claims of a binding.
+// Compare returns the required changes for the claims of a binding.
 func Compare(exported []apisv1alpha2.PermissionClaim, binding *apisv1alpha2.APIBinding) Comparison {
 	exports := sets.New[Key]()
 	for i := range exported {
@@ -92,8 +92,8 @@ func Accepted(binding *apisv1alpha2.APIBinding) []apisv1alpha2.ScopedPermissionC
 	return accepted
 }
 
-// Applied returns the claims that are in effect once the objects of all that changed are labelled, but for those of some
-// claims.
+// Applied returns the claims that are in effect after the objects of all changed claims are labeled, except for the
+// objects of some claims.
 func (c *Comparison) Applied(failed sets.Set[Key]) []apisv1alpha2.ScopedPermissionClaim {
 	var applied []apisv1alpha2.ScopedPermissionClaim
 	for _, claim := range c.Expected {
@@ -104,25 +104,25 @@ func (c *Comparison) Applied(failed sets.Set[Key]) []apisv1alpha2.ScopedPermissi
 	return applied
 }
 
-// EffectiveVerbs returns the verbs that both sides of a claim name. "*" is a verb like others here: it has to be on both
-// sides, for it and every verb to be allowed.
+// EffectiveVerbs returns the verbs on both sides of a claim. "*" is an ordinary verb here: all verbs are allowed only if
+// both sides have it.
 func EffectiveVerbs(exported, accepted []string) sets.Set[string] {
 	return sets.New(exported...).Intersection(sets.New(accepted...))
 }
 
-// Allows tells whether effective verbs allow a verb.
+// Allows reports whether effective verbs include a verb.
 func Allows(effective sets.Set[string], verb string) bool { return effective.HasAny(verb, "*") }
 
-// Mismatch is how a binding accepts a claim in another form than the export has it.
+// Mismatch is the difference between a claim that a binding accepts and the claim of the export.
 type Mismatch struct {
 	Key Key
-	// Verbs that one side names and the other does not, sorted; never "*".
+	// Verbs are on one side only, sorted; never "*".
 	Verbs []string
-	// Selector says that the binding's is not the export's default.
+	// Selector means that the binding's selector is not the export's default.
 	Selector bool
 }
 
-// String says it to the users of the binding.
+// String returns the difference for messages to users of the binding.
 func (m Mismatch) String() string {
 	var about []string
 	if len(m.Verbs) > 0 {
@@ -134,7 +134,7 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("%s (%s)", m.Key, strings.Join(about, "; "))
 }
 
-// Mismatches returns those of expected claims.
+// Mismatches returns the mismatches of expected claims.
 func Mismatches(exported []apisv1alpha2.PermissionClaim, expected []apisv1alpha2.ScopedPermissionClaim) []Mismatch {
 	var mismatches []Mismatch
 	for i := range expected {
@@ -157,7 +157,7 @@ func Mismatches(exported []apisv1alpha2.PermissionClaim, expected []apisv1alpha2
 	return mismatches
 }
 
-// List returns the first items in one line, for messages of conditions, and how many more there are.
+// List returns the first items in one line, for messages of conditions, and the number of further items.
 func List[T fmt.Stringer](items []T, most int) string {
 	var texts []string
 	for _, item := range items[:min(most, len(items))] {

@@ -15,11 +15,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// reflexive is the value of the label that bindings themselves have for the export they refer to, unless a claim on
-// bindings says more: providers always see who binds them.
+// reflexive is the value of the label of bindings for the export to which they refer, unless a claim on bindings
+// applies: providers always see the bindings to their exports.
 const reflexive = "reflexive"
 
-// unlisted is the end of the values of labels of objects that an export may not list.
+// unlisted is the suffix of label values of objects that an export may not list.
 const unlisted = "-unlisted"
 
 // Export names an export among those of all clusters.
@@ -38,13 +38,13 @@ func (e Export) Label(claim *apisv1alpha2.PermissionClaim) (key, value string) {
 	return e.label(), Hash(claim)
 }
 
-// UnlistedLabel returns the label that objects have instead if their cluster lets the export do something to them, but not find
-// them: who lists or watches all clusters at once tells by the label alone what to show.
+// UnlistedLabel returns the label that objects have instead if their cluster allows the export some verbs, but neither list nor
+// watch: lists and watches across all clusters select objects only by the label.
 func (e Export) UnlistedLabel(claim *apisv1alpha2.PermissionClaim) (key, value string) {
 	return e.label(), Hash(claim) + unlisted
 }
 
-// Listed tells whether verbs that are accepted let the objects of a claim be found.
+// Listed reports whether accepted verbs allow listing or watching the objects of a claim.
 func Listed(accepted []string) bool {
 	return slices.ContainsFunc(accepted, func(verb string) bool { return verb == "list" || verb == "watch" || verb == "*" })
 }
@@ -52,9 +52,9 @@ func Listed(accepted []string) bool {
 // ReflexiveLabel returns the label that bindings to the export have.
 func (e Export) ReflexiveLabel() (key, value string) { return e.label(), reflexive }
 
-// Hash returns the base 62 SHA-224 of the JSON of a claim: of the resource and identity, which say what is claimed. The
-// verbs and the default selector say how, and change without a change of labels. Both groups of events are hashed as one:
-// an object has one label for each export, and a provider that claims both must find it by either.
+// Hash returns the base 62 SHA-224 of the JSON of a claim: of the resource and identity, which determine the claimed
+// objects. Verbs and the default selector can change without a change of labels. Both groups of events have the same
+// hash, because an object has one label for each export, and a provider that claims both groups must find it by either.
 func Hash(claim *apisv1alpha2.PermissionClaim) string {
 	resource := Normalize(schema.GroupResource{Group: claim.Group, Resource: claim.Resource})
 	text, _ := json.Marshal(struct { // of strings
@@ -65,7 +65,7 @@ func Hash(claim *apisv1alpha2.PermissionClaim) string {
 	return exports.Hash(string(text))
 }
 
-// Normalize returns the resource under which objects are stored: events have two groups and one storage.
+// Normalize returns the resource under which objects are stored: events have two groups but one storage.
 func Normalize(resource schema.GroupResource) schema.GroupResource {
 	if resource.Group == "events.k8s.io" && resource.Resource == "events" {
 		resource.Group = ""
@@ -73,23 +73,24 @@ func Normalize(resource schema.GroupResource) schema.GroupResource {
 	return resource
 }
 
-// ExportOf returns the export that a binding refers to, or false while it is not known. Labels wants to be told, because
-// the cluster in the status of a binding can be older than what path its reference now leads to.
+// ExportOf returns the export to which a binding refers, or false while it is not known. It is an argument of Labels
+// because the cluster in the status of a binding can be older than the cluster at the path of its reference.
 type ExportOf func(*apisv1alpha2.APIBinding) (Export, bool)
 
-// Labels returns the labels that an object of a resource, which its cluster has under an identity unless that is empty, with
-// certain labels, has to have by the claims that the bindings of its cluster accept; one that is being deleted accepts nothing. Claims with
-// an invalid selector select nothing, and are told of in the error; the labels are good nevertheless.
+// Labels returns the labels that an object must have for the claims that the bindings of its cluster accept. The inputs are the resource of
+// the object, the identity under which the cluster has the resource, or an empty one, and the labels of the object. A binding that is being
+// deleted accepts no claims. Claims with an invalid selector select nothing and are reported in the error; the labels are valid
+// nevertheless.
 func Labels(resource schema.GroupResource, identity string, object map[string]string, bindings []*apisv1alpha2.APIBinding,
 	exportOf ExportOf) (map[string]string, error) {
 	resource = Normalize(resource)
 	result := map[string]string{}
 	var errs []error
-	// In an order of their own, so that a second binding to the same export does not make labels change to and fro.
+	// In a fixed order, so that a second binding to the same export does not make labels alternate.
 	byName := func(a, b *apisv1alpha2.APIBinding) int { return strings.Compare(a.Name, b.Name) }
 	for _, binding := range slices.SortedFunc(slices.Values(bindings), byName) {
 		if binding.DeletionTimestamp != nil {
-			continue // its consumer has taken back what it has accepted
+			continue // the consumer no longer accepts it
 		}
 		export, found := Export{}, false
 		for i := range binding.Spec.PermissionClaims {
@@ -122,8 +123,8 @@ func Labels(resource schema.GroupResource, identity string, object map[string]st
 	return result, errors.Join(errs...)
 }
 
-// LabelsOfBinding is Labels for a binding among those of its cluster. It also has the reflexive label, unless a claim of its export lets it
-// be listed as well: that export always finds it.
+// LabelsOfBinding is Labels for a binding among those of its cluster. The result includes the reflexive label, with which the export always
+// finds the binding, unless a claim of the export allows listing it.
 func LabelsOfBinding(binding *apisv1alpha2.APIBinding, bindings []*apisv1alpha2.APIBinding, exportOf ExportOf) (map[string]string, error) {
 	result, err := Labels(apisv1alpha2.Resource("apibindings"), "", binding.Labels, bindings, exportOf)
 	if export, found := exportOf(binding); found {
@@ -135,7 +136,7 @@ func LabelsOfBinding(binding *apisv1alpha2.APIBinding, bindings []*apisv1alpha2.
 	return result, err
 }
 
-// Relabel returns the labels of an object with those of claims as they have to be, whichever of these it had.
+// Relabel returns the labels of an object with the labels of claims replaced by the required ones.
 func Relabel(object, claimed map[string]string) map[string]string {
 	result := maps.Clone(object)
 	maps.DeleteFunc(result, func(key, _ string) bool { return strings.HasPrefix(key, apisv1alpha2.ClaimedLabelPrefix) })

@@ -12,8 +12,8 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// Selector returns what a selector of a claim selects by labels. It must say either matchAll or what is to match: an empty
-// one, which elsewhere means everything, is an error.
+// Selector returns the label selector of a claim's selector. It must have either matchAll or match criteria: an empty
+// selector, which elsewhere selects everything, is an error.
 func Selector(selector *apisv1alpha2.PermissionClaimSelector) (labels.Selector, error) {
 	specific := len(selector.MatchLabels) > 0 || len(selector.MatchExpressions) > 0
 	switch {
@@ -27,14 +27,14 @@ func Selector(selector *apisv1alpha2.PermissionClaimSelector) (labels.Selector, 
 	return metav1.LabelSelectorAsSelector(&selector.LabelSelector)
 }
 
-// Selects tells whether a selector selects an object with the labels. An invalid one selects nothing.
+// Selects reports whether a selector selects an object with the labels. An invalid one selects nothing.
 func Selects(selector *apisv1alpha2.PermissionClaimSelector, object map[string]string) (bool, error) {
 	s, err := Selector(selector)
 	return err == nil && s.Matches(labels.Set(object)), err
 }
 
-// Complete returns the labels that an object has to have for a selector to select it: those that it has, and matchLabels,
-// which say which value is wanted, where they are missing. It is an error if the result is not selected.
+// Complete returns the labels that an object must have for a selector to select it: its labels, and missing ones from
+// matchLabels, which define the required values. It returns an error if the selector does not select the result.
 func Complete(selector *apisv1alpha2.PermissionClaimSelector, object map[string]string) (map[string]string, error) {
 	s, err := Selector(selector)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Wanted returns the labels that an object of a cluster has to have, whichever labels of claims it has now. It is the one answer
-// for whoever labels, by all bindings of the cluster as they are. A binding whose claims cannot be understood holds up
-// nobody: it is told of in its status.
+// Wanted returns the labels that an object of a cluster must have, whatever labels of claims it has now. All components that
+// label objects use it; it considers all current bindings of the cluster. A binding with invalid claims does not block others:
+// its status reports the error.
 func Wanted(all *exports.Exports, cluster logicalcluster.Name, resource schema.GroupResource, object map[string]string) map[string]string {
 	bindings := all.BindingsIn(cluster)
 	if len(bindings) == 0 && !labelled(object) {
@@ -22,7 +22,7 @@ func Wanted(all *exports.Exports, cluster logicalcluster.Name, resource schema.G
 	return Relabel(object, claimed)
 }
 
-// WantedOfBinding is Wanted for a binding of a cluster, which its export may always see.
+// WantedOfBinding is Wanted for a binding of a cluster, which is always visible to its export.
 func WantedOfBinding(all *exports.Exports, cluster logicalcluster.Name, binding *apisv1alpha2.APIBinding) map[string]string {
 	claimed, _ := LabelsOfBinding(binding, all.BindingsIn(cluster), exportsOf(all))
 	return Relabel(binding.Labels, claimed)
@@ -37,7 +37,7 @@ func labelled(object map[string]string) bool {
 	return false
 }
 
-// exportsOf returns how the exports of bindings are found among those of all clusters.
+// exportsOf returns the function that finds the exports of bindings among those of all clusters.
 func exportsOf(all *exports.Exports) ExportOf {
 	return func(b *apisv1alpha2.APIBinding) (Export, bool) {
 		reference := b.Spec.Reference.Export

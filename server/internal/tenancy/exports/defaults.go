@@ -16,17 +16,17 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maxName bounds the name of a binding.
+// maxName limits the length of the name of a binding.
 const maxName = 253
 
-// Defaults are the bindings that workspaces begin with because their types say so.
+// Defaults computes the initial bindings of workspaces from their types.
 type Defaults struct {
 	Exports *Exports
 	Types   *workspacetypes.Types
 }
 
-// Of returns the default bindings of a logical cluster, complete but for what the controller of bindings adds, and as their exports
-// are now. An export that the cluster has bound already needs no other binding.
+// Of returns the default bindings of a logical cluster for the current state of their exports. They are complete except for the
+// fields that the controller of bindings adds. An export that the cluster has already bound needs no other binding.
 func (d Defaults) Of(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
 	var bindings []*apisv1alpha2.APIBinding
 	made := map[string]bool{}
@@ -48,7 +48,7 @@ func (d Defaults) Of(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	return bindings
 }
 
-// aliases returns the type of a cluster with all that it extends, nothing if it has none.
+// aliases returns the type of a cluster and all types that it extends; nil if the cluster has no type.
 func (d Defaults) aliases(lc *corev1alpha1.LogicalCluster) []workspacetypes.Type {
 	of, ok := d.Types.Of(lc)
 	if !ok {
@@ -61,7 +61,7 @@ func (d Defaults) aliases(lc *corev1alpha1.LogicalCluster) []workspacetypes.Type
 	return aliases
 }
 
-// bound tells whether a cluster has a binding of another name to an export.
+// bound reports whether a cluster has a binding with another name to an export.
 func (d Defaults) bound(lc *corev1alpha1.LogicalCluster, name string, to tenancyv1alpha1.APIExportReference) bool {
 	cluster := logicalcluster.Of(lc)
 	of, ok := d.Exports.Cluster(cluster, to.Path)
@@ -93,7 +93,7 @@ func (d Defaults) binding(
 		key, value := BindingLabel(in, reference.Export)
 		b.Labels = map[string]string{key: value}
 		if Everywhere(in, reference.Export) {
-			b.Finalizers = nil // it goes with its cluster, and leaves nothing
+			b.Finalizers = nil // it is removed with its cluster
 		}
 	}
 	if export, err := d.Exports.Find(cluster, *b.Spec.Reference.Export); err == nil {
@@ -103,13 +103,14 @@ func (d Defaults) binding(
 	return b
 }
 
-// defaultName is the same for the same binding of a cluster, however often it is made.
+// defaultName returns a name that is the same each time the binding of a cluster is created.
 func defaultName(cluster logicalcluster.Name, path, export string) string {
 	suffix := "-" + strings.ToLower(Hash(string(cluster) + "|" + path + "|" + export))[:5]
 	return export[:min(len(export), maxName-len(suffix))] + suffix
 }
 
-// AcceptAll returns the acceptance of every claim of an export, for what it selects by default, or everything.
+// AcceptAll returns the acceptance of every claim of an export, for the default selector of the claim, or for all
+// objects.
 func AcceptAll(export *apisv1alpha2.APIExport) []apisv1alpha2.AcceptablePermissionClaim {
 	var all []apisv1alpha2.AcceptablePermissionClaim
 	for _, claim := range export.Spec.PermissionClaims {

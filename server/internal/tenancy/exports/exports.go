@@ -1,4 +1,4 @@
-// Package exports knows which APIs the clusters export, and who has bound them.
+// Package exports finds the APIs that clusters export, and their bindings.
 package exports
 
 import (
@@ -26,10 +26,10 @@ import (
 
 // Names of indexes.
 const (
-	byExport   = "export"   // bindings, by what Key returns
+	byExport   = "export"   // bindings, by the result of Key
 	bySchema   = "schema"   // exports, by cluster and name of a schema
 	byIdentity = "identity" // exports, by identity hash
-	byName     = "name"     // endpoint slices, by the name of their export, wherever that is
+	byName     = "name"     // endpoint slices, by the name of their export in any cluster
 )
 
 // Exports finds exports, schemas and bindings of all clusters.
@@ -43,7 +43,7 @@ type Exports struct {
 	system   System
 
 	mu    sync.RWMutex
-	bound map[string]int // how many bindings have found each export, by what Key returns
+	bound map[string]int // the number of bindings that have found each export, by the result of Key
 }
 
 // Stored reads the APIBindings of a cluster as they are stored.
@@ -97,7 +97,7 @@ func Key(cluster logicalcluster.Name, name string) string {
 	return informers.Key{Cluster: cluster, Name: name}.String()
 }
 
-// Cluster returns the logical cluster that a path leads to; an empty path leads to from.
+// Cluster returns the logical cluster at a path; for an empty path it returns from.
 func (e *Exports) Cluster(from logicalcluster.Name, path string) (logicalcluster.Name, bool) {
 	if path == "" {
 		return from, true
@@ -106,7 +106,7 @@ func (e *Exports) Cluster(from logicalcluster.Name, path string) (logicalcluster
 	return place.Cluster, ok && place.Cluster != ""
 }
 
-// Find returns the export that a reference in cluster from means, or an error that says NotFound.
+// Find returns the export for a reference in cluster from, or a NotFound error.
 func (e *Exports) Find(from logicalcluster.Name, reference apisv1alpha2.ExportBindingReference) (*apisv1alpha2.APIExport, error) {
 	cluster, ok := e.Cluster(from, reference.Path)
 	if ok {
@@ -130,7 +130,7 @@ func (e *Exports) Schema(cluster logicalcluster.Name, name string) (*apisv1alpha
 	return e.schemas.Get(cluster, "", name)
 }
 
-// WithSchema returns the exports that offer a schema of their cluster.
+// WithSchema returns the exports that have a schema of their cluster.
 func (e *Exports) WithSchema(cluster logicalcluster.Name, name string) []*apisv1alpha2.APIExport {
 	found, _ := e.exports.ByIndex(bySchema, Key(cluster, name)) // the index exists
 	return found
@@ -148,8 +148,8 @@ func (e *Exports) BindingsOf(cluster logicalcluster.Name, name string) []*apisv1
 	return found
 }
 
-// HasBindings tells whether any cluster has bound an export. It is asked with every change of a binding, of which there may be
-// very many.
+// HasBindings reports whether any cluster has bound an export. It is called for every change of a binding, of which there can
+// be very many.
 func (e *Exports) HasBindings(cluster logicalcluster.Name, name string) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
@@ -179,12 +179,12 @@ func exportOf(obj any) string {
 	return Key(logicalcluster.Name(b.Status.APIExportClusterName), b.Spec.Reference.Export.Name)
 }
 
-// BoundTo tells whether a binding has found an export.
+// BoundTo reports whether a binding has found an export.
 func BoundTo(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name, export string) bool {
 	return exportOf(b) == Key(cluster, export)
 }
 
-// SlicesNaming returns the endpoint slices of all clusters whose export has a name, in whichever cluster.
+// SlicesNaming returns the endpoint slices of all clusters that refer to an export by this name, in any cluster.
 func (e *Exports) SlicesNaming(export string) []*apisv1alpha1.APIExportEndpointSlice {
 	found, _ := e.slices.ByIndex(byName, export) // the index exists
 	return found
@@ -196,8 +196,8 @@ func (e *Exports) BindingsIn(cluster logicalcluster.Name) []*apisv1alpha2.APIBin
 	return found
 }
 
-// StoredBindingsIn returns the bindings of a cluster as they are stored now. What BindingsIn returns may be a moment behind: who
-// has just been told that something is bound, can ask for it before that.
+// StoredBindingsIn reads the bindings of a cluster from storage. The result of BindingsIn can be a moment behind: a client that
+// has just learned of a binding can send a request for its resources before BindingsIn returns it.
 func (e *Exports) StoredBindingsIn(ctx context.Context, cluster logicalcluster.Name) ([]*apisv1alpha2.APIBinding, error) {
 	list, err := e.stored.ListIn(ctx, cluster, metav1.ListOptions{})
 	if err != nil {
@@ -211,7 +211,7 @@ func (e *Exports) StoredBindingsIn(ctx context.Context, cluster logicalcluster.N
 	return bindings, err
 }
 
-// Binds tells whether a binding refers to an export, whether it has found it or not.
+// Binds reports whether a binding refers to an export, whether or not it has found the export.
 func (e *Exports) Binds(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name, name string) bool {
 	reference := b.Spec.Reference.Export
 	if reference == nil || reference.Name != name {
@@ -221,7 +221,7 @@ func (e *Exports) Binds(b *apisv1alpha2.APIBinding, cluster logicalcluster.Name,
 	return ok && of == cluster
 }
 
-// Bound returns the binding through which a cluster has a resource, and what it says of the resource.
+// Bound returns the binding through which a cluster has a resource, and its entry for the resource.
 func (e *Exports) Bound(cluster logicalcluster.Name, resource schema.GroupResource) (*apisv1alpha2.APIBinding,
 	*apisv1alpha2.BoundAPIResource) {
 	for _, b := range e.BindingsIn(cluster) {
@@ -234,7 +234,7 @@ func (e *Exports) Bound(cluster logicalcluster.Name, resource schema.GroupResour
 	return nil, nil
 }
 
-// Hash is how the names of an export are written into labels: SHA-224 in base 62.
+// Hash returns the form of the names of an export in labels: SHA-224 in base 62.
 func Hash(text string) string {
 	sum := sha256.Sum224([]byte(text))
 	return new(big.Int).SetBytes(sum[:]).Text(62)
@@ -245,7 +245,7 @@ func BindingLabel(cluster logicalcluster.Name, name string) (key, value string) 
 	return apisv1alpha2.ExportLabel, Hash(string(cluster) + ":" + name)
 }
 
-// Identity returns the identity under which a cluster has a resource, empty if it has it from no export.
+// Identity returns the identity under which a cluster has a resource; empty if the resource is not from an export.
 func (e *Exports) Identity(cluster logicalcluster.Name, resource schema.GroupResource) string {
 	source, _ := e.Source(cluster, resource)
 	return source.Identity

@@ -13,16 +13,16 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file makes resources that the server itself serves look like those of exports in root: they have an identity and a policy
-// there, and clusters have bindings to them. They are stored without an identity, and served with or without a binding.
+// This file represents resources that the server itself serves as resources of exports in root: they have an identity and a
+// policy there, and clusters have bindings to them. They are stored without an identity, and served with or without a binding.
 
-// System are the resources of the server that exports of root stand for, with the names of these.
+// System are the resources of the server that exports in root represent, with the names of the exports.
 type System map[schema.GroupResource]string
 
-// systemGroups are the groups all of whose resources belong to the export of the same name.
+// systemGroups are the groups whose resources all belong to the export with the name of the group.
 var systemGroups = map[string]bool{"tenancy.kcp.io": true, "topology.kcp.io": true, "cache.kcp.io": true}
 
-// SystemOf returns those of the resources of the server that exports stand for.
+// SystemOf returns the resources of the server that exports represent.
 func SystemOf(resources []schema.GroupResource) System {
 	s := System{}
 	for _, r := range resources {
@@ -35,28 +35,28 @@ func SystemOf(resources []schema.GroupResource) System {
 	return s
 }
 
-// everywhere are the exports that every cluster has bound, whatever its type.
+// everywhere are the exports that every cluster binds, whatever its type.
 var everywhere = []tenancyv1alpha1.APIExportReference{
 	{Path: string(logicalcluster.Root), Export: "tenancy.kcp.io"}, {Path: string(logicalcluster.Root), Export: "topology.kcp.io"},
 }
 
-// Everywhere tells whether every cluster has bound an export of root, and keeps it bound.
+// Everywhere reports whether every cluster binds an export of root, and keeps the binding.
 func Everywhere(cluster logicalcluster.Name, export string) bool {
 	return slices.Contains(everywhere, tenancyv1alpha1.APIExportReference{Path: string(cluster), Export: export})
 }
 
-// Stands tells whether the server itself serves what an export offers as a resource.
+// Stands reports whether the server itself serves a resource of an export.
 func (s System) Stands(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool {
 	return cluster == logicalcluster.Root && export != "" && s[resource] == export
 }
 
-// Source is the export that a cluster has a resource from.
+// Source is the export from which a cluster has a resource.
 type Source struct {
 	Cluster          logicalcluster.Name
 	Export, Identity string
 }
 
-// Source returns where a cluster has a resource from, false if from no export.
+// Source returns the export from which a cluster has a resource; false if the resource is not from an export.
 func (e *Exports) Source(cluster logicalcluster.Name, resource schema.GroupResource) (Source, bool) {
 	if name, ok := e.system[resource]; ok {
 		export, err := e.Get(logicalcluster.Root, name)
@@ -72,10 +72,10 @@ func (e *Exports) Source(cluster logicalcluster.Name, resource schema.GroupResou
 	return Source{logicalcluster.Name(b.Status.APIExportClusterName), b.Spec.Reference.Export.Name, r.Schema.IdentityHash}, true
 }
 
-// System returns the resources of the server that exports stand for.
+// System returns the resources of the server that exports represent.
 func (e *Exports) System() System { return e.system }
 
-// IsSystem tells whether an export stands for nothing but resources of the server.
+// IsSystem reports whether an export represents only resources of the server.
 func (e *Exports) IsSystem(export *apisv1alpha2.APIExport) bool {
 	for _, r := range export.Spec.Resources {
 		if !e.system.Stands(logicalcluster.Of(export), export.Name, schema.GroupResource{Group: r.Group, Resource: r.Name}) {
@@ -85,8 +85,8 @@ func (e *Exports) IsSystem(export *apisv1alpha2.APIExport) bool {
 	return len(export.Spec.Resources) > 0
 }
 
-// boundStatus returns the status that a binding to a system export has from the beginning; its controller would arrive at the same.
-// It is empty while the export is not complete, and if it claims anything.
+// boundStatus returns the initial status of a binding to a system export, which is the status that the controller would set. It is
+// empty while the export is incomplete, and if the export has permission claims.
 func (e *Exports) boundStatus(export *apisv1alpha2.APIExport) (status apisv1alpha2.APIBindingStatus) {
 	if export.Status.IdentityHash == "" || len(export.Spec.PermissionClaims) > 0 || !e.IsSystem(export) {
 		return status
@@ -111,7 +111,7 @@ func (e *Exports) boundStatus(export *apisv1alpha2.APIExport) (status apisv1alph
 	return status
 }
 
-// BoundResource returns what a binding says of a resource that its export offers by a schema.
+// BoundResource returns the entry in a binding for a resource of its export with a schema.
 func BoundResource(resource schema.GroupResource, s *apisv1alpha1.APIResourceSchema, identity string) apisv1alpha2.BoundAPIResource {
 	bound := apisv1alpha2.BoundAPIResource{
 		Group: resource.Group, Resource: resource.Resource,

@@ -1,5 +1,5 @@
-// Package identity tells things apart that have the same name, by the hash of a key that only their owner has: whoever knows
-// the key can make another one with the same identity, and nobody else.
+// Package identity distinguishes objects with the same name by the hash of a key that only their owner has: only an owner of
+// the key can create another object with the same identity.
 package identity
 
 import (
@@ -19,7 +19,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// Reference returns where the key of an object of a name is.
+// Reference returns the location of the key of the object with a name.
 func Reference(given *apisv1alpha2.Identity, name string) corev1.SecretReference {
 	if given != nil && given.SecretRef != nil {
 		return *given.SecretRef
@@ -27,8 +27,9 @@ func Reference(given *apisv1alpha2.Identity, name string) corev1.SecretReference
 	return corev1.SecretReference{Namespace: apisv1alpha2.IdentitySecretNamespace, Name: name}
 }
 
-// Secret returns the secret with the key of an object of a name, in the cluster of ctx. It makes the secret if nobody has named
-// another, and the object has no identity yet: another key would be another identity. It returns nil if there is none.
+// Secret returns the Secret with the key of the object with a name, in the cluster of ctx. It creates the Secret if the object
+// refers to no other Secret and has no identity yet, because another key would change the identity. It returns nil if the
+// Secret does not exist.
 func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretReference, name, hash string) (*corev1.Secret, error) {
 	secrets := kube.CoreV1().Secrets(ref.Namespace)
 	secret, err := secrets.Get(ctx, ref.Name, metav1.GetOptions{})
@@ -52,7 +53,8 @@ func Secret(ctx context.Context, kube kubernetes.Interface, ref corev1.SecretRef
 	}, metav1.CreateOptions{})
 }
 
-// Verify returns the hash of an identity, which is set once, and the condition that tells whether the secret agrees.
+// Verify returns the hash of an identity, which is set once, and the condition that reports whether the Secret
+// matches it.
 func Verify(hash string, ref corev1.SecretReference, secret *corev1.Secret) (string, corev1alpha1.Condition) {
 	condition := corev1alpha1.Condition{Type: apisv1alpha2.APIExportIdentityValid, Status: metav1.ConditionFalse, Severity: "Error",
 		Reason: apisv1alpha2.ReasonIdentityVerificationFailed}

@@ -11,17 +11,17 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// How often storage is asked for what is not known: requests for paths come from anybody, and are not authenticated yet. Who presents the
-// same credentials from the same address shares a budget, and so do all at one address, because credentials can be made up.
+// The rate of storage reads for unknown paths. The limits are needed because any client can request paths, before authentication. Clients
+// with the same credentials and address share a budget, and so do all clients at one address, because credentials can be invented.
 const (
 	perCredential, credentialBurst = 100, 200
 	perSource, sourceBurst         = 200, 400
 	perServer, serverBurst         = 600, 1200
-	// maxAskers is the number of budgets of each kind that are remembered. Forgotten ones are full again.
+	// maxAskers is the number of budgets of each kind in memory. A budget that is dropped starts full again.
 	maxAskers = 4096
 )
 
-// askers bound what clients may ask storage for, each of them and all together.
+// askers limit the storage reads for clients, for each client and in total.
 type askers struct {
 	mu          sync.Mutex // finds and creates budgets
 	credentials *lru.Cache
@@ -33,7 +33,7 @@ func newAskers() *askers {
 	return &askers{credentials: lru.New(maxAskers), sources: lru.New(maxAskers), all: rate.NewLimiter(perServer, serverBurst)}
 }
 
-// allow returns whether storage may be asked on behalf of a request.
+// allow reports whether storage may be read for a request.
 func (a *askers) allow(r *http.Request) bool {
 	from := source(r)
 	return a.budget(a.credentials, credential(from, r), perCredential, credentialBurst).Allow() &&
@@ -51,7 +51,8 @@ func (a *askers) budget(known *lru.Cache, key any, limit rate.Limit, burst int) 
 	return created
 }
 
-// source returns the network that a request comes from: an IPv4 address, or the /64 that one host has all addresses of.
+// source returns the network of the client: an IPv4 address, or the IPv6 /64 network, all of whose addresses one host
+// can have.
 func source(r *http.Request) netip.Prefix {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -73,7 +74,7 @@ func source(r *http.Request) netip.Prefix {
 	return network
 }
 
-// credential returns what stands for the network and the credentials of a request.
+// credential returns a key for the network and the credentials of a request.
 func credential(from netip.Prefix, r *http.Request) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = h.Write([]byte(from.String() + "\n" + r.Header.Get("Authorization") + "\n"))

@@ -1,5 +1,5 @@
-// Package pathindex knows where every workspace of the shard is: it resolves paths such as root:org:team to logical clusters
-// in memory, fed by the watches of workspaces, without a scan.
+// Package pathindex resolves paths of workspaces such as root:org:team to logical clusters. It reads the informers of
+// workspaces in memory, without a scan.
 package pathindex
 
 import (
@@ -16,28 +16,28 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Place is what a path leads to: a logical cluster, or the URL of a mount.
+// Place is the target of a path: a logical cluster, or the URL of a mount.
 type Place struct {
 	Cluster logicalcluster.Name
-	// URL of what is mounted here, as the Workspace Mounted; the cluster is empty then.
+	// URL of the server that the Workspace Mounted mounts; the cluster is empty then.
 	URL     string
 	Mounted informers.Key
-	// Code is the HTTP status that requests get instead, zero if none: a workspace on the way is unavailable.
+	// Code is the HTTP status for requests if a workspace on the path is unavailable; zero otherwise.
 	Code int
 }
 
-// Tree is the index: the informers themselves, which know every object by its logical cluster and name.
+// Tree is the index. It reads the informers, which find every object by its logical cluster and name.
 type Tree struct {
 	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
 	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
 }
 
-// New returns a tree of the workspaces and logical clusters of set.
+// New returns an index of the workspaces and logical clusters of set.
 func New(set *informers.Set) *Tree {
 	return &Tree{clusters: set.LogicalClusters, workspaces: set.Workspaces}
 }
 
-// child returns where a workspace is; false if there is none, or nowhere yet.
+// child returns the place of a workspace; false if the workspace does not exist, or has no place yet.
 func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
 	ws, err := t.workspaces.Get(parent, "", name)
 	if err != nil || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
@@ -56,7 +56,7 @@ func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
 	return place, place != Place{}
 }
 
-// canonical returns a path that begins with a logical cluster.
+// canonical returns a path in the form that begins with a logical cluster.
 func canonical(path string) string {
 	rest, home := strings.CutPrefix(path, "user:")
 	if !home {
@@ -70,7 +70,7 @@ func canonical(path string) string {
 	return path
 }
 
-// Lookup returns where a path leads. Its first part is the name of a logical cluster; user:<name> is the home of a user.
+// Lookup resolves a path. Its first part is the name of a logical cluster; user:<name> is the home of a user.
 func (t *Tree) Lookup(path string) (Place, bool) {
 	first, rest, more := strings.Cut(canonical(path), ":")
 	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
@@ -85,17 +85,17 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 			return Place{}, false
 		}
 		if next.Code == 0 {
-			next.Code = place.Code // what is below an unavailable workspace is unavailable
+			next.Code = place.Code // workspaces below an unavailable workspace are unavailable
 		}
 		place = next
 		if place.Cluster == "" {
-			return place, !more // what is mounted has no workspaces here, whatever it has where it comes from
+			return place, !more // a mount has no workspaces on this server, whatever the mounted server has
 		}
 	}
 	return place, true
 }
 
-// Current returns when Lookup of a path knows every workspace on it that this server has acknowledged.
+// Current waits until Lookup of a path sees every workspace on it that this server has acknowledged.
 func (t *Tree) Current(ctx context.Context, path string) {
 	first, rest, more := strings.Cut(canonical(path), ":")
 	cluster := logicalcluster.Name(first)
@@ -122,7 +122,8 @@ func (t *Tree) Path(cluster logicalcluster.Name) string {
 	return lc.Annotations[corev1alpha1.PathAnnotation]
 }
 
-// Parent returns the logical cluster that the workspace of a cluster lives in; false for one that has no workspace.
+// Parent returns the logical cluster that contains the workspace of a cluster; false for a cluster without a
+// workspace.
 func (t *Tree) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
 	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
@@ -131,10 +132,10 @@ func (t *Tree) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
 	return logicalcluster.Name(lc.Spec.Owner.Cluster), true
 }
 
-// homeWidth is the least length of the name of a home's logical cluster.
+// homeWidth is the minimum length of the name of a home's logical cluster.
 const homeWidth = 12
 
-// HomeCluster is the logical cluster of a user's home workspace: a hash of their name, in base 36.
+// HomeCluster returns the logical cluster of a user's home workspace: a hash of their name, in base 36.
 func HomeCluster(user string) logicalcluster.Name {
 	sum := sha256.Sum224([]byte(user))
 	name := strconv.FormatUint(binary.BigEndian.Uint64(sum[:8]), 36)

@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// eventPoll and eventTimeout are how often, and for how long, a request waits for the event of what is stored.
+	// eventPoll and eventTimeout define how often, and for how long, a request waits for the event of a stored
+	// object.
 	eventPoll    = 2 * time.Millisecond
 	eventTimeout = 5 * time.Second
-	// storedTimeout is how long storage may take to answer.
+	// storedTimeout limits a read from storage.
 	storedTimeout = 10 * time.Second
 )
 
@@ -32,10 +33,10 @@ type Reader interface {
 	Get(ctx context.Context, name string, out runtime.Object) error
 }
 
-// Stored finds what another server has stored a moment ago, and this one has not heard of yet.
+// Stored finds objects that another server stored a moment ago, and that this server does not know yet.
 type Stored struct {
 	*Tree
-	// Clusters and Workspaces are where both are stored.
+	// Clusters and Workspaces read both kinds from storage.
 	Clusters, Workspaces Reader
 
 	own     func(*http.Request) bool
@@ -43,14 +44,14 @@ type Stored struct {
 	looking singleflight.Group
 }
 
-// NewStored returns the tree with what is stored behind it. own recognises the requests of the server itself, which are about what it
+// NewStored returns the index with storage as a fallback. own recognizes requests of the server itself, which concern objects that it
 // knows.
 func NewStored(tree *Tree, clusters, workspaces Reader, own func(*http.Request) bool) *Stored {
 	return &Stored{Tree: tree, Clusters: clusters, Workspaces: workspaces, own: own, askers: newAskers()}
 }
 
-// Find returns where a path leads, as Lookup does. What is not known is looked up in storage, and waited for if it is there: a request can
-// come to one server right after another one has created what it is for. The error is one for clients.
+// Find resolves a path as Lookup does. It looks up unknown paths in storage, and waits for the event of an object that is stored: a
+// request can arrive at one server right after another one created its workspace. The error is for clients.
 func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	if place, ok := s.known(path); ok {
 		return place, true, nil
@@ -62,15 +63,15 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 		return place, ok, nil
 	case s.askers.allow(r):
 	case !isPath:
-		return Place{}, false, nil // authorization decides who may use what may not exist
+		return Place{}, false, nil // authorization decides, because the cluster may not exist
 	default:
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known to this server, and you requested too many unknown workspaces: retry "+
-			"in one second", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s is not known to this server, and you requested too many unknown "+
+			"workspaces: retry in one second", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}
 	stored, err, _ := s.looking.Do(path, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storedTimeout) // others may wait for the answer
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storedTimeout) // other requests may wait for the result
 		defer cancel()
 		return s.isStored(ctx, path)
 	})
@@ -87,14 +88,15 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	})
 	place, ok := s.Lookup(path)
 	if err != nil && !ok {
-		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s was created a moment ago and is not known to this server yet: retry the request", path))
+		err := apierrors.NewServiceUnavailable(fmt.Sprintf("%s was created a moment ago and is not known to this server yet: retry "+
+			"the request", path))
 		err.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 		return Place{}, false, err
 	}
 	return place, ok, nil
 }
 
-// known is Lookup of a path whose logical cluster is known, too, if it leads to one.
+// known is Lookup, but it also requires that the logical cluster at the path is known.
 func (s *Stored) known(path string) (Place, bool) {
 	place, ok := s.Lookup(path)
 	if !ok || place.Cluster == "" || place.Cluster == logicalcluster.Name(path) {
@@ -104,7 +106,7 @@ func (s *Stored) known(path string) (Place, bool) {
 	return place, err == nil
 }
 
-// isStored returns whether a path leads somewhere by what is stored.
+// isStored reports whether a path resolves to a place according to storage.
 func (s *Stored) isStored(ctx context.Context, path string) (bool, error) {
 	parts := strings.Split(canonical(path), ":")
 	cluster := logicalcluster.Name(parts[0])

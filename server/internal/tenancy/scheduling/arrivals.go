@@ -11,11 +11,11 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// arrivalTimeout is how long a request waits until this server has seen what it has stored, so that the next request of
-// the same client finds it.
+// arrivalTimeout limits how long a request waits until the informers have the objects that it stored, so that the next
+// request of the same client finds them.
 const arrivalTimeout = 2 * time.Second
 
-// arrivals tells requests when an informer has what they have stored.
+// arrivals lets requests wait until an informer has the objects that they stored.
 type arrivals struct {
 	mu      sync.Mutex
 	waiting map[informers.Key][]chan struct{}
@@ -43,7 +43,8 @@ func (a *arrivals) arrived(key informers.Key) {
 	delete(a.waiting, key)
 }
 
-// expect must be called before the object is stored. wait returns when the informer has it, forget gives up.
+// expect must be called before the object is stored. wait returns when the informer has the object, forget stops
+// waiting.
 func (a *arrivals) expect(key informers.Key) (wait func(context.Context), forget func()) {
 	c := make(chan struct{})
 	a.mu.Lock()

@@ -9,31 +9,31 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 )
 
-// The labels of a LogicalCluster that name the steps which are left.
+// The labels of a LogicalCluster for the remaining steps.
 const (
 	initializerPrefix = "initializer.internal.kcp.io/"
 	terminatorPrefix  = "terminator.internal.kcp.io/"
 	maxLabelLength    = 63
 )
 
-// stepLabel returns the label of a step: a hash, cut in the key so that it is as long as a key may be.
+// stepLabel returns the label of a step: a hash, truncated in the key to the maximum length of a key.
 func stepLabel(prefix, id string) (key, value string) {
 	sum := sha256.Sum224([]byte(id))
 	value = hex.EncodeToString(sum[:])
 	return prefix + value[:maxLabelLength-len(prefix)], value
 }
 
-// InitializerLabel returns the label that a LogicalCluster has while an initializer is left.
+// InitializerLabel returns the label that a LogicalCluster has while an initializer remains.
 func InitializerLabel(id corev1alpha1.LogicalClusterInitializer) (key, value string) {
 	return stepLabel(initializerPrefix, string(id))
 }
 
-// TerminatorLabel returns the label that a LogicalCluster has while a terminator is left.
+// TerminatorLabel returns the label that a LogicalCluster has while a terminator remains.
 func TerminatorLabel(id corev1alpha1.LogicalClusterTerminator) (key, value string) {
 	return stepLabel(terminatorPrefix, string(id))
 }
 
-// SetLabels makes the labels of a LogicalCluster say what its status says.
+// SetLabels sets the labels of a LogicalCluster according to its status.
 func SetLabels(lc *corev1alpha1.LogicalCluster) {
 	labels := maps.Clone(lc.Labels)
 	if labels == nil {

@@ -1,5 +1,5 @@
-// Package scheduling makes the logical cluster of a workspace: it decides the shard, the name and the first state, and
-// does so within the request that creates the Workspace wherever that can be known by then.
+// Package scheduling creates the logical cluster of a workspace: it chooses the shard, the name and the first state.
+// If possible, it does so within the request that creates the Workspace.
 package scheduling
 
 import (
@@ -33,31 +33,31 @@ type Clusters interface {
 	Create(ctx context.Context, name string, obj runtime.Object) error
 }
 
-// Scheduler decides where workspaces go.
+// Scheduler chooses shards for workspaces.
 type Scheduler struct {
 	Clusters Clusters
-	// LogicalClusters and Shards are what there is.
+	// LogicalClusters and Shards are the existing objects.
 	LogicalClusters informers.Lister[*corev1alpha1.LogicalCluster]
 	Shards          informers.Lister[*corev1alpha1.Shard]
 	Tree            *pathindex.Tree
 	Types           *workspacetypes.Types
-	// ShardName is this shard, ExternalURL where users reach it.
+	// ShardName is the name of this shard, ExternalURL its URL for users.
 	ShardName, ExternalURL string
 
 	clusterArrivals, workspaceArrivals *arrivals
 }
 
-// Follow makes requests wait until set has what they have created.
+// Follow makes requests wait until set has the objects that they created.
 func (s *Scheduler) Follow(set *informers.Set) {
 	s.clusterArrivals, s.workspaceArrivals = newArrivals(set.LogicalClusters.Informer), newArrivals(set.Workspaces.Informer)
 }
 
-// UnschedulableError says why no shard can take a workspace.
+// UnschedulableError explains why no shard accepts a workspace.
 type UnschedulableError struct{ Reason string }
 
 func (e UnschedulableError) Error() string { return e.Reason }
 
-// Shard returns one of the shards that can take a workspace, or an UnschedulableError.
+// Shard returns one of the shards that accept a workspace, or an UnschedulableError.
 func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
 	selector := labels.Everything()
 	if ws.Spec.Location != nil && ws.Spec.Location.Selector != nil {
@@ -77,7 +77,8 @@ func (s *Scheduler) Shard(ws *tenancyv1alpha1.Workspace) (string, error) {
 		}
 	}
 	if len(fit) == 0 {
-		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the selector %q in spec.location and accepts new workspaces", len(all), selector)}
+		return "", UnschedulableError{fmt.Sprintf("none of %d shards matches the selector %q in spec.location and accepts new "+
+			"workspaces", len(all), selector)}
 	}
 	return fit[mathrand.IntN(len(fit))], nil
 }
@@ -92,25 +93,26 @@ func NewName() logicalcluster.Name {
 
 const newNameLength = 16
 
-// IsNewName tells whether NewName can have returned a name: the names of homes and of the server's own clusters it cannot.
+// IsNewName reports whether NewName can have returned a name. NewName never returns names of homes or of system
+// clusters.
 func IsNewName(name logicalcluster.Name) bool {
 	return len(name) == newNameLength && strings.Trim(string(name), "0123456789abcdefghijklmnopqrstuvwxyz") == ""
 }
 
-// base36 is a number in base 36, padded to the length of the largest one with as many bytes.
+// base36 encodes a number in base 36, padded to the length of the largest number with the same number of bytes.
 func base36(number []byte) string {
 	text := new(big.Int).SetBytes(number).Text(36)
 	return strings.Repeat("0", max(0, 44-len(text))) + text
 }
 
-// ShardHash is how ShardHashAnnotation names a shard.
+// ShardHash returns the hash of a shard's name in ShardHashAnnotation.
 func ShardHash(shard string) string {
 	sum := sha256.Sum224([]byte(shard))
 	return base36(sum[:])[:8]
 }
 
-// LogicalCluster returns the LogicalCluster of a workspace, in the state in which it is stored first: its built-in steps
-// are not waited for, since the first request that enters it takes them.
+// LogicalCluster returns the LogicalCluster of a workspace in its first stored state. The built-in steps are not in it,
+// because the first request that enters the cluster performs them.
 func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name) (*corev1alpha1.LogicalCluster, error) {
 	parent := logicalcluster.Of(ws)
 	lc := s.fresh(name, s.Tree.Path(parent)+":"+ws.Name)
@@ -132,7 +134,7 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 	return lc, nil
 }
 
-// Unowned returns the LogicalCluster of a workspace that no Workspace stands for, in the state in which it is stored first.
+// Unowned returns the LogicalCluster of a workspace without a Workspace object, in its first stored state.
 func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name,
 	path string) (*corev1alpha1.LogicalCluster, error) {
 	lc := s.fresh(name, path)
@@ -143,7 +145,7 @@ func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logi
 	return lc, nil
 }
 
-// fresh returns a LogicalCluster of which no more is known than where it is.
+// fresh returns a LogicalCluster with only its location.
 func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.LogicalCluster {
 	return &corev1alpha1.LogicalCluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: corev1alpha1.SchemeGroupVersion.String(), Kind: "LogicalCluster"},
@@ -155,7 +157,7 @@ func (s *Scheduler) fresh(name logicalcluster.Name, path string) *corev1alpha1.L
 	}
 }
 
-// settleType writes into a LogicalCluster what its type, as seen from a cluster, asks for.
+// settleType sets the fields of a LogicalCluster that depend on its type, as resolved from a cluster.
 func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalcluster.Name,
 	reference tenancyv1alpha1.WorkspaceTypeReference) error {
 	of, err := s.Types.Find(from, reference)
@@ -175,7 +177,7 @@ func (s *Scheduler) settleType(lc *corev1alpha1.LogicalCluster, from logicalclus
 	return nil
 }
 
-// begin writes the first state of a LogicalCluster.
+// begin sets the first state of a LogicalCluster.
 func begin(lc *corev1alpha1.LogicalCluster) {
 	rest.FillObjectMetaSystemFields(lc)
 	lc.Generation = 1
@@ -187,12 +189,12 @@ func begin(lc *corev1alpha1.LogicalCluster) {
 	SetLabels(lc)
 }
 
-// Remaining are the initializers that somebody else has to remove.
+// Remaining returns the initializers that external controllers must remove.
 func Remaining(all []corev1alpha1.LogicalClusterInitializer) []corev1alpha1.LogicalClusterInitializer {
 	return slices.DeleteFunc(slices.Clone(all), workspacetypes.IsBuiltIn)
 }
 
-// Owner returns the creator of a workspace, nil if it has none.
+// Owner returns the creator of a workspace, or nil.
 func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
 	text := ws.Annotations[tenancyv1alpha1.OwnerAnnotation]
 	if text == "" {
@@ -212,7 +214,7 @@ func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
 	return owner
 }
 
-// Shrink leaves the user name alone in the annotation that tells who created a workspace.
+// Shrink removes everything except the user name from the annotation with the creator of a workspace.
 func Shrink(ws *tenancyv1alpha1.Workspace) {
 	owner := Owner(ws)
 	if owner == nil || (owner.UID == "" && len(owner.Groups) == 0 && len(owner.Extra) == 0) {
@@ -223,7 +225,7 @@ func Shrink(ws *tenancyv1alpha1.Workspace) {
 	}
 }
 
-// Settle writes into a workspace where its logical cluster is, and what state that is in.
+// Settle sets the location and the state of its logical cluster in a workspace.
 func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) {
 	if ws.Annotations == nil {
 		ws.Annotations = map[string]string{}
@@ -243,7 +245,8 @@ func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Na
 	s.Mirror(ws, lc)
 }
 
-// Mirror brings the status of a workspace that is not being deleted to that of its logical cluster, nil if it has gone.
+// Mirror copies the status of a logical cluster, nil if it no longer exists, to its workspace, which is not being
+// deleted.
 func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
 	initialized := corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue}
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
@@ -268,7 +271,7 @@ func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Logic
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }
 
-// MarkDeleted lets a LogicalCluster be deleted, as a request to delete it would. It is a change for storage.Typed.
+// MarkDeleted marks a LogicalCluster as deleted, as a delete request does. It is a change for storage.Typed.
 func MarkDeleted(obj runtime.Object) error {
 	lc := obj.(*corev1alpha1.LogicalCluster)
 	if lc.DeletionTimestamp == nil {

@@ -28,7 +28,7 @@ var (
 )
 
 // Options returns base for custom resources, with the logical cluster of a Workspace stored by the request that creates
-// the Workspace. What cannot be decided by then is left to the controller of workspaces.
+// the Workspace. The controller of workspaces decides everything that is not known by then.
 func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return kcpstorage.OptionsGetter(func(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 		options, err := base.GetRESTOptions(resource, example)
@@ -52,8 +52,8 @@ func (s *Scheduler) Options(base generic.RESTOptionsGetter) generic.RESTOptionsG
 	})
 }
 
-// workspaceStorage stores the LogicalCluster of a new Workspace together with the Workspace: there is never one without
-// the other.
+// workspaceStorage stores the LogicalCluster of a new Workspace together with the Workspace: neither exists without the
+// other.
 type workspaceStorage struct {
 	storage.Interface
 	scheduler *Scheduler
@@ -89,7 +89,7 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	return err
 }
 
-// logicalClusterStorage answers who creates a LogicalCluster when its cluster can be entered.
+// logicalClusterStorage responds to the creation of a LogicalCluster when its cluster can be entered.
 type logicalClusterStorage struct {
 	storage.Interface
 	scheduler *Scheduler
@@ -106,8 +106,8 @@ func (l *logicalClusterStorage) Create(ctx context.Context, key string, obj, out
 	return err
 }
 
-// ExpectCluster must be called before a LogicalCluster is stored, and what it returns afterwards: that waits until this
-// server knows the cluster, if it was stored.
+// ExpectCluster must be called before a LogicalCluster is stored, and the returned function afterwards: it waits until
+// this server knows the cluster, if it was stored.
 func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Context, stored bool) {
 	key := informers.Key{Cluster: name, Name: corev1alpha1.LogicalClusterName}
 	seen, forget := s.clusterArrivals.expect(key)
@@ -119,9 +119,9 @@ func (s *Scheduler) ExpectCluster(name logicalcluster.Name) func(ctx context.Con
 	}
 }
 
-// schedule returns the LogicalCluster of a new workspace, into which it writes where that is. Both are nil if another
-// shard takes the workspace, or something is missing. It converts the parts of the workspace that it needs only, since
-// the managed fields alone cost more than those.
+// schedule returns the LogicalCluster of a new workspace, and sets its location in the workspace. Both results are nil
+// if another shard gets the workspace, or an input is missing. It converts only the parts of the workspace that it
+// needs, because converting the managed fields alone costs more than these.
 func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstructured) (logicalcluster.Name,
 	*corev1alpha1.LogicalCluster, error) {
 	ws := &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{

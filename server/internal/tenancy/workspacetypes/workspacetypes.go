@@ -1,4 +1,5 @@
-// Package workspacetypes finds the types of workspaces, with what they extend, and tells which may be below which.
+// Package workspacetypes finds workspace types and the types that they extend, and decides which types may be below
+// which.
 package workspacetypes
 
 import (
@@ -17,18 +18,19 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// BindingsInitializer is the step of making the default API bindings.
+// BindingsInitializer is the step that creates the default APIBindings.
 const BindingsInitializer corev1alpha1.LogicalClusterInitializer = "system:apibindings"
 
-// universalInitializer is the step of making the namespaces that every workspace starts with.
+// universalInitializer is the step that creates the initial namespaces of every workspace.
 const universalInitializer corev1alpha1.LogicalClusterInitializer = "root:universal"
 
-// IsBuiltIn tells whether the server itself takes an initializer's step, with the first request that enters the workspace.
+// IsBuiltIn reports whether the server itself performs the step of an initializer, with the first request that enters
+// the workspace.
 func IsBuiltIn(i corev1alpha1.LogicalClusterInitializer) bool {
 	return i == universalInitializer || i == BindingsInitializer
 }
 
-// Type is a type with its place.
+// Type is a workspace type with its location.
 type Type struct {
 	*tenancyv1alpha1.WorkspaceType
 	Cluster logicalcluster.Name
@@ -36,7 +38,7 @@ type Type struct {
 	Path string
 }
 
-// Reference names the type absolutely.
+// Reference returns an absolute reference to the type.
 func (t Type) Reference() tenancyv1alpha1.WorkspaceTypeReference {
 	return tenancyv1alpha1.WorkspaceTypeReference{Path: t.Path, Name: t.Name}
 }
@@ -46,11 +48,12 @@ func (t Type) ID() string { return string(t.Cluster) + ":" + t.Name }
 
 func (t Type) String() string { return t.Reference().String() }
 
-// Types finds types. Clusters of other shards are not in it.
+// Types finds workspace types. It does not have the clusters of other shards.
 type Types struct {
 	types informers.Lister[*tenancyv1alpha1.WorkspaceType]
 	tree  *pathindex.Tree
-	// awaitPath and awaitTypes return when what was acknowledged on a path, and the types in a cluster, are known; nil if nothing waits.
+	// awaitPath and awaitTypes wait until the acknowledged workspaces on a path, and the acknowledged types in a cluster, are known; nil
+	// means no waiting.
 	awaitPath  func(path string)
 	awaitTypes func(logicalcluster.Name)
 }
@@ -60,7 +63,8 @@ func New(set *informers.Set, t *pathindex.Tree) *Types {
 	return &Types{types: set.WorkspaceTypes, tree: t}
 }
 
-// Current returns the same types, for a request of ctx: whatever this server has acknowledged before is found.
+// Current returns the same types for a request of ctx, which finds everything that this server has acknowledged
+// before.
 func (t *Types) Current(ctx context.Context) *Types {
 	return &Types{
 		types: t.types, tree: t.tree,
@@ -69,8 +73,8 @@ func (t *Types) Current(ctx context.Context) *Types {
 	}
 }
 
-// Find returns the type that ref means in a logical cluster: the one at its path, or without a path the nearest from the
-// cluster up to root. The error is NotFound, and tells where was looked.
+// Find returns the type for ref in a logical cluster: the one at its path, or without a path the nearest one from the
+// cluster up to root. Otherwise it returns a NotFound error with the searched clusters.
 func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceTypeReference) (Type, error) {
 	if ref.Path != "" {
 		if t.awaitPath != nil {
@@ -112,8 +116,9 @@ func notFound(ref tenancyv1alpha1.WorkspaceTypeReference, why string) error {
 	return err
 }
 
-// Of returns the type of the workspace of a logical cluster, false if it has none or the type is gone. A type of that name that
-// somebody has put into another workspace at the path of the first one is not it: types say whom a workspace trusts.
+// Of returns the type of the workspace of a logical cluster; false if it has none or the type no longer exists. A type with the
+// same name in another workspace that now has the path of the first one does not count, because types determine which issuers a
+// workspace trusts.
 func (t *Types) Of(lc *corev1alpha1.LogicalCluster) (Type, bool) {
 	id := lc.Annotations[tenancyv1alpha1.TypeAnnotation]
 	i := strings.LastIndexByte(id, ':')
@@ -136,7 +141,7 @@ func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {
 	return Type{WorkspaceType: found, Cluster: cluster, Path: t.tree.Path(cluster)}, true
 }
 
-// Aliases returns a type and everything that it extends, each once, the type itself last.
+// Aliases returns a type and all types that it extends, each once, the type itself last.
 func (t *Types) Aliases(of Type) ([]Type, error) {
 	var all []Type
 	done, open := map[string]bool{}, map[string]bool{}
@@ -151,7 +156,7 @@ func (t *Types) Aliases(of Type) ([]Type, error) {
 		}
 		open[id] = true
 		for _, ref := range one.Spec.Extend.With {
-			extended, err := of, error(nil) // which may not be stored yet
+			extended, err := of, error(nil) // the type may not be stored yet
 			if absolute(one, ref) != of.Reference() {
 				extended, err = t.Find(one.Cluster, ref)
 			}
@@ -169,7 +174,7 @@ func (t *Types) Aliases(of Type) ([]Type, error) {
 	return all, visit(of)
 }
 
-// Initializers are the steps that workspaces with these aliases begin with, in order.
+// Initializers returns the initial steps of workspaces with these aliases, in order.
 func Initializers(aliases []Type) []corev1alpha1.LogicalClusterInitializer {
 	var ids []corev1alpha1.LogicalClusterInitializer
 	bindings := false
@@ -185,7 +190,7 @@ func Initializers(aliases []Type) []corev1alpha1.LogicalClusterInitializer {
 	return ids
 }
 
-// Terminators are the steps that workspaces with these aliases end with.
+// Terminators returns the final steps of workspaces with these aliases.
 func Terminators(aliases []Type) []corev1alpha1.LogicalClusterTerminator {
 	var ids []corev1alpha1.LogicalClusterTerminator
 	for _, a := range aliases {
@@ -196,7 +201,7 @@ func Terminators(aliases []Type) []corev1alpha1.LogicalClusterTerminator {
 	return ids
 }
 
-// Labels that workspaces with these aliases get; those of the type itself win.
+// Labels returns the labels of workspaces with these aliases; those of the type itself take precedence.
 func Labels(aliases []Type) map[string]string {
 	labels := map[string]string{}
 	for _, a := range aliases {
@@ -205,8 +210,8 @@ func Labels(aliases []Type) map[string]string {
 	return labels
 }
 
-// DerivesDefinitions returns whether the workspace of a logical cluster shows a definition for each bound API: its type, or one that
-// it extends, is annotated with that.
+// DerivesDefinitions reports whether the workspace of a logical cluster has a derived definition for each bound API: an annotation
+// on its type, or on a type that it extends, enables that.
 func (t *Types) DerivesDefinitions(lc *corev1alpha1.LogicalCluster) bool {
 	of, ok := t.Of(lc)
 	if !ok {
@@ -219,7 +224,7 @@ func (t *Types) DerivesDefinitions(lc *corev1alpha1.LogicalCluster) bool {
 	return slices.ContainsFunc(aliases, func(a Type) bool { return a.Annotations[tenancyv1alpha1.DerivedDefinitionsAnnotation] == "true" })
 }
 
-// CheckPlace returns what forbids a workspace with the aliases child below one with the aliases parent, nil if nothing.
+// CheckPlace returns an error if a workspace with the aliases child is not allowed below one with the aliases parent.
 // The last alias is the type itself.
 func CheckPlace(parent, child []Type) error {
 	if len(parent) == 0 || len(child) == 0 {
@@ -249,7 +254,7 @@ func CheckPlace(parent, child []Type) error {
 	return nil
 }
 
-// absolute returns a reference in the spec of a type with its path, which admission has filled unless it is that of the
+// absolute returns a reference in the spec of a type with its path. Admission sets the path unless it is that of the
 // type itself.
 func absolute(in Type, ref tenancyv1alpha1.WorkspaceTypeReference) tenancyv1alpha1.WorkspaceTypeReference {
 	if ref.Path == "" {

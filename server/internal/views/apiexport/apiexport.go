@@ -1,5 +1,5 @@
-// Package apiexport is the virtual workspace of the provider of an API: the objects of all logical clusters that have bound
-// an APIExport, and of what else they let its provider have, below one URL.
+// Package apiexport implements the virtual workspace of an APIExport for its provider: one URL with the objects of the
+// export in all logical clusters that bind it, and the objects of accepted permission claims.
 package apiexport
 
 import (
@@ -25,7 +25,7 @@ import (
 // Name of the virtual workspace, as in paths.
 const Name = "apiexport"
 
-// Path returns where the virtual workspace of an export is, below the URL of a shard.
+// Path returns the path of the virtual workspace of an export, below the URL of a shard.
 func Path(cluster logicalcluster.Name, export string) string {
 	return virtual.Prefix + Name + "/" + string(cluster) + "/" + export
 }
@@ -35,9 +35,10 @@ type Config struct {
 	Exports    *exports.Exports
 	Authorizer authorizer.UnconditionalAuthorizer
 	Rules      *authorization.Rules
-	// Offers tells whether a view has a resource because its export offers it, or the APIBindings that are part of every view.
+	// Offers reports whether a view has a resource because the export has it, or because it is APIBindings, which every
+	// view has.
 	Offers func(view logicalcluster.Name, resource schema.GroupResource) bool
-	// Documents serves discovery and OpenAPI of a view, which is the cluster of a context.
+	// Documents serves discovery and OpenAPI of a view. The cluster of a context is the name of the view.
 	Documents http.Handler
 }
 
@@ -50,13 +51,13 @@ func (c Config) Find(path string) (virtual.View, string, error) {
 	return &view{Config: c, cluster: cluster, export: export, target: target}, below, nil
 }
 
-// view is that of one export on one logical cluster, or all of them.
+// view is the view of one export on one logical cluster, or on all of them.
 type view struct {
 	Config
 	cluster logicalcluster.Name
 	export  string
 	target  logicalcluster.Cluster
-	absent  *schema.GroupResource // what Authorize has not found: by the time of Serve, the export may have it
+	absent  *schema.GroupResource // a resource that Authorize did not find: the export may have it when Serve runs
 }
 
 // Home implements virtual.Homed.
@@ -65,14 +66,14 @@ func (v *view) Home() logicalcluster.Name { return v.cluster }
 // Target implements virtual.Targeted.
 func (v *view) Target() logicalcluster.Cluster { return v.target }
 
-// Reasons of refusals.
+// Reasons of denials.
 const (
 	notBound     = "could not find suitable APIBinding in target logical cluster"
 	notClaimed   = "failed to find suitable reason to allow access in APIBinding"
 	bindingWrite = "write access to APIBinding is not allowed from virtual workspace"
 )
 
-// Authorize lets those in who may do to the content of the export what they want to do, where it is bound.
+// Authorize allows requests that the user may make for the content of the export, in clusters that bind the export.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if allowed, err := AllowsContent(ctx, v.Authorizer, v.cluster, v.export, a); err != nil || !allowed {
 		return authorizer.DecisionDeny, fmt.Sprintf("missing verb='%s' permission on apiexports/content %s", a.GetVerb(), v.export), err
@@ -87,7 +88,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	return v.authorizeInTarget(ctx, a, export)
 }
 
-// AllowsContent tells whether a user may do to the content of an export what they want to do.
+// AllowsContent reports whether a user may make a request for the content of an export.
 func AllowsContent(ctx context.Context, asked authorizer.UnconditionalAuthorizer, cluster logicalcluster.Name, export string,
 	a authorizer.Attributes) (bool, error) {
 	decision, _, err := asked.Authorize(logicalcluster.WithName(ctx, cluster), authorizer.AttributesRecord{
@@ -113,8 +114,8 @@ func (v *view) binding() *apisv1alpha2.APIBinding {
 	return v.bindingAmong(v.Exports.BindingsIn(v.target.Name))
 }
 
-// authorizeInTarget lets a provider do everything to the objects of its export, read bindings to it, and do to others what
-// is claimed.
+// authorizeInTarget allows a provider all requests for the objects of its export, reads of the bindings to it, and
+// requests for other objects that its claims cover.
 func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes,
 	export *apisv1alpha2.APIExport) (authorizer.Decision, string, error) {
 	if v.target.Wildcard {
@@ -125,7 +126,8 @@ func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes,
 			return decision, reason, err
 		}
 	}
-	// A provider that has been told of a binding, or of a claim that is accepted, may come before that is known here.
+	// A provider that has learned of a binding, or of an accepted claim, may send a request before this server knows
+	// it.
 	stored, err := v.Exports.StoredBindingsIn(ctx, v.target.Name)
 	if err != nil {
 		return authorizer.DecisionDeny, notBound, err
@@ -136,7 +138,7 @@ func (v *view) authorizeInTarget(ctx context.Context, a authorizer.Attributes,
 	return authorizer.DecisionDeny, notBound, nil
 }
 
-// authorizeBy decides what one binding lets the provider do; nil stands for all of them.
+// authorizeBy decides about a request of the provider by one binding; nil means all bindings.
 func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export *apisv1alpha2.APIExport,
 	binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	resource := schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
@@ -149,22 +151,22 @@ func (v *view) authorizeBy(ctx context.Context, a authorizer.Attributes, export 
 	claim := claimed(export, resource)
 	switch {
 	case resource == apisv1alpha2.Resource("apibindings") && isRead(a.GetVerb()):
-		return authorizer.DecisionAllow, "", nil // to see those to the export at least
+		return authorizer.DecisionAllow, "", nil // to see at least the bindings to the export
 	case claim != nil:
 		return v.authorizeClaimed(ctx, a, claim, binding)
 	case resource == apisv1alpha2.Resource("apibindings"):
 		return authorizer.DecisionDeny, bindingWrite, nil
 	}
-	v.absent = &resource // Serve answers that the view has no such resource
+	v.absent = &resource // Serve responds that the view does not have the resource
 	return authorizer.DecisionAllow, "", nil
 }
 
-// offers tells whether a resource is one of the export's.
+// offers reports whether the export has a resource.
 func (v *view) offers(resource schema.GroupResource) bool {
 	return resource != apisv1alpha2.Resource("apibindings") && v.Offers(customresources.ViewOf(v.cluster, v.export), resource)
 }
 
-// isBound tells whether a binding has a resource, under an identity.
+// isBound reports whether a binding has a resource under an identity.
 func isBound(binding *apisv1alpha2.APIBinding, resource schema.GroupResource, identity string) bool {
 	return slices.ContainsFunc(binding.Status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
 		return r.Group == resource.Group && r.Resource == resource.Resource && r.Schema.IdentityHash == identity
@@ -173,7 +175,7 @@ func isBound(binding *apisv1alpha2.APIBinding, resource schema.GroupResource, id
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// Serve shows what the export offers, in the target.
+// Serve serves the resources of the export in the target.
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -209,7 +211,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 }
 
-// notFound says that there is no such resource.
+// notFound returns the error for a resource that the view does not have.
 func notFound(info *request.RequestInfo, resource schema.GroupResource) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, info.Verb, resource, info.Name, "", 0, false)
 }

@@ -35,7 +35,7 @@ func claimed(export *apisv1alpha2.APIExport, resource schema.GroupResource) *api
 	return nil
 }
 
-// Claimed returns what tells whether a view has a resource because its export claims it.
+// Claimed returns a function that reports whether a view has a resource because its export claims it.
 func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schema.GroupResource) bool {
 	return func(view logicalcluster.Name, resource schema.GroupResource) bool {
 		cluster, name, ok := customresources.ExportOf(view)
@@ -47,8 +47,8 @@ func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schem
 	}
 }
 
-// Shown returns what tells which custom resources a view has: those that its export offers, and those of other exports that it
-// claims by their identity. list returns what an export offers.
+// Shown returns a function that returns the custom resources of a view: those of its export, and those of other exports that
+// it claims by their identity. list returns the resources of an export.
 func Shown(all *exports.Exports,
 	list func(view logicalcluster.Name) []customresources.Installed) func(view logicalcluster.Name) []customresources.Installed {
 	return func(view logicalcluster.Name) []customresources.Installed {
@@ -69,7 +69,7 @@ func Shown(all *exports.Exports,
 			for _, provider := range all.WithIdentity(claim.IdentityHash) {
 				offered := list(customresources.ViewOf(logicalcluster.Of(provider), provider.Name))
 				claimed := func(i customresources.Installed) bool {
-					return i.Key() == key && (i.Identity == claim.IdentityHash || i.IsSystem()) // the server's own are stored without one
+					return i.Key() == key && (i.Identity == claim.IdentityHash || i.IsSystem()) // system resources are stored without an identity
 				}
 				if at := slices.IndexFunc(offered, claimed); at >= 0 {
 					shown = append(shown, offered[at])
@@ -82,7 +82,7 @@ func Shown(all *exports.Exports,
 	}
 }
 
-// accepted returns how a binding accepts a claim of its export, nil if it does not.
+// accepted returns the acceptance of a claim by a binding; nil if the binding does not accept it.
 func accepted(binding *apisv1alpha2.APIBinding, claim *apisv1alpha2.PermissionClaim) *apisv1alpha2.ScopedPermissionClaim {
 	all := claims.Accepted(binding)
 	i := slices.IndexFunc(all, func(a apisv1alpha2.ScopedPermissionClaim) bool {
@@ -94,13 +94,15 @@ func accepted(binding *apisv1alpha2.APIBinding, claim *apisv1alpha2.PermissionCl
 	return &all[i]
 }
 
-// authorizeClaimed lets a provider do to what it claims whatever the claim and its acceptance both allow, and the providers of what
-// is claimed, too. In all logical clusters at once, objects show by their labels that their claim is accepted.
+// authorizeClaimed allows requests for claimed objects that the claim, its acceptance and the provider of the claimed resource all
+// allow. In requests across all logical clusters, the labels of objects show that the claim is accepted.
 func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, claim *apisv1alpha2.PermissionClaim,
 	binding *apisv1alpha2.APIBinding) (authorizer.Decision, string, error) {
 	if subresource := a.GetSubresource(); subresource != "" && subresource != "status" {
-		// A token of a service account is not the account, nor is an approval the request.
-		return authorizer.DecisionDeny, fmt.Sprintf("a permission claim covers only objects and their status, not %s/%s", a.GetResource(), subresource), nil
+		// A claim on an object does not cover other subresources: for example, it must not grant tokens of service
+		// accounts, or approvals of requests.
+		return authorizer.DecisionDeny, fmt.Sprintf("a permission claim covers only objects and their status, not "+
+			"%s/%s", a.GetResource(), subresource), nil
 	}
 	if authorization.IsStatusOfServer(a) && !isRead(a.GetVerb()) {
 		return authorizer.DecisionDeny, "only the server may write the status", nil
@@ -131,7 +133,7 @@ func (v *view) authorizeClaimed(ctx context.Context, a authorizer.Attributes, cl
 	return authorizer.DecisionAllow, "", nil
 }
 
-// serveClaimed serves those objects of a resource that are labelled with the claim.
+// serveClaimed serves the objects of a resource that are labeled with the claim.
 func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Request, claim *apisv1alpha2.PermissionClaim, verb string) {
 	ctx := r.Context()
 	if claim.IdentityHash != "" {
@@ -145,8 +147,9 @@ func (v *view) serveClaimed(next http.Handler, w http.ResponseWriter, r *http.Re
 	next.ServeHTTP(w, r.WithContext(storage.WithRestriction(derived.StoredOnly(ctx), v.reached(claim, verb))))
 }
 
-// reached selects the objects of a claim for requests of a verb. Lists and watches show those that their cluster lets the export find:
-// a watch of one cluster, whose verbs are checked when it begins, ends to show objects when the cluster takes that back.
+// reached selects the objects of a claim for requests with a verb. Lists and watches return the objects that their cluster allows the
+// export to list: a watch of one cluster, whose verbs are checked when it begins, stops delivering objects when the cluster no longer
+// allows it.
 func (v *view) reached(claim *apisv1alpha2.PermissionClaim, verb string) labels.Selector {
 	export := claims.Export{Cluster: v.cluster, Name: v.export}
 	key, value := export.Label(claim)
@@ -162,8 +165,8 @@ func (v *view) reached(claim *apisv1alpha2.PermissionClaim, verb string) labels.
 	return labels.NewSelector().Add(*either)
 }
 
-// bindings selects the APIBindings that a request can read: those to the export, and those that its claim on APIBindings selects if that
-// allows verb. claim is nil if there is none.
+// bindings selects the APIBindings that a request can read: those to the export, and those that its claim on APIBindings selects if the
+// claim allows verb. claim is nil if the export has no such claim.
 func (v *view) bindings(claim *apisv1alpha2.PermissionClaim, verb string) labels.Selector {
 	key, value := exports.BindingLabel(v.cluster, v.export)
 	own := labels.SelectorFromSet(labels.Set{key: value})

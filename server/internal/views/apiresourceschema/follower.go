@@ -14,7 +14,8 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// follower is one watch. Its goroutine ends with the watch of bindings, with Stop or with the request.
+// follower is a watch of schemas. Its goroutine ends when the watch of bindings ends, or on Stop, or when the request
+// ends.
 type follower struct {
 	objects
 	wanted  selector
@@ -32,7 +33,7 @@ func (f *follower) ResultChan() <-chan watch.Event { return f.events }
 // Stop implements watch.Interface.
 func (f *follower) Stop() { f.once.Do(func() { close(f.stop) }) }
 
-// run delivers what is there already, if the client wants that, and then what changes.
+// run delivers the existing schemas, if the client requests them, and then the changes.
 func (f *follower) run(ctx context.Context, initial, marked bool, version string) {
 	defer close(f.events)
 	defer f.changes.Stop()
@@ -66,7 +67,7 @@ func (f *follower) run(ctx context.Context, initial, marked bool, version string
 	}
 }
 
-// follow delivers what the change of a binding means; false ends the watch.
+// follow delivers the events for a change of a binding; false ends the watch.
 func (f *follower) follow(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		f.deliver(ctx, e)
@@ -114,7 +115,7 @@ func (f *follower) follow(ctx context.Context, e watch.Event) bool {
 	return true
 }
 
-// send delivers an event about a schema, if there is one and the client wants to know of it.
+// send delivers an event for a schema, if the schema exists and the client selects it.
 func (f *follower) send(ctx context.Context, kind watch.EventType, u *unstructured.Unstructured) bool {
 	if u == nil || !f.wanted.matches(u) {
 		return true

@@ -20,15 +20,15 @@ import (
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
-// objects are the schemas that a cluster has bound. They come and go with its APIBindings, and never change: what is shown is
-// the copy that the server keeps for those who have bound it. The resource versions are therefore those of APIBindings.
+// objects are the schemas that a cluster binds. They appear and disappear with its APIBindings, and never change: clients see
+// the copy that the server keeps for consumers. Therefore the resource versions are those of APIBindings.
 type objects struct {
-	resources.Objects // nil: nothing is written
+	resources.Objects // nil: writes are not supported
 	Config
 	cluster logicalcluster.Name
 }
 
-// uses are the UIDs of schemas, and what says that they are bound.
+// uses are the UIDs of bound schemas, with their bindings.
 type uses map[string]*apisv1alpha2.APIBinding
 
 func usesOf(b *apisv1alpha2.APIBinding) uses {
@@ -39,7 +39,8 @@ func usesOf(b *apisv1alpha2.APIBinding) uses {
 	return found
 }
 
-// read returns what is bound, as of a resource version if one is given exactly, and which that is.
+// read returns the bound schemas and their resource version, which is the requested one if the request requires an
+// exact version.
 func (o objects) read(ctx context.Context, options metav1.ListOptions) (byBinding map[string]uses, version string, err error) {
 	list, err := o.Stored.ListIn(ctx, o.cluster,
 		metav1.ListOptions{ResourceVersion: options.ResourceVersion, ResourceVersionMatch: options.ResourceVersionMatch})
@@ -62,10 +63,10 @@ func (o objects) read(ctx context.Context, options metav1.ListOptions) (byBindin
 	return byBinding, m.GetResourceVersion(), nil
 }
 
-// schema returns a schema as it is shown, nil if it is not kept any more.
+// schema returns a schema in its served form; nil if the server no longer keeps it.
 func (o objects) schema(ctx context.Context, uid, version string) (*unstructured.Unstructured, error) {
 	kept, err := o.Schemas.Get(logicalcluster.SystemBoundCRDs, "", uid)
-	if apierrors.IsNotFound(err) { // or not known yet
+	if apierrors.IsNotFound(err) { // or it is not known yet
 		kept = &apisv1alpha1.APIResourceSchema{}
 		err = o.Kept.Get(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), uid, kept)
 	}
@@ -88,7 +89,7 @@ func (o objects) schema(ctx context.Context, uid, version string) (*unstructured
 	return &unstructured.Unstructured{Object: content}, err
 }
 
-// selector tells which objects a request is about.
+// selector selects the objects of a request.
 type selector struct {
 	labels labels.Selector
 	fields fields.Selector
@@ -110,7 +111,7 @@ func (s selector) matches(u *unstructured.Unstructured) bool {
 	return s.labels.Matches(labels.Set(u.GetLabels())) && s.fields.Matches(fields.Set{"metadata.name": u.GetName()})
 }
 
-// List implements resources.Objects. A cluster has bound few schemas: they are one page.
+// List implements resources.Objects. A cluster binds few schemas, so they are one page.
 func (o objects) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	wanted, err := selectorOf(options)
 	if err != nil {

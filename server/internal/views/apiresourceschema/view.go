@@ -1,5 +1,5 @@
-// Package apiresourceschema is the virtual workspace in which a consumer finds the schemas of what it has bound: who may read
-// the APIBindings of a logical cluster reads there what they stand for, and needs no right where the providers are.
+// Package apiresourceschema implements the virtual workspace with the schemas of the APIs that a consumer binds: users who
+// may read the APIBindings of a logical cluster can read their schemas, without permissions in the workspaces of providers.
 package apiresourceschema
 
 import (
@@ -28,7 +28,7 @@ const Name = "apiresourceschema"
 type Config struct {
 	// Stored are the APIBindings of all clusters.
 	Stored exports.Stored
-	// Schemas are those of all clusters, and Kept reads one that is kept for those who have bound it.
+	// Schemas are those of all clusters, and Kept reads a copy that the server keeps for consumers.
 	Schemas informers.Lister[*apisv1alpha1.APIResourceSchema]
 	Kept    interface {
 		Get(ctx context.Context, name string, out runtime.Object) error
@@ -36,7 +36,7 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 }
 
-// Find returns what finds the view at <cluster>/[clusters/<the same or *>/]…, for virtual.Views.
+// Find returns the function that finds the view at <cluster>/[clusters/<the same or *>/]…, for virtual.Views.
 func (c Config) Find() (func(path string) (virtual.View, string, error), error) {
 	crd, err := customresources.System("apiresourceschemas.apis.kcp.io")
 	if err != nil {
@@ -55,7 +55,7 @@ func (c Config) Find() (func(path string) (virtual.View, string, error), error) 
 	}, err
 }
 
-// target takes apart <cluster>/[clusters/<the same or *>/]<path>.
+// target splits <cluster>/[clusters/<the same or *>/]<path>.
 func target(path string) (logicalcluster.Name, string, error) {
 	consumer, rest, err := virtual.Consumer(path)
 	if err != nil || !strings.HasPrefix(rest, "clusters/") {
@@ -68,7 +68,7 @@ func target(path string) (logicalcluster.Name, string, error) {
 	return consumer, rest, err
 }
 
-// view is that of one consumer.
+// view is the view of one consumer.
 type view struct {
 	config   Config
 	api      http.Handler
@@ -78,7 +78,7 @@ type view struct {
 // Home implements virtual.Homed.
 func (v view) Home() logicalcluster.Name { return v.consumer }
 
-// Authorize lets those in who may get the APIBindings of the consumer.
+// Authorize allows users who may get the APIBindings of the consumer.
 func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, _, err := v.config.Authorizer.Authorize(logicalcluster.WithName(ctx, v.consumer), authorizer.AttributesRecord{
 		User: a.GetUser(), Verb: "get", APIGroup: apisv1alpha1.SchemeGroupVersion.Group, APIVersion: apisv1alpha1.SchemeGroupVersion.Version,
@@ -90,7 +90,7 @@ func (v view) Authorize(ctx context.Context, a authorizer.Attributes) (authorize
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Serve answers for the consumer.
+// Serve serves the schemas of the consumer.
 func (v view) Serve(_ http.Handler, w http.ResponseWriter, r *http.Request) {
 	v.api.ServeHTTP(w, r.WithContext(logicalcluster.WithName(r.Context(), v.consumer)))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// Allowed is a virtual workspace that the exports of one workspace may lead to.
+// Allowed is a virtual workspace to which the exports of one workspace may refer.
 type Allowed struct {
 	// Workspace is the path of the workspace, or the name of its logical cluster.
 	Workspace string
@@ -21,7 +21,7 @@ type Allowed struct {
 	URL *url.URL
 }
 
-// ParseAllowed reads <workspace>=<URL>.
+// ParseAllowed parses <workspace>=<URL>.
 func ParseAllowed(text string) (Allowed, error) {
 	workspace, location, _ := strings.Cut(text, "=")
 	u, err := parse(location)
@@ -31,7 +31,7 @@ func ParseAllowed(text string) (Allowed, error) {
 	return Allowed{workspace, u}, nil
 }
 
-// parse returns the URL of a virtual workspace.
+// parse parses the URL of a virtual workspace.
 func parse(text string) (*url.URL, error) {
 	u, err := outbound.Location(text)
 	switch {
@@ -44,7 +44,7 @@ func parse(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// permits tells whether a URL is the allowed one, or below it.
+// permits reports whether a URL is the allowed one, or below it.
 func (a Allowed) permits(u *url.URL) bool {
 	return strings.EqualFold(u.Host, a.URL.Host) && (u.Path == a.URL.Path || strings.HasPrefix(u.Path, a.URL.Path+"/"))
 }
@@ -58,8 +58,8 @@ type endpoint struct {
 	} `json:"shards"`
 }
 
-// choose returns the endpoint for a shard with labels: that with the most specific selector that matches them, or else the one for
-// all shards, or else the only one that is permitted.
+// choose returns the endpoint for a shard with labels: the one with the most specific selector that matches them, otherwise the
+// one for all shards, otherwise the only permitted one.
 func choose(all []endpoint, shard labels.Set, permitted func(*url.URL) bool) (*url.URL, error) {
 	best, specific := "", -1
 	for _, e := range all {

@@ -1,5 +1,5 @@
-// Package endpoints reads objects that a provider shows to the consumers of an export out of a virtual workspace of the
-// provider's own: an endpoint slice of any kind, in the provider's workspace, tells its URL. Tenants write that, so that the
-// server goes only where its operator has said that exports of that very workspace may lead, and takes nothing along that
-// could be used against it: it proves who it is by a client certificate, and sends no token, and nobody's identity.
+// Package endpoints reads objects that a provider publishes to the consumers of an export from a virtual workspace that the
+// provider runs. An endpoint slice of any kind in the provider's workspace contains its URL. Because tenants write the URL,
+// the server connects only to URLs that its administrator allows for exports of that workspace, and sends no data that could
+// be used against it: it authenticates with a client certificate, and sends neither a token nor the identity of a user.
 package endpoints

@@ -28,34 +28,34 @@ import (
 	"github.com/kcplane/kcp/server/virtual/resources"
 )
 
-// mostClients are kept, of the URLs that were used of late.
+// mostClients is the number of clients in memory, for the most recently used URLs.
 const mostClients = 64
 
 // Config of Endpoints.
 type Config struct {
 	Allowed []Allowed
-	// Files are for calling the virtual workspaces.
+	// Files are the certificates for calling the virtual workspaces.
 	Files outbound.Files
 	// Path returns the path of the workspace of a logical cluster.
 	Path func(logicalcluster.Name) string
-	// IsVirtual tells whether the objects of a resource of a cluster are not stored there. A slice must not be one of them: finding
-	// it could lead to itself.
+	// IsVirtual reports whether the objects of a resource of a cluster are not stored there. A slice must not be such an
+	// object, because resolving it could refer to itself.
 	IsVirtual func(cluster logicalcluster.Name, resource schema.GroupResource) bool
 	// ShardLabels returns the labels of this shard.
 	ShardLabels func() labels.Set
-	// Dynamic reads objects, and RESTMapper knows what they are called, in the logical cluster of a context.
+	// Dynamic reads objects, and RESTMapper maps their kinds to resources, in the logical cluster of a context.
 	Dynamic    dynamic.Interface
 	RESTMapper func(context.Context) (meta.RESTMapper, error)
 }
 
-// Endpoints leads to virtual workspaces.
+// Endpoints resolves endpoint slices to virtual workspaces.
 type Endpoints struct {
 	config    Config
 	transport http.RoundTripper
 	clients   *lru.Cache // of dynamic.Interface, by URL
 }
 
-// New returns Endpoints, which go nowhere without Allowed.
+// New returns Endpoints. They connect only to URLs in Allowed.
 func New(config Config) (*Endpoints, error) {
 	tlsConfig, err := config.Files.TLS()
 	if err != nil {
@@ -64,7 +64,7 @@ func New(config Config) (*Endpoints, error) {
 	return &Endpoints{config: config, transport: newTransport(tlsConfig), clients: lru.New(mostClients)}, nil
 }
 
-// slice returns what reads an endpoint slice of a cluster.
+// slice returns a client that reads an endpoint slice of a cluster, with its context.
 func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (context.Context,
 	dynamic.ResourceInterface, error) {
 	ctx = logicalcluster.WithName(ctx, cluster)
@@ -82,10 +82,11 @@ func (e *Endpoints) slice(ctx context.Context, cluster logicalcluster.Name, refe
 	return ctx, e.config.Dynamic.Resource(mapping.Resource), nil
 }
 
-// URL returns where the virtual workspace is that an endpoint slice in the cluster of a provider tells of. The error is for
-// consumers: it says nothing of what is in the slice.
+// URL returns the URL of the virtual workspace in an endpoint slice in the cluster of a provider. The error is for
+// consumers: it contains nothing from the slice.
 func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, reference corev1.TypedLocalObjectReference) (*url.URL, error) {
-	missing := fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this shard", reference.Kind, reference.Name)
+	missing := fmt.Errorf("its virtual storage refers to %s %s, which does not exist or has no URL for this "+
+		"shard", reference.Kind, reference.Name)
 	ctx, stored, err := e.slice(ctx, cluster, reference)
 	if err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func (e *Endpoints) URL(ctx context.Context, cluster logicalcluster.Name, refere
 	return u, nil
 }
 
-// permits tells whether exports of a cluster may lead to a URL.
+// permits reports whether exports of a cluster may refer to a URL.
 func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
 	workspace := e.config.Path(cluster)
 	return slices.ContainsFunc(e.config.Allowed, func(a Allowed) bool {
@@ -116,7 +117,7 @@ func (e *Endpoints) permits(cluster logicalcluster.Name, u *url.URL) bool {
 	})
 }
 
-// Changed returns a channel that is closed when the endpoint slice changes, or cannot be followed any more.
+// Changed returns a channel that is closed when the endpoint slice changes, or can no longer be watched.
 func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name,
 	reference corev1.TypedLocalObjectReference) (<-chan struct{}, error) {
 	ctx, stored, err := e.slice(ctx, cluster, reference)
@@ -141,7 +142,8 @@ func (e *Endpoints) Changed(ctx context.Context, cluster logicalcluster.Name,
 	return changed, nil
 }
 
-// Options place the objects of a resource in the virtual workspace at a URL: in the logical cluster of each context.
+// Options returns the storage of a resource in the virtual workspace at a URL, in the logical cluster of each
+// context.
 func (e *Endpoints) Options(at *url.URL, resource schema.GroupVersionResource) (generic.RESTOptionsGetter, error) {
 	in, err := e.objects(at, resource)
 	if err != nil {
@@ -150,7 +152,7 @@ func (e *Endpoints) Options(at *url.URL, resource schema.GroupVersionResource) (
 	return resources.Options(func(_ context.Context, namespace string) (resources.Objects, error) { return in(namespace), nil }), nil
 }
 
-// objects returns what reads those of a namespace.
+// objects returns the objects of a namespace.
 func (e *Endpoints) objects(at *url.URL, resource schema.GroupVersionResource) (func(namespace string) resources.Objects, error) {
 	client, err := e.client(at)
 	return func(namespace string) resources.Objects {
@@ -173,7 +175,7 @@ func (e *Endpoints) client(at *url.URL) (dynamic.Interface, error) {
 	return client, nil
 }
 
-// objects are those of a virtual workspace, as consumers are told of them.
+// objects are the objects of a virtual workspace with errors for consumers.
 type objects struct{ dynamic.ResourceInterface }
 
 // Get implements resources.Objects.
@@ -206,7 +208,7 @@ func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	}), nil
 }
 
-// told turns what a virtual workspace answers to this server into what consumers are told.
+// told converts an error of a virtual workspace to the error for consumers.
 func told(err error) error {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err),

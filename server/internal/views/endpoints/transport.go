@@ -13,11 +13,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Limits of what a virtual workspace can make the server wait for, and read.
+// Limits of the time for which the server waits for a virtual workspace, and of the bytes that it reads.
 const (
-	headerTimeout   = time.Minute // and of all of an answer that is not a watch
+	headerTimeout   = time.Minute // and of a whole response that is not a watch
 	mostHeaderBytes = 64 << 10
-	mostBytes       = 32 << 20 // of an answer that is not a watch
+	mostBytes       = 32 << 20 // of a response that is not a watch
 )
 
 var (
@@ -32,7 +32,7 @@ func newTransport(config *tls.Config) http.RoundTripper {
 	return fairqueue.RoundTripper(t)
 }
 
-// leading sends requests to the logical cluster of their context, as a virtual workspace shows it.
+// leading sends requests to the logical cluster of their context in a virtual workspace.
 type leading struct {
 	path string
 	next http.RoundTripper

@@ -1,5 +1,5 @@
-// Package lifecycle is the virtual workspaces initializingworkspaces and terminatingworkspaces: the one controller of a
-// workspace type sees the logical clusters that wait for it, works in them, and takes itself off their list.
+// Package lifecycle implements the virtual workspaces initializingworkspaces and terminatingworkspaces: the controller
+// of a workspace type sees the logical clusters that wait for it, works in them, and removes itself from their status.
 package lifecycle
 
 import (
@@ -44,7 +44,7 @@ type Config struct {
 	Authorizer authorizer.UnconditionalAuthorizer
 }
 
-// Views returns both.
+// Views returns both virtual workspaces.
 func Views(config Config) (virtual.Views, error) {
 	crd, err := customresources.System("logicalclusters.core.kcp.io")
 	if err != nil {
@@ -75,7 +75,7 @@ func Views(config Config) (virtual.Views, error) {
 	return virtual.Views{Initializing: find(initializing), Terminating: find(terminating)}, nil
 }
 
-// stage is what is different between the beginning and the end of a workspace.
+// stage contains the differences between initialization and termination.
 type stage struct {
 	noun, verb, group string
 	label             func(id string) (key, value string)
@@ -83,7 +83,8 @@ type stage struct {
 	permissions       func(*tenancyv1alpha1.WorkspaceType) []rbacv1.PolicyRule
 	own               func(ctx context.Context, id string) context.Context
 	phase             corev1alpha1.LogicalClusterPhase
-	// entered makes watches deliver what begins to wait as controllers of workspace types expect it.
+	// entered makes watches deliver a logical cluster that begins to wait with the event type that controllers of
+	// workspace types expect.
 	entered func(ctx context.Context) context.Context
 }
 
@@ -115,18 +116,18 @@ var terminating = &stage{
 	own: func(ctx context.Context, id string) context.Context {
 		return admission.WithTerminator(ctx, corev1alpha1.LogicalClusterTerminator(id))
 	},
-	entered: storage.WithModifiedOnEntry, // a workspace whose deletion begins is not new
+	entered: storage.WithModifiedOnEntry, // a workspace whose deletion begins is not a new object
 }
 
 // view is one of the virtual workspaces, for one type and one logical cluster or all of them.
 type view struct {
 	Config
-	documents   http.Handler // discovery and OpenAPI of what is the same in all views
+	documents   http.Handler // discovery and OpenAPI of the resources that all views have
 	stage       *stage
 	id          string
-	typeCluster logicalcluster.Name // empty if id names no type
+	typeCluster logicalcluster.Name // empty if id does not name a type
 	typeName    string
-	cluster     logicalcluster.Cluster // neither a name nor the wildcard in paths without a cluster
+	cluster     logicalcluster.Cluster // empty in paths without a cluster
 }
 
 // Home implements virtual.Homed.
@@ -135,8 +136,8 @@ func (v *view) Home() logicalcluster.Name { return v.typeCluster }
 // Target implements virtual.Targeted.
 func (v *view) Target() logicalcluster.Cluster { return v.cluster }
 
-// Authorize lets those in who may initialize or terminate workspaces of the type. Where no type is named, these are those who may do
-// so with all types of root: they learn there which resources such views have.
+// Authorize allows users who may initialize or terminate workspaces of the type. Paths without a type, which serve discovery,
+// require the permission for all types of root.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	typeCluster := v.typeCluster
 	if typeCluster == "" {
@@ -153,7 +154,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionAllow, "", nil
 }
 
-// Serve shows the LogicalClusters that wait, and their content.
+// Serve serves the waiting LogicalClusters, and their content.
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -178,7 +179,7 @@ func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) 
 	}
 }
 
-// serveWaiting lists or watches the LogicalClusters that wait.
+// serveWaiting lists or watches the waiting LogicalClusters.
 func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	key, value := v.stage.label(v.id)
@@ -195,7 +196,7 @@ func (v *view) serveWaiting(next http.Handler, w http.ResponseWriter, r *http.Re
 	next.ServeHTTP(w, inner)
 }
 
-// serveCluster serves what is in a logical cluster that waits.
+// serveCluster serves the content of a waiting logical cluster.
 func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Request, info *request.RequestInfo, isLogicalCluster bool) {
 	ctx := logicalcluster.WithName(r.Context(), v.cluster.Name)
 	lc, err := v.Set.LogicalClusters.Get(v.cluster.Name, "", corev1alpha1.LogicalClusterName)
@@ -225,7 +226,8 @@ func (v *view) serveCluster(next http.Handler, w http.ResponseWriter, r *http.Re
 	}
 }
 
-// serveContent works as the caller within the permissions of the type, or as the owner if the type has none.
+// serveContent serves a request as the caller within the permissions of the type, or as the owner if the type has no
+// permissions.
 func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Request, lc *corev1alpha1.LogicalCluster) {
 	ctx := r.Context()
 	caller, _ := request.UserFrom(ctx)
@@ -268,7 +270,7 @@ func (v *view) serveContent(next http.Handler, w http.ResponseWriter, r *http.Re
 	next.ServeHTTP(w, r.WithContext(request.WithUser(ctx, owner)))
 }
 
-// ownerOf returns who created a logical cluster, without the groups that open others.
+// ownerOf returns the creator of a logical cluster, without groups that give access to other clusters.
 func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 	if lc.Spec.CreatedBy == nil {
 		return nil
@@ -278,10 +280,11 @@ func ownerOf(lc *corev1alpha1.LogicalCluster) user.Info {
 	for key, values := range by.Extra {
 		owner.Extra[key] = values
 	}
-	// What the owner, or whom the owner has a warrant of, may do elsewhere is none of the initializer's business.
+	// The initializer must not get permissions of the owner, or of identities in the owner's warrants, in other
+	// clusters.
 	return authorization.InClusterOnly(owner, logicalcluster.Of(lc))
 }
 
-// system is the server, as it acts for the controllers of types.
+// system is the user with which the server acts for the controllers of types.
 var system = &user.DefaultInfo{Name: "system:kcp:virtual-workspace",
 	Groups: []string{authorization.ExternalAdminGroup, user.AllAuthenticated}}

@@ -1,5 +1,5 @@
-// Package replication is the virtual workspace of a ClusterCachedResourceEndpointSlice: the objects of a provider as each
-// logical cluster sees them that has bound the export of the slice. They can only be read.
+// Package replication implements the virtual workspace of a ClusterCachedResourceEndpointSlice: the objects of a provider
+// as each logical cluster that binds the export of the slice sees them. They are read-only.
 package replication
 
 import (
@@ -27,7 +27,7 @@ import (
 // Name of the virtual workspace, as in paths.
 const Name = "replication"
 
-// Path returns where the virtual workspace of a slice is, below the URL of a shard.
+// Path returns the path of the virtual workspace of a slice, below the URL of a shard.
 func Path(cluster logicalcluster.Name, slice string) string {
 	return virtual.Prefix + Name + "/" + string(cluster) + "/" + slice
 }
@@ -37,9 +37,10 @@ type Config struct {
 	Cached     *cachedresources.Resources
 	Exports    *exports.Exports
 	Authorizer authorizer.UnconditionalAuthorizer
-	// Offers returns what the view of an export has.
+	// Offers returns the resources in the view of an export.
 	Offers func(view logicalcluster.Name) []customresources.Installed
-	// Documents serves discovery and OpenAPI of what Shown returns, for the slice that is the cluster of a context.
+	// Documents serves discovery and OpenAPI of the resources that Shown returns. The cluster of a context is the
+	// name of the slice.
 	Documents http.Handler
 }
 
@@ -55,12 +56,12 @@ func (c Config) Find(path string) (virtual.View, string, error) {
 	return &view{Config: c, cluster: cluster, slice: slice, target: target.Name}, below, nil
 }
 
-// sliceView returns the name under which Documents knows a slice; no logical cluster can be called so.
+// sliceView returns the name of a slice in Documents, which is invalid as the name of a logical cluster.
 func sliceView(cluster logicalcluster.Name, slice string) logicalcluster.Name {
 	return logicalcluster.Name(Name + "/" + string(cluster) + "/" + slice)
 }
 
-// Shown returns what a slice shows, by the name that Documents knows it under.
+// Shown returns the resources of a slice, by its name in Documents.
 func (c Config) Shown(name logicalcluster.Name) []customresources.Installed {
 	cluster, slice, _ := strings.Cut(strings.TrimPrefix(string(name), Name+"/"), "/")
 	found, err := c.Cached.Slice(logicalcluster.Name(cluster), slice)
@@ -79,7 +80,7 @@ func (c Config) Shown(name logicalcluster.Name) []customresources.Installed {
 	})
 }
 
-// view is that of one slice on one logical cluster.
+// view is the view of one slice on one logical cluster.
 type view struct {
 	Config
 	cluster logicalcluster.Name
@@ -93,7 +94,8 @@ func (v *view) Home() logicalcluster.Name { return v.cluster }
 // Target implements virtual.Targeted.
 func (v *view) Target() logicalcluster.Cluster { return logicalcluster.Cluster{Name: v.target} }
 
-// Authorize lets those in who may do to the content of the slice's export what they want to do, where it is bound.
+// Authorize allows requests that the user may make for the content of the slice's export, in clusters that bind the
+// export.
 func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	refused := fmt.Sprintf(
 		"missing verb='%s' permission on apiexports/content of the export of ClusterCachedResourceEndpointSlice %s",
@@ -117,7 +119,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionAllow, "", nil
 }
 
-// isBound tells whether the target has bound a resource that the slice shows.
+// isBound reports whether the target binds a resource of the slice.
 func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport,
 	resource schema.GroupResource) bool {
 	if !slices.Contains(cachedresources.Shown(export, slice.Name), resource) {
@@ -128,7 +130,7 @@ func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, 
 		bound.Schema.IdentityHash == export.Status.IdentityHash && len(bound.StorageVersions) == 0
 }
 
-// Serve shows what the slice shows, in the target.
+// Serve serves the objects of the slice in the target.
 func (v *view) Serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// checkColumns returns the columns that are within the limits, and what is wrong with the others.
+// checkColumns returns the columns that are within the limits, and errors for the others.
 func checkColumns(columns []apiextensionsv1.CustomResourceColumnDefinition,
 	at *field.Path) (good []apiextensionsv1.CustomResourceColumnDefinition, errs field.ErrorList) {
 	total := 0
@@ -34,8 +34,8 @@ func checkColumns(columns []apiextensionsv1.CustomResourceColumnDefinition,
 	return good, errs
 }
 
-// columnCost returns how often a column visits the values of an object at most, or why it must not be evaluated. What
-// is no JSONPath costs nothing: upstream's conversion then makes no columns.
+// columnCost returns the maximum number of times that a column visits the values of an object, or an error if it must
+// not be evaluated. An invalid JSONPath costs nothing: upstream's conversion then creates no columns.
 func columnCost(text string) (int, error) {
 	if len(text) > MaxColumnPath {
 		return 0, fmt.Errorf("must have at most %d bytes", MaxColumnPath)
@@ -55,17 +55,17 @@ func columnCost(text string) (int, error) {
 }
 
 const (
-	maxFilters = 4  // within each other
-	maxUnion   = 16 // times as many results
+	maxFilters = 4  // nested in each other
+	maxUnion   = 16 // multiplies the number of results
 )
 
-// columnPath adds up what the nodes of a path cost.
+// columnPath adds up the costs of the nodes of a path.
 type columnPath struct {
-	copies int // how often each value may be among the results so far
+	copies int // the maximum number of occurrences of each value in the results so far
 	cost   int
 }
 
-// list visits the nodes of a list, which start from the same values, one after the other.
+// list visits the nodes of a list in order; all of them start from the same values.
 func (p *columnPath) list(list *jsonpath.ListNode, filters int) error {
 	for _, node := range list.Nodes {
 		switch node := node.(type) {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checkDefaults returns where the defaults of a version make objects too large. A default is expanded by the defaults
-// within it, which multiply.
+// checkDefaults returns an error for each place where the defaults of a version make objects too large. The defaults
+// within a default expand it, and multiply.
 func checkDefaults(s *apiextensionsv1.JSONSchemaProps, at *field.Path) (errs field.ErrorList) {
 	root := defaultsOf(s)
 	if root == nil {
@@ -19,18 +19,18 @@ func checkDefaults(s *apiextensionsv1.JSONSchemaProps, at *field.Path) (errs fie
 	return errs
 }
 
-// defaulted is a schema with defaults in it.
+// defaulted is a schema that contains defaults.
 type defaulted struct {
 	value      any // the default; nil without one
-	size       int // of the default, expanded; 0 if it is not known yet
+	size       int // of the default, expanded; 0 until it is computed
 	properties map[string]*defaulted
 	items      *defaulted
 	values     *defaulted
-	itemsMost  int // how many items there are at most; 0 if that is not known
+	itemsMost  int // the maximum number of items; 0 if it is unlimited
 	valuesMost int
 }
 
-// defaultsOf returns what matters of a schema; nil if there are no defaults in it.
+// defaultsOf returns the defaults of a schema; nil if it has none.
 func defaultsOf(s *apiextensionsv1.JSONSchemaProps) *defaulted {
 	d := &defaulted{}
 	found := false
@@ -65,7 +65,7 @@ func most(n *int64) int {
 	return int(min(*n, 1<<30))
 }
 
-// expanded returns the size of the default with all that further defaults add to it.
+// expanded returns the size of the default including everything that nested defaults add to it.
 func (d *defaulted) expanded() int {
 	if d.size == 0 {
 		d.size = d.sizeOf(d.value)
@@ -73,7 +73,7 @@ func (d *defaulted) expanded() int {
 	return d.size
 }
 
-// sizeOf returns the size of a value in JSON after defaults are set in it, at most something above MaxDefaults.
+// sizeOf returns the size of a value in JSON after defaulting. It stops counting slightly above MaxDefaults.
 func (d *defaulted) sizeOf(value any) int {
 	const enough = 2 * MaxDefaults
 	size := 2
@@ -122,14 +122,14 @@ func (d *defaulted) sizeOf(value any) int {
 	return min(size, enough)
 }
 
-// adds returns how much the defaults of an object's properties add, without those of items and values of maps.
+// adds returns how many bytes the defaults of an object's properties add, without those of items and map values.
 func (d *defaulted) adds() int {
 	n := 0
 	for key, property := range d.properties {
 		if property.value != nil {
 			n += len(key) + 4 + property.expanded()
 		}
-		n += property.adds() // where the field is there already
+		n += property.adds() // where the field already exists
 		if n > 2*MaxDefaults {
 			break
 		}
@@ -137,17 +137,17 @@ func (d *defaulted) adds() int {
 	return n
 }
 
-// check compares what the defaults below a schema add with what they may.
+// check compares the bytes that the defaults below a schema add with the limit.
 func (d *defaulted) check(at *field.Path, allowed int, errs *field.ErrorList) {
 	if n := d.adds(); n > allowed {
-		*errs = append(*errs, field.Forbidden(at, fmt.Sprintf("defaults add more than %d bytes to each object at this path; make them smaller, or set "+
-			"maxItems or maxProperties on the list or map", allowed)))
+		*errs = append(*errs, field.Forbidden(at, fmt.Sprintf("defaults add more than %d bytes to each object at this path; make "+
+			"them smaller, or set maxItems or maxProperties on the list or map", allowed)))
 		return
 	}
 	d.checkItems(at, allowed, errs)
 }
 
-// checkItems looks at the lists and maps below a schema.
+// checkItems checks the lists and maps below a schema.
 func (d *defaulted) checkItems(at *field.Path, allowed int, errs *field.ErrorList) {
 	for name, property := range d.properties {
 		property.checkItems(at.Child("properties").Key(name), allowed, errs)
@@ -160,7 +160,7 @@ func (d *defaulted) checkItems(at *field.Path, allowed int, errs *field.ErrorLis
 	}
 }
 
-// checkItem looks at an item, of which there are at most so many. Its own default stands in for null.
+// checkItem checks an item of a list or map with at most so many items. Its own default replaces null.
 func (d *defaulted) checkItem(at *field.Path, allowed, most int, errs *field.ErrorList) {
 	each := MaxItemDefaults
 	if most > 0 {

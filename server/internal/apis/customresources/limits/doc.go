@@ -1,4 +1,4 @@
-// Package limits bounds what a definition makes the server compute. A definition is checked when it is written, and what
-// is stored already is not executed beyond the limits. The values of objects are weighed against the schema before they
-// are validated.
+// Package limits limits the work that a definition causes in the server. A definition is checked when it is written; the
+// parts of stored definitions that exceed the limits are not executed. The cost of validating an object is estimated
+// before it is validated.
 package limits

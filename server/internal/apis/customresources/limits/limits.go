@@ -16,7 +16,7 @@ const (
 	MaxColumns = 32
 	// MaxColumnPath is the length of the JSONPath of a column, in bytes.
 	MaxColumnPath = 1024
-	// maxColumnCost is the cost of the columns of a version: how often the values of an object may be visited.
+	// maxColumnCost limits the cost of the columns of a version: how often the values of an object may be visited.
 	maxColumnCost = 64
 	// MaxSchemas is the number of schemas in all versions: of properties, items, alternatives.
 	MaxSchemas = 25_000
@@ -32,16 +32,16 @@ const (
 	MaxPattern = 5_000
 	// MaxPatterns is the number of instructions that all patterns of a definition compile to.
 	MaxPatterns = 30_000
-	// MaxDefaults is the size of what defaults add to an object at most, in bytes of JSON.
+	// MaxDefaults limits what defaults add to an object, in bytes of JSON.
 	MaxDefaults = 16 << 10
-	// MaxItemDefaults is the size of what defaults add to an item of a list or map of any length, in bytes of JSON.
+	// MaxItemDefaults limits what defaults add to an item of a list or map of any length, in bytes of JSON.
 	MaxItemDefaults = 2 << 10
 	// MaxScalePath is the length of a path in the scale subresource and of a selectable field.
 	MaxScalePath = 1024
 )
 
-// Check returns where a definition exceeds the limits: all that is wrong with it if columns is true, and otherwise not
-// what is wrong with printer columns, which are left out of what is served.
+// Check returns an error for each limit that a definition exceeds. If columns is false, it ignores printer columns,
+// which the server omits when they exceed the limits.
 func Check(spec *apiextensionsv1.CustomResourceDefinitionSpec, columns bool) field.ErrorList {
 	path := field.NewPath("spec")
 	var errs field.ErrorList
@@ -88,8 +88,8 @@ func checkPaths(v *apiextensionsv1.CustomResourceDefinitionVersion, at *field.Pa
 	return errs
 }
 
-// WithoutColumns returns the definition without the printer columns that exceed the limits, and which these are. A
-// definition that has none is returned as it is.
+// WithoutColumns returns the definition without the printer columns that exceed the limits, and those columns. A
+// definition without such columns is returned unchanged.
 func WithoutColumns(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensionsv1.CustomResourceDefinition, field.ErrorList) {
 	var all field.ErrorList
 	served := crd
@@ -110,7 +110,7 @@ func WithoutColumns(crd *apiextensionsv1.CustomResourceDefinition) (*apiextensio
 	return served, all
 }
 
-// walk goes through the schemas of a definition.
+// walk visits the schemas of a definition.
 type walk struct {
 	schemas  int
 	patterns int
@@ -121,16 +121,17 @@ type walk struct {
 func (w *walk) version(s *apiextensionsv1.JSONSchemaProps, at *field.Path) {
 	before := len(w.errs)
 	w.schema(s, at, 1)
-	if len(w.errs) == before { // defaults are only looked at in schemas of bounded size
+	if len(w.errs) == before { // defaults are checked only in schemas of bounded size
 		w.errs = append(w.errs, checkDefaults(s, at)...)
 	}
 }
 
-// schema checks one schema and those within. It stops at the first that is too many or too deep.
+// schema checks one schema and its subschemas. It stops when the limit of the number or the depth is exceeded.
 func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth int) bool {
 	if w.schemas++; w.schemas > MaxSchemas {
 		w.errs = append(w.errs,
-			field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields at this path", MaxSchemas)))
+			field.Forbidden(at, fmt.Sprintf("the definition has more than %d schemas; split the API, or preserve unknown fields at "+
+				"this path", MaxSchemas)))
 		return false
 	}
 	if depth > MaxDepth {
@@ -151,7 +152,8 @@ func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth 
 	}
 	return eachWithin(s, at, func(within *apiextensionsv1.JSONSchemaProps, at *field.Path, name string) bool {
 		if len(name) > MaxName {
-			w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the name of a property has %d bytes; at most %d are allowed", len(name), MaxName)))
+			w.errs = append(w.errs, field.Forbidden(at, fmt.Sprintf("the name of a property has %d bytes; at most %d are "+
+				"allowed", len(name), MaxName)))
 			return false
 		}
 		return w.schema(within, at, depth+1)
@@ -162,7 +164,7 @@ func (w *walk) schema(s *apiextensionsv1.JSONSchemaProps, at *field.Path, depth 
 func (w *walk) pattern(text string, at *field.Path) bool {
 	n, err := instructions(text, MaxPattern)
 	if err != nil {
-		return true // upstream refuses it with a better message
+		return true // upstream rejects it with a better message
 	}
 	if n > MaxPattern {
 		w.errs = append(
@@ -182,7 +184,7 @@ func (w *walk) pattern(text string, at *field.Path) bool {
 	return true
 }
 
-// eachWithin calls f for the schemas directly within another, with the names of properties, until it returns false.
+// eachWithin calls f for the direct subschemas of a schema, with the names of properties, until f returns false.
 func eachWithin(s *apiextensionsv1.JSONSchemaProps, at *field.Path,
 	f func(*apiextensionsv1.JSONSchemaProps, *field.Path, string) bool) bool {
 	for name, property := range s.Properties {

@@ -2,8 +2,8 @@ package limits
 
 import "regexp/syntax"
 
-// instructions returns how many instructions a regular expression compiles to, without compiling it; more than most if
-// that is how many there are. Counted repetitions are copied by the compiler.
+// instructions returns how many instructions a regular expression compiles to, without compiling it. It stops counting
+// above most. The compiler copies counted repetitions.
 func instructions(pattern string, most int) (int, error) {
 	if len(pattern) > most {
 		return len(pattern), nil
@@ -23,7 +23,7 @@ func count(re *syntax.Regexp, most int) int {
 	case syntax.OpLiteral:
 		n = len(re.Rune)
 	case syntax.OpCharClass:
-		n = 1 + len(re.Rune)/8 // classes are kept as ranges
+		n = 1 + len(re.Rune)/8 // classes are stored as ranges
 	}
 	for _, sub := range re.Sub {
 		if n += count(sub, most); n > most {

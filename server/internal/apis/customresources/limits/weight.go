@@ -12,24 +12,24 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/validate"
 )
 
-// What upstream's validation takes for each part of a schema, measured in microseconds.
+// The costs of upstream's validation for each part of a schema, measured in microseconds.
 const (
 	visitCost    = 5
 	propertyCost = 1
-	enumsCost    = 16 // values of an enum in a microsecond
-	patternCost  = 64 // bytes times instructions in a microsecond
+	enumsCost    = 16 // values of an enum per microsecond
+	patternCost  = 64 // bytes times instructions per microsecond
 )
 
 const (
 	// MaxValidation is how many microseconds the validation of an object may take.
 	MaxValidation = 2_000_000
-	// MaxErrors is how many errors of an object are looked for. Upstream compares each with all others.
+	// MaxErrors limits the validation errors of an object. Upstream compares each error with all others.
 	MaxErrors = 2_000
-	// maxPiece is how many errors a value may have that is validated as a whole.
+	// maxPiece limits the errors of a value that is validated as a whole.
 	maxPiece = 1_000
 )
 
-// Weights know what the validation of objects of one version costs.
+// Weights estimate the cost of validating objects of one version.
 type Weights struct {
 	root   *weight
 	schema func() (*spec.Schema, error)
@@ -38,9 +38,9 @@ type Weights struct {
 // weight of one schema.
 type weight struct {
 	cost        int64 // for each value
-	errors      int64 // that a value can have, without those within
+	errors      int64 // that a value can have, without those of nested values
 	pattern     int64 // instructions
-	maxLength   int64 // -1: not limited
+	maxLength   int64 // -1 if unlimited
 	properties  map[string]*weight
 	items, rest *weight
 	branches    []*weight // schemas of the same value
@@ -93,7 +93,8 @@ func weightOf(s *apiextensionsv1.JSONSchemaProps) *weight {
 	return w
 }
 
-// Check returns why an object is not to be validated, or nil: it would take too long, or has too many errors.
+// Check returns an error if an object must not be validated because validation would take too long, or because it has
+// too many errors.
 func (w *Weights) Check(object map[string]any) error {
 	m := &measurement{cost: MaxValidation, errors: maxPiece}
 	m.add(object, w.root)
@@ -106,7 +107,7 @@ func (w *Weights) Check(object map[string]any) error {
 	}
 	schema, err := w.schema()
 	if err != nil {
-		return nil // upstream cannot validate with it either
+		return nil // upstream cannot use it for validation either
 	}
 	p := &pieces{left: MaxErrors}
 	p.validate(object, schema, w.root, "")
@@ -116,7 +117,7 @@ func (w *Weights) Check(object map[string]any) error {
 	return fmt.Errorf("the object has more than %d errors, the first are: %v", MaxErrors, p.first)
 }
 
-// measurement is what is left while a value is measured. It ends when no cost is left.
+// measurement holds the remaining cost while a value is measured. It stops when no cost is left.
 type measurement struct{ cost, errors int64 }
 
 func (m *measurement) add(value any, w *weight) {
@@ -130,7 +131,7 @@ func (m *measurement) add(value any, w *weight) {
 	}
 	switch value := value.(type) {
 	case string:
-		if w.pattern > 0 && (w.maxLength < 0 || int64(len(value)) <= 4*w.maxLength) { // else upstream refuses it before
+		if w.pattern > 0 && (w.maxLength < 0 || int64(len(value)) <= 4*w.maxLength) { // otherwise upstream rejects it earlier
 			m.cost -= w.pattern * int64(len(value)) / patternCost
 		}
 	case []any:
@@ -160,7 +161,7 @@ func (w *weight) field(key string) *weight {
 	return w.rest
 }
 
-// pieces validates an object in parts that have few errors each.
+// pieces validates an object in parts, each with few errors.
 type pieces struct {
 	left  int
 	first []string
