@@ -186,7 +186,7 @@ e2e: build host-programs ## Start the host cluster and run the end-to-end tests 
 
 .PHONY: e2e-nodes
 e2e-nodes: build host-programs ## Stop a node of the host cluster, and check that its pods are replaced, as root.
-	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfALostNode ./test/e2e/host/rootshard
+	KCP_BIN=$(BIN) $(GO) test -tags=nodes -count=1 -v -timeout=20m -run=TestPodsOfLostNode ./test/e2e/host/rootshard
 
 .PHONY: operator-faults
 operator-faults: ## Delete every object of the operator, alone and in pairs, in every phase of a rotation, in memory.

@@ -16,7 +16,7 @@ import (
 )
 
 // The garbage collector deletes what has no owner left, so that pods need another one than their StatefulSet.
-func TestPodsOutliveTheirStatefulSet(t *testing.T) {
+func TestPodsOutliveStatefulSet(t *testing.T) {
 	w := newWorld(external())
 	rs := w.settle(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})

@@ -12,16 +12,16 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// manifests are written one right after the other. The last one is refused with a text, or accepted if that is empty.
+// objects are created immediately one after the other. The last one is refused with this text, or accepted if refused is empty.
 type manifests struct {
 	objects []string
 	refused string
 }
 
-// times is how often each order of writes is tried: informers are behind by a millisecond or so.
+// times is how often each sequence is repeated, because informers lag by about a millisecond.
 const times = 20
 
-func TestAdmissionKnowsWhatWasAcknowledgedAMomentAgo(t *testing.T) {
+func TestAdmissionSeesAcknowledgedWrites(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]manifests{
 		"a type that another one extends": {objects: []string{`
@@ -37,7 +37,7 @@ apiVersion: tenancy.kcp.io/v1alpha1
 kind: WorkspaceType
 metadata: {name: most-N}
 spec: {extend: {with: [{name: more-N, path: CLUSTER}]}}`}},
-		"a type of a workspace": {objects: []string{`
+		"the type of a workspace": {objects: []string{`
 apiVersion: tenancy.kcp.io/v1alpha1
 kind: WorkspaceType
 metadata: {name: own-N}
@@ -65,7 +65,7 @@ spec:
   conversions:
   - {from: v1, to: v2, rules: []}
   - {from: v2, to: v1, rules: []}`}},
-		"a resource that is shown already": {refused: "already", objects: []string{`
+		"a resource that is already published": {refused: "already", objects: []string{`
 apiVersion: cache.kcp.io/v1alpha1
 kind: ClusterCachedResource
 metadata: {name: one-N}
@@ -74,7 +74,7 @@ apiVersion: cache.kcp.io/v1alpha1
 kind: ClusterCachedResource
 metadata: {name: two-N}
 spec: {group: example.io, version: v1, resource: thingsN}`}},
-		"a policy for namespaces of a label": {refused: "never", objects: []string{`
+		"a policy for namespaces with a label": {refused: "never", objects: []string{`
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata: {name: never-N}
@@ -105,7 +105,7 @@ metadata: {name: one, namespace: closed-N}`}},
 					switch last := i == len(test.objects)-1; {
 					case last && test.refused != "":
 						if err == nil || !strings.Contains(err.Error(), test.refused) {
-							t.Errorf("%d: got %v, want one that contains %q", n, err, test.refused)
+							t.Errorf("%d: got error %v, want it to contain %q", n, err, test.refused)
 						}
 					case err != nil:
 						t.Errorf("%d: %v", n, err)
@@ -116,7 +116,7 @@ metadata: {name: one, namespace: closed-N}`}},
 	}
 }
 
-// write creates an object with every right.
+// write creates an object as system:masters.
 func write(ctx context.Context, t *testing.T, cluster *kcptest.Cluster, manifest string) error {
 	obj := kcptest.Parse(t, manifest)
 	gvk := obj.GroupVersionKind()

@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// webhook is a server that answers AdmissionReviews and remembers them.
+// webhook is a server that answers AdmissionReviews and records them.
 type webhook struct {
 	*httptest.Server
 	mu   sync.Mutex
@@ -58,7 +58,7 @@ func (w *webhook) client() admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{URL: &w.URL, CABundle: ca}
 }
 
-// creations of ConfigMaps are what the webhooks of these tests look at.
+// creations returns a rule for the creation of ConfigMaps, for the webhooks of these tests.
 func creations() []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
@@ -76,7 +76,7 @@ var (
 	jsonPatched = admissionv1.PatchTypeJSONPatch
 )
 
-func TestAValidatingWebhookRefusesInItsOwnClusterOnly(t *testing.T) {
+func TestValidatingWebhookAppliesOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -113,12 +113,12 @@ func TestAValidatingWebhookRefusesInItsOwnClusterOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		if in := object.Annotations["kcp.io/cluster"]; in != ours.Name {
-			t.Errorf("the webhook was asked about %s, which says that it is in the cluster %q", object.Name, in)
+			t.Errorf("the webhook got a review of %s with the cluster annotation %q", object.Name, in)
 		}
 	}
 }
 
-func TestAMutatingWebhookChangesObjectsOfItsOwnClusterOnly(t *testing.T) {
+func TestMutatingWebhookAppliesOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -139,17 +139,17 @@ func TestAMutatingWebhookChangesObjectsOfItsOwnClusterOnly(t *testing.T) {
 	kcptest.Eventually(t, "the webhook changes objects", func(ctx context.Context) error {
 		made, err := ours.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x-"+kcptest.Suffix()), metav1.CreateOptions{})
 		if err == nil && made.Data["touched"] != "yes" {
-			return fmt.Errorf("the data is %v", made.Data)
+			return fmt.Errorf("got data %v", made.Data)
 		}
 		return err
 	})
 	made, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x"), metav1.CreateOptions{})
 	if err != nil || made.Data["touched"] != "" {
-		t.Errorf("the webhook of another cluster made %v, %v", made, err)
+		t.Errorf("the webhook of another cluster changed the object: %v, %v", made, err)
 	}
 }
 
-func TestAPolicyRefusesInItsOwnClusterOnly(t *testing.T) {
+func TestValidatingPolicyAppliesOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -194,7 +194,7 @@ spec:
 	}
 }
 
-func TestAMutatingPolicyChangesObjectsOfItsOwnClusterOnly(t *testing.T) {
+func TestMutatingPolicyAppliesOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -219,17 +219,17 @@ spec: {policyName: label}
 	kcptest.Eventually(t, "the policy changes objects", func(ctx context.Context) error {
 		made, err := ours.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x-"+kcptest.Suffix()), metav1.CreateOptions{})
 		if err == nil && made.Labels["touched"] != "yes" {
-			return fmt.Errorf("the labels are %v", made.Labels)
+			return fmt.Errorf("got labels %v", made.Labels)
 		}
 		return err
 	})
 	made, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Create(ctx, configMap("x"), metav1.CreateOptions{})
 	if err != nil || made.Labels["touched"] != "" {
-		t.Errorf("the policy of another cluster made %v, %v", made, err)
+		t.Errorf("the policy of another cluster changed the object: %v, %v", made, err)
 	}
 }
 
-func TestAMutatingPolicyMergesCustomResourcesByTheirSchema(t *testing.T) {
+func TestMutatingPolicyMergesCustomResourcesBySchema(t *testing.T) {
 	t.Parallel()
 	c := server.Cluster(t)
 	c.Apply(t, `
@@ -282,7 +282,7 @@ spec: {policyName: health}
 `)
 	c.WaitForDefinition(t, "gateways.example.org")
 	resource := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gateways"}
-	kcptest.Eventually(t, "a port is added to those that there are", func(ctx context.Context) error {
+	kcptest.Eventually(t, "a port is added to the existing ports", func(ctx context.Context) error {
 		made, err := c.Dynamic(t, kcptest.Masters).Resource(resource).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.org/v1", "kind": "Gateway", "metadata": map[string]any{"generateName": "gateway-"},
 			"spec": map[string]any{"ports": []any{map[string]any{"name": "web", "port": int64(80)}}},
@@ -292,13 +292,13 @@ spec: {policyName: health}
 		}
 		ports, _, err := unstructured.NestedSlice(made.Object, "spec", "ports")
 		if len(ports) != 2 {
-			return fmt.Errorf("the ports are %v", ports)
+			return fmt.Errorf("got ports %v", ports)
 		}
 		return err
 	})
 }
 
-func TestQuotaCountsItsOwnClusterOnly(t *testing.T) {
+func TestQuotaCountsOnlyItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -308,7 +308,7 @@ func TestQuotaCountsItsOwnClusterOnly(t *testing.T) {
 	theirs.Kubectl(t, "create", "secret", "generic", "theirs", "--namespace=small")
 	ours.Kubectl(t, "create", "quota", "few", "--namespace=small", "--hard=secrets=1")
 	client := ours.Kube(t, kcptest.Masters).CoreV1()
-	kcptest.Eventually(t, "the quota is in force", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the quota applies", func(ctx context.Context) error {
 		quota, err := client.ResourceQuotas("small").Get(ctx, "few", metav1.GetOptions{})
 		if err == nil && len(quota.Status.Hard) == 0 {
 			return fmt.Errorf("its status is empty")
@@ -319,17 +319,17 @@ func TestQuotaCountsItsOwnClusterOnly(t *testing.T) {
 	_, err := client.Secrets("small").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}, metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if err != nil && !strings.Contains(err.Error(), "exceeded quota: few") {
-		t.Errorf("the refusal does not name the quota: %v", err)
+		t.Errorf("the error does not name the quota: %v", err)
 	}
 	theirs.Kubectl(t, "create", "secret", "generic", "another", "--namespace=small")
 	ours.Kubectl(t, "delete", "secret", "first", "--namespace=small")
-	kcptest.Eventually(t, "what was deleted is not counted any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "deleted objects are no longer counted", func(ctx context.Context) error {
 		_, err := client.Secrets("small").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "second"}}, metav1.CreateOptions{})
 		return err
 	})
 }
 
-func TestACertificateSigningRequestNeedsTheRightToApprove(t *testing.T) {
+func TestApprovingCertificateSigningRequestRequiresPermission(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Grant(t, kcptest.Alice, "cluster-admin")
@@ -337,7 +337,7 @@ func TestACertificateSigningRequestNeedsTheRightToApprove(t *testing.T) {
 	cluster.Apply(t, signingRequest)
 	cluster.Kubectl(t, "create", "clusterrole", "approver", "--verb=get,list,update,patch", "--resource=certificatesigningrequests,certificatesigningrequests/approval")
 	cluster.Kubectl(t, "create", "clusterrolebinding", "bob-approver", "--clusterrole=approver", "--user=bob")
-	kcptest.Eventually(t, "the approval without the right for the signer is refused", func(context.Context) error {
+	kcptest.Eventually(t, "the approval without permission for the signer is refused", func(context.Context) error {
 		refusal := cluster.Command(t, "kubectl", kcptest.Bob).Fail(t, "certificate", "approve", "robot")
 		if !strings.Contains(refusal, "not permitted to approve requests with signerName") {
 			return fmt.Errorf("got %s", refusal)
@@ -347,7 +347,7 @@ func TestACertificateSigningRequestNeedsTheRightToApprove(t *testing.T) {
 	cluster.Command(t, "kubectl", kcptest.Alice).Run(t, "certificate", "approve", "robot")
 }
 
-// signingRequest asks for a client certificate.
+// signingRequest returns a request for a client certificate.
 const signingRequest = `
 apiVersion: certificates.k8s.io/v1
 kind: CertificateSigningRequest

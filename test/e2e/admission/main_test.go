@@ -1,5 +1,4 @@
-// Package admission tests the rules that clusters set for writes: webhooks, policies and quotas of one cluster, and that
-// none applies in another.
+// Package admission tests that webhooks, policies and quotas of a cluster apply to writes in this cluster, and in no other.
 package admission
 
 import (

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// typed is a definition of widgets whose size has a type, and a policy that compares it to a number.
+// typed is a definition of widgets whose size has the given type, and a policy that compares it with a number.
 const typed = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -36,7 +36,7 @@ spec:
   validations: [{expression: %q}]
 `
 
-// warnings waits until a policy is checked, and returns what is said about its expressions.
+// warnings waits until a policy is checked, and returns the warnings about its expressions.
 func warnings(t *testing.T, cluster *kcptest.Cluster, name string) string {
 	t.Helper()
 	var said []string
@@ -46,7 +46,7 @@ func warnings(t *testing.T, cluster *kcptest.Cluster, name string) string {
 			return err
 		}
 		if p.Status.ObservedGeneration != p.Generation {
-			return fmt.Errorf("its status is %v", p.Status)
+			return fmt.Errorf("got status %v", p.Status)
 		}
 		said = nil
 		if p.Status.TypeChecking == nil {
@@ -60,7 +60,7 @@ func warnings(t *testing.T, cluster *kcptest.Cluster, name string) string {
 	return strings.Join(said, "\n")
 }
 
-func TestPoliciesAreCheckedAgainstTheTypesOfTheirCluster(t *testing.T) {
+func TestPoliciesAreTypeCheckedInTheirCluster(t *testing.T) {
 	t.Parallel()
 	numbers, words := server.Cluster(t), server.Cluster(t)
 	for cluster, size := range map[*kcptest.Cluster]string{numbers: "integer", words: "string"} {
@@ -70,17 +70,17 @@ func TestPoliciesAreCheckedAgainstTheTypesOfTheirCluster(t *testing.T) {
 		cluster.Apply(t, fmt.Sprintf(policy, "builtin", "", "configmaps", "object.data.size() > 0 && object.nonsense"))
 	}
 	if said := warnings(t, numbers, "small"); said != "" {
-		t.Errorf("a comparison of numbers gives the warning %s", said)
+		t.Errorf("comparing numbers: got the warning %s", said)
 	}
 	if said := warnings(t, words, "small"); !strings.Contains(said, "spec.validations[0].expression: ") || !strings.Contains(said, "no matching overload") {
-		t.Errorf("a comparison of a text and a number gives %q", said)
+		t.Errorf("comparing a string with a number: got %q", said)
 	}
 	for _, cluster := range []*kcptest.Cluster{numbers, words} {
 		if said := warnings(t, cluster, "builtin"); !strings.Contains(said, "undefined field 'nonsense'") || strings.Contains(said, "Widget") {
-			t.Errorf("an unknown field of a built-in type gives %q", said)
+			t.Errorf("an unknown field of a built-in type: got %q", said)
 		}
 	}
-	// A corrected policy loses its warning.
+	// A corrected policy has no warnings.
 	words.Apply(t, fmt.Sprintf(policy, "small", "example.com", "widgets", "object.spec.size < '10'"))
 	if said := warnings(t, words, "small"); said != "" {
 		t.Errorf("after the correction: %s", said)

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestExtensionServersReadHowRequestsAreAuthenticated(t *testing.T) {
+func TestExtensionServersCanReadAuthenticationConfiguration(t *testing.T) {
 	cluster := server.Cluster(t)
 	ctx := kcptest.Context(t)
 	const name = "extension-apiserver-authentication"
@@ -33,17 +33,17 @@ func TestExtensionServersReadHowRequestsAreAuthenticated(t *testing.T) {
 		}
 	}
 	if roles, err := masters.RbacV1().Roles("kube-system").List(ctx, metav1.ListOptions{}); err != nil || len(roles.Items) != 1 || roles.Items[0].Name != name+"-reader" {
-		t.Errorf("the roles are %v, %v", roles, err)
+		t.Errorf("got roles %v, %v", roles, err)
 	}
 	cluster.Kubectl(t, "create", "clusterrolebinding", "alice", "--clusterrole="+kcptest.EntryRole, "--user="+kcptest.Alice.Name)
 	cluster.Kubectl(t, "create", "rolebinding", "alice", "-n", "kube-system", "--role="+name+"-reader", "--user="+kcptest.Alice.Name)
 	alice := cluster.Kube(t, kcptest.Alice).CoreV1().ConfigMaps("kube-system")
-	kcptest.Eventually(t, "a reader reads the ConfigMap", func(ctx context.Context) error {
+	kcptest.Eventually(t, "a user with the role can read the ConfigMap", func(ctx context.Context) error {
 		_, err := alice.Get(ctx, name, metav1.GetOptions{})
 		return err
 	})
 	if _, err := alice.Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("a reader of that ConfigMap gets another one: %v", err)
+		t.Errorf("a user with the role can read another ConfigMap: %v", err)
 	}
 	_, err = masters.RbacV1().RoleBindings("default").Create(ctx, &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name + "-reader"},

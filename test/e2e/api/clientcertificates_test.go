@@ -27,7 +27,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// requested creates a request for a client certificate and approves it.
+// requested creates and approves a request for a client certificate.
 func requested(t *testing.T, cluster *kcptest.Cluster, name string, key any, subject pkix.Name) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
@@ -51,17 +51,17 @@ func requested(t *testing.T, cluster *kcptest.Cluster, name string, key any, sub
 	if _, err := csrs.UpdateApproval(ctx, name, csr, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the request "+name+" is answered", func(ctx context.Context) (err error) {
+	kcptest.Eventually(t, "the request "+name+" has a result", func(ctx context.Context) (err error) {
 		csr, err = csrs.Get(ctx, name, metav1.GetOptions{})
 		if err == nil && len(csr.Status.Certificate) == 0 && len(csr.Status.Conditions) < 2 {
-			err = fmt.Errorf("its status is %v", csr.Status)
+			err = fmt.Errorf("got status %v", csr.Status)
 		}
 		return err
 	})
 	return csr
 }
 
-// certified returns the configuration of a client with a certificate that is signed in a cluster.
+// certified returns the configuration of a client with a certificate that a cluster signed.
 func certified(t *testing.T, cluster *kcptest.Cluster, user string, groups ...string) *rest.Config {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -90,7 +90,7 @@ func at(t *testing.T, config *rest.Config, cluster *kcptest.Cluster) kubernetes.
 	return kube
 }
 
-func TestAClientCertificateIsGoodInItsClusterOnly(t *testing.T) {
+func TestClientCertificateIsValidOnlyInItsCluster(t *testing.T) {
 	cluster, other := server.Cluster(t), server.Cluster(t)
 	ctx := kcptest.Context(t)
 	config := certified(t, cluster, kcptest.Alice.Name, "team-a")
@@ -104,7 +104,7 @@ func TestAClientCertificateIsGoodInItsClusterOnly(t *testing.T) {
 	}
 	info := who.Status.UserInfo
 	if info.Username != kcptest.Alice.Name || !slices.Contains(info.Groups, "team-a") || !slices.Equal(info.Extra["authentication.kcp.io/scopes"], []string{"cluster:" + cluster.Name}) {
-		t.Errorf("the certificate proves %v", info)
+		t.Errorf("the certificate has the identity %v", info)
 	}
 	if _, err := inside.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Error(err)
@@ -118,20 +118,20 @@ func TestAClientCertificateIsGoodInItsClusterOnly(t *testing.T) {
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("the home of the user with this name: %s, %v", body, err)
 	}
-	// Whom a cluster is open to at all is decided above it.
+	// The groups that can enter a cluster are decided outside of it.
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"team-a"}}}`, corev1alpha1.RequiredGroupsAnnotation)
 	if _, err := cluster.Dynamic(t, kcptest.Masters).Resource(kcptest.LogicalClusters).Patch(ctx, corev1alpha1.LogicalClusterName, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the group of a certificate opens no cluster that requires it", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the group of a certificate does not satisfy the required groups of a cluster", func(ctx context.Context) error {
 		if _, err := inside.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
-			return fmt.Errorf("answered %w", err)
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	})
 }
 
-func TestDeletingAClusterEndsItsClientCertificates(t *testing.T) {
+func TestClientCertificatesAreRefusedAfterClusterIsDeleted(t *testing.T) {
 	cluster := server.Cluster(t)
 	ctx := kcptest.Context(t)
 	config := certified(t, cluster, "carol")
@@ -142,15 +142,15 @@ func TestDeletingAClusterEndsItsClientCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := at(t, config, server.Named("root"))
-	kcptest.Eventually(t, "the certificate proves nothing", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the certificate is refused", func(ctx context.Context) error {
 		if _, err := root.Discovery().RESTClient().Get().AbsPath("/api").DoRaw(ctx); !apierrors.IsUnauthorized(err) {
-			return fmt.Errorf("answered %w", err)
+			return fmt.Errorf("got %w", err)
 		}
 		return nil
 	})
 }
 
-func TestNothingOfTheSystemIsSigned(t *testing.T) {
+func TestCertificatesForSystemIdentitiesAreNotSigned(t *testing.T) {
 	cluster := server.Cluster(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -29,7 +29,7 @@ func names(roles []rbacv1.ClusterRole) []string {
 	return names
 }
 
-func TestEachClusterShowsTheDefaultClusterRoles(t *testing.T) {
+func TestEveryClusterHasDefaultClusterRoles(t *testing.T) {
 	cluster := server.Cluster(t)
 	kube, ctx := cluster.Kube(t, kcptest.Masters), kcptest.Context(t)
 	roles := kube.RbacV1().ClusterRoles()
@@ -59,15 +59,15 @@ func TestEachClusterShowsTheDefaultClusterRoles(t *testing.T) {
 		t.Errorf("selected by label %v, %v", names(selected.Items), err)
 	}
 	if out := cluster.Kubectl(t, "get", "clusterroles"); !strings.Contains(out, "cluster-admin ") {
-		t.Errorf("kubectl shows %q", out)
+		t.Errorf("got output %q", out)
 	}
 	everywhere, err := server.Named("*").Kube(t, kcptest.Masters).RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=edit"})
 	if err != nil || len(everywhere.Items) != 0 {
-		t.Errorf("all clusters together list %v, %v", names(everywhere.Items), err)
+		t.Errorf("listing all clusters: got %v, %v", names(everywhere.Items), err)
 	}
 }
 
-func TestPagesOfClusterRolesHaveEachRoleOnce(t *testing.T) {
+func TestPagesOfClusterRolesContainEachRoleOnce(t *testing.T) {
 	kube, ctx := server.Cluster(t).Kube(t, kcptest.Masters), kcptest.Context(t)
 	want := slices.Clone(defaultRoles)
 	for i := range 6 {
@@ -96,7 +96,7 @@ func TestPagesOfClusterRolesHaveEachRoleOnce(t *testing.T) {
 	}
 }
 
-func TestAWatchOfClusterRolesBeginsWithTheDefaultOnes(t *testing.T) {
+func TestWatchOfClusterRolesStartsWithDefaultRoles(t *testing.T) {
 	kube, ctx := server.Cluster(t).Kube(t, kcptest.Masters), kcptest.Context(t)
 	roles := kube.RbacV1().ClusterRoles()
 	yes := true
@@ -136,7 +136,7 @@ func TestAWatchOfClusterRolesBeginsWithTheDefaultOnes(t *testing.T) {
 	defer w.Stop()
 	createRole(t, kube, "own", nil)
 	if got := nextRole(t, ctx, w, watch.Added); got.Name != "own" {
-		t.Errorf("a watch from the version of a default role begins with %s", got.Name)
+		t.Errorf("a watch from the resource version of a default role starts with %s", got.Name)
 	}
 }
 
@@ -165,16 +165,16 @@ func TestDefaultClusterRolesAreReadOnly(t *testing.T) {
 	if list, err := roles.List(ctx, metav1.ListOptions{}); err != nil || !slices.Equal(names(list.Items), defaultRoles) {
 		t.Errorf("afterwards: %v, %v", names(list.Items), err)
 	}
-	// kubectl changes nothing of roles that grant what the manifest wants.
+	// kubectl does not change roles that already grant the rules of the manifest.
 	cluster.Command(t, "kubectl", kcptest.Masters).Input(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"cluster-admin"},
 		"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`).Run(t, "auth", "reconcile", "-f", "-")
 	if status, body := server.Get(t, kcptest.Alice, "/clusters/"+cluster.Name+"/apis/rbac.authorization.k8s.io/v1/clusterroles/view"); status != http.StatusForbidden {
-		t.Errorf("a stranger is answered %d %s", status, body)
+		t.Errorf("a user without permissions: got %d %s", status, body)
 	}
 }
 
-// Charts label roles, for example cert-manager's, and expect the default ones to have their rules.
-func TestLabelledClusterRolesExtendTheDefaultOnes(t *testing.T) {
+// Charts, for example that of cert-manager, label roles and expect the default roles to get their rules.
+func TestLabelledClusterRolesAreAggregatedIntoDefaultRoles(t *testing.T) {
 	cluster := server.Cluster(t)
 	kube, ctx := cluster.Kube(t, kcptest.Masters), kcptest.Context(t)
 	createRole(t, kube, "cert-manager-edit", map[string]string{"rbac.authorization.k8s.io/aggregate-to-edit": "true", "rbac.authorization.k8s.io/aggregate-to-admin": "true"},
@@ -197,21 +197,21 @@ func TestLabelledClusterRolesExtendTheDefaultOnes(t *testing.T) {
 	}
 	kcptest.Eventually(t, "the default roles have the rule", func(context.Context) error {
 		if !has("edit") || !has("admin") {
-			return fmt.Errorf("they lack it")
+			return fmt.Errorf("the default roles do not have the rule")
 		}
 		return nil
 	})
 	if has("view") {
-		t.Error("view has a rule for editors")
+		t.Error("the role view has a rule of the role edit")
 	}
 	cluster.Grant(t, kcptest.Alice, "edit")
-	kcptest.Eventually(t, "an editor has the right", func(ctx context.Context) error {
+	kcptest.Eventually(t, "an editor has the permission", func(ctx context.Context) error {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb: "create", Group: "cert-manager.io", Resource: "certificates", Namespace: "default",
 		}}}
 		answer, err := cluster.Kube(t, kcptest.Alice).AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err == nil && !answer.Status.Allowed {
-			err = fmt.Errorf("the review answers %q", answer.Status.Reason)
+			err = fmt.Errorf("the review returned %q", answer.Status.Reason)
 		}
 		return err
 	})
@@ -226,7 +226,7 @@ func createRole(t *testing.T, kube kubernetes.Interface, name string, labels map
 	return role
 }
 
-// nextRole returns the object of the next event, which must be of a type.
+// nextRole returns the object of the next event, which must have the type want.
 func nextRole(t *testing.T, ctx context.Context, w watch.Interface, want watch.EventType) *rbacv1.ClusterRole {
 	t.Helper()
 	event := next(t, ctx, w)

@@ -1,4 +1,4 @@
-// Package api proves that requests to a logical cluster are answered as Kubernetes answers them.
+// Package api tests that a logical cluster handles requests as Kubernetes does.
 package api
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

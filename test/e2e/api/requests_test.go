@@ -27,7 +27,7 @@ func configMap(name string, labels map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 }
 
-func TestAGeneratedNameIsUnique(t *testing.T) {
+func TestGeneratedNamesAreUnique(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -44,7 +44,7 @@ func TestAGeneratedNameIsUnique(t *testing.T) {
 	}
 }
 
-func TestADryRunStoresNothing(t *testing.T) {
+func TestDryRunStoresNothing(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -68,7 +68,7 @@ func TestADryRunStoresNothing(t *testing.T) {
 	}
 }
 
-func TestPagesTogetherAreTheWholeListAtOneRevision(t *testing.T) {
+func TestPagesFormOneListAtOneRevision(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -89,7 +89,7 @@ func TestPagesTogetherAreTheWholeListAtOneRevision(t *testing.T) {
 			t.Fatal(err)
 		}
 		if revision != "" && page.ResourceVersion != revision {
-			t.Errorf("page %d is of revision %s, the first of %s", pages, page.ResourceVersion, revision)
+			t.Errorf("page %d has revision %s, the first page has %s", pages, page.ResourceVersion, revision)
 		}
 		revision = page.ResourceVersion
 		for _, item := range page.Items {
@@ -98,18 +98,18 @@ func TestPagesTogetherAreTheWholeListAtOneRevision(t *testing.T) {
 		if options.Continue = page.Continue; options.Continue == "" {
 			break
 		}
-		if pages == 1 { // what is written between two pages is not in the later ones
+		if pages == 1 { // objects that are created between two pages are not in later pages
 			if _, err := configMaps(t, ours).Create(ctx, configMap("page-99", label), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	if len(names) != 25 || names[0] != "page-00" || names[24] != "page-24" {
-		t.Errorf("the pages hold %v", names)
+		t.Errorf("the pages contain %v", names)
 	}
 }
 
-func TestAContinueTokenOfAnotherClusterReadsNothingThere(t *testing.T) {
+func TestContinueTokenOfAnotherClusterReturnsNoObjectsOfThatCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -128,7 +128,7 @@ func TestAContinueTokenOfAnotherClusterReadsNothingThere(t *testing.T) {
 	}
 	next, err := configMaps(t, ours).List(ctx, metav1.ListOptions{Limit: 10, Continue: page.Continue})
 	if err != nil {
-		return // refused is fine too
+		return // the server may also refuse it
 	}
 	for _, item := range next.Items {
 		if of := item.Data["of"]; of != "" && of != ours.Name {
@@ -137,7 +137,7 @@ func TestAContinueTokenOfAnotherClusterReadsNothingThere(t *testing.T) {
 	}
 }
 
-func TestASelectionOfObjectsIsDeletedTogether(t *testing.T) {
+func TestDeleteCollectionDeletesSelectedObjects(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -154,10 +154,10 @@ func TestASelectionOfObjectsIsDeletedTogether(t *testing.T) {
 	_, err := configMaps(t, ours).Get(ctx, "a", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 	if _, err := configMaps(t, ours).Get(ctx, "c", metav1.GetOptions{}); err != nil {
-		t.Errorf("what was not selected is gone: %v", err)
+		t.Errorf("an object that was not selected is deleted: %v", err)
 	}
 	if _, err := configMaps(t, theirs).Get(ctx, "a", metav1.GetOptions{}); err != nil {
-		t.Errorf("an object of another cluster is gone: %v", err)
+		t.Errorf("an object of another cluster is deleted: %v", err)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestPreconditionsAreChecked(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonAlreadyExists)
 }
 
-func TestServerSideApplyOfABuiltInTypeTracksOwners(t *testing.T) {
+func TestServerSideApplyTracksFieldOwnersOfBuiltInTypes(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -202,7 +202,7 @@ func TestServerSideApplyOfABuiltInTypeTracksOwners(t *testing.T) {
 	}
 	found, err := client.Get(ctx, "one", metav1.GetOptions{})
 	if err != nil || found.Data["a"] != "3" || found.Data["b"] != "" {
-		t.Errorf("the result is %v, %v", found.Data, err)
+		t.Errorf("got %v, %v", found.Data, err)
 	}
 }
 
@@ -216,12 +216,12 @@ func next(t *testing.T, ctx context.Context, watcher watch.Interface) watch.Even
 		}
 		return event
 	case <-ctx.Done():
-		t.Fatal("no event came")
+		t.Fatal("timed out waiting for an event")
 		return watch.Event{}
 	}
 }
 
-func TestAWatchCanBeginWithWhatThereIs(t *testing.T) {
+func TestWatchCanStartWithExistingObjects(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -240,13 +240,13 @@ func TestAWatchCanBeginWithWhatThereIs(t *testing.T) {
 	defer watcher.Stop()
 	for _, name := range []string{"a", "b"} {
 		if event := next(t, ctx, watcher); event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != name {
-			t.Fatalf("got %s %v, want that %s was added", event.Type, event.Object, name)
+			t.Fatalf("got %s %v, want ADDED %s", event.Type, event.Object, name)
 		}
 	}
 	event := next(t, ctx, watcher)
 	mark, isConfigMap := event.Object.(*corev1.ConfigMap)
 	if event.Type != watch.Bookmark || !isConfigMap || mark.Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-		t.Fatalf("got %s %v, want the bookmark that ends the initial events", event.Type, event.Object)
+		t.Fatalf("got %s %v, want the bookmark at the end of the initial events", event.Type, event.Object)
 	}
 	if _, err := client.Create(ctx, configMap("c", map[string]string{"x": "y"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -254,11 +254,11 @@ func TestAWatchCanBeginWithWhatThereIs(t *testing.T) {
 	for event = next(t, ctx, watcher); event.Type == watch.Bookmark; event = next(t, ctx, watcher) {
 	}
 	if event.Type != watch.Added || event.Object.(*corev1.ConfigMap).Name != "c" {
-		t.Errorf("got %s %v, want that c was added", event.Type, event.Object)
+		t.Errorf("got %s %v, want ADDED c", event.Type, event.Object)
 	}
 }
 
-func TestAWatchResumesAtItsRevision(t *testing.T) {
+func TestWatchResumesAtRevision(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -278,7 +278,7 @@ func TestAWatchResumesAtItsRevision(t *testing.T) {
 	defer watcher.Stop()
 	for _, want := range []string{"one", "two"} {
 		object := next(t, ctx, watcher).Object.(*corev1.ConfigMap)
-		for object.Name == "kube-root-ca.crt" { // the server's own
+		for object.Name == "kube-root-ca.crt" { // created by the server
 			object = next(t, ctx, watcher).Object.(*corev1.ConfigMap)
 		}
 		if object.Name != want {
@@ -287,7 +287,7 @@ func TestAWatchResumesAtItsRevision(t *testing.T) {
 	}
 }
 
-func TestAListIsAsFreshAsAsked(t *testing.T) {
+func TestListHonorsRequestedResourceVersion(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	client := configMaps(t, server.Cluster(t))
@@ -312,13 +312,13 @@ func TestAListIsAsFreshAsAsked(t *testing.T) {
 				}
 			}
 			if written != i+1 {
-				t.Errorf("a list that is %s holds %d objects after %d were written", name, written, i+1)
+				t.Errorf("a list with %s has %d objects after %d were created", name, written, i+1)
 			}
 		}
 	}
 }
 
-func TestDiscoveryListsTheResourcesOfAControlPlaneWithoutNodes(t *testing.T) {
+func TestDiscoveryListsResourcesOfControlPlaneWithoutNodes(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	_, lists, err := cluster.Kube(t, kcptest.Masters).Discovery().ServerGroupsAndResources()
@@ -403,7 +403,7 @@ func TestEveryErrorIsAStatus(t *testing.T) {
 		}
 	}
 	if _, err := cluster.Kube(t, kcptest.Masters).CoreV1().Namespaces().List(kcptest.Context(t), metav1.ListOptions{}); err != nil {
-		t.Errorf("after all this: %v", err)
+		t.Errorf("after these requests: %v", err)
 	}
 }
 
@@ -418,7 +418,7 @@ func TestForgedIdentityHeadersAreIgnored(t *testing.T) {
 	} {
 		code, body := cluster.Raw(t, kcptest.Bob, http.MethodGet, "/clusters/"+cluster.Name+"/api/v1/secrets", header, "")
 		if code != http.StatusForbidden && code != http.StatusUnauthorized {
-			t.Errorf("with %v: %d %.200s", header, code, body)
+			t.Errorf("with %v: got %d %.200s", header, code, body)
 		}
 	}
 }

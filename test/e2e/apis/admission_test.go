@@ -22,7 +22,7 @@ spec:
     schema: {type: object, properties: {spec: {type: object}}}
 `
 
-func TestWrongObjectsAreRefusedWithAReason(t *testing.T) {
+func TestInvalidObjectsAreRefusedWithReason(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Apply(t, widgetSchema)
@@ -37,13 +37,13 @@ spec:
 	cluster.Apply(t, newExport)
 	cluster.Apply(t, binding)
 	for name, test := range map[string]struct{ object, want string }{
-		"a schema that changes":               {strings.Replace(widgetSchema, "spec: {type: object}", "spec: {type: string}", 1), "field is immutable"},
-		"a schema without types":              {strings.NewReplacer("v1.widgets", "v2.widgets", "{spec: {type: object}}", "{spec: {}}").Replace(widgetSchema), "spec.versions[0].schema.properties[spec].type"},
-		"an export of another schema":         {strings.Replace(newExport, "v1.widgets", "v1.gadgets", 1), "must end with .widgets.example.io"},
-		"a claim without an identity":         {strings.Replace(newExport, "{resource: configmaps", "{group: example.io, resource: gadgets", 1), "gadgets.example.io is not built in"},
-		"a claim on bindings":                 {strings.Replace(newExport, "{resource: configmaps", "{group: apis.kcp.io, resource: apibindings", 1), ""},
-		"a claim on everything and something": {strings.NewReplacer("{matchLabels", "{matchAll: true, matchLabels", "name: demo}\nspec", "name: other}\nspec").Replace(binding), "matchAll excludes matchLabels"},
-		"another selector":                    {strings.Replace(binding, "app: x", "app: other", 1), ""},
+		"a changed schema":                      {strings.Replace(widgetSchema, "spec: {type: object}", "spec: {type: string}", 1), "field is immutable"},
+		"a property without a type":             {strings.NewReplacer("v1.widgets", "v2.widgets", "{spec: {type: object}}", "{spec: {}}").Replace(widgetSchema), "spec.versions[0].schema.properties[spec].type"},
+		"a schema of another resource":          {strings.Replace(newExport, "v1.widgets", "v1.gadgets", 1), "must end with .widgets.example.io"},
+		"a claim without an identity hash":      {strings.Replace(newExport, "{resource: configmaps", "{group: example.io, resource: gadgets", 1), "gadgets.example.io is not built in"},
+		"a claim on bindings":                   {strings.Replace(newExport, "{resource: configmaps", "{group: apis.kcp.io, resource: apibindings", 1), ""},
+		"a claim with matchAll and matchLabels": {strings.NewReplacer("{matchLabels", "{matchAll: true, matchLabels", "name: demo}\nspec", "name: other}\nspec").Replace(binding), "matchAll excludes matchLabels"},
+		"a changed selector":                    {strings.Replace(binding, "app: x", "app: other", 1), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			command := cluster.Command(t, "kubectl", kcptest.Masters).Input(test.object)
@@ -52,13 +52,13 @@ spec:
 				return
 			}
 			if refusal := command.Fail(t, "apply", "-f", "-"); !strings.Contains(refusal, test.want) {
-				t.Errorf("the refusal does not say %q:\n%s", test.want, refusal)
+				t.Errorf("the error does not contain %q:\n%s", test.want, refusal)
 			}
 		})
 	}
 	refusal := cluster.Command(t, "kubectl", kcptest.Masters).Fail(t, "annotate", "apiexports.v1alpha1.apis.kcp.io", "demo", "--overwrite",
 		`apis.v1alpha2.kcp.io/permission-claims=[{"resource":"secrets","verbs":["get"]}]`)
 	if !strings.Contains(refusal, "spec.permissionClaims has no claim") {
-		t.Errorf("more about a claim that is not there is refused with\n%s", refusal)
+		t.Errorf("changing a claim that does not exist: got\n%s", refusal)
 	}
 }

@@ -1,5 +1,4 @@
-// Package apis proves what APIs that are provided in one workspace and used in others need: here, the resources of the
-// group apis.kcp.io themselves.
+// Package apis tests the resources of the group apis.kcp.io, with which workspaces provide and use APIs.
 package apis
 
 import (
@@ -8,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

@@ -45,22 +45,22 @@ spec:
   - {resource: configmaps, verbs: [get, list]}
 `
 
-// wantSpec checks all but the identity, which the server adds.
+// wantSpec compares the spec, except for the identity, which the server sets.
 func wantSpec(t *testing.T, obj *unstructured.Unstructured, version, want string) {
 	t.Helper()
 	unstructured.RemoveNestedField(obj.Object, "spec", "identity")
 	if got := fmt.Sprint(obj.Object["spec"]); got != want || obj.GetAPIVersion() != version {
-		t.Errorf("%s %s has the spec\n%s, want in %s\n%s", obj.GetAPIVersion(), obj.GetName(), got, version, want)
+		t.Errorf("%s %s has spec\n%s, want in %s\n%s", obj.GetAPIVersion(), obj.GetName(), got, version, want)
 	}
 }
 
-// waitFor reads events until one has an object with a text in it. All of them must be of the version.
+// waitFor reads events until an object contains a text. All objects must have the version.
 func waitFor(t *testing.T, w watch.Interface, version, text string) {
 	t.Helper()
 	for event := range w.ResultChan() {
 		obj, ok := event.Object.(*unstructured.Unstructured)
 		if !ok || obj.GetAPIVersion() != version {
-			t.Fatalf("the watch of %s saw %s %v", version, event.Type, event.Object)
+			t.Fatalf("the watch of %s got %s %v", version, event.Type, event.Object)
 		}
 		encoded, err := obj.MarshalJSON()
 		if err != nil {
@@ -73,7 +73,7 @@ func waitFor(t *testing.T, w watch.Interface, version, text string) {
 	t.Fatalf("the watch of %s ended without %s", version, text)
 }
 
-func TestAnExportIsTheSameInBothVersions(t *testing.T) {
+func TestExportIsEquivalentInBothVersions(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -126,7 +126,7 @@ func TestAnExportIsTheSameInBothVersions(t *testing.T) {
 		"map[group: identityHash: resource:secrets verbs:[*]]] "+
 		"resources:[map[group:example.io name:widgets schema:v2.widgets.example.io storage:map[crd:map[]]]]]")
 
-	// An update in the old version that changes nothing of what it cannot express keeps that.
+	// An update in the old version keeps content that this version cannot express.
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		old, err := client.Resource(oldExports).Get(ctx, "demo", metav1.GetOptions{})
 		if err != nil {
@@ -146,7 +146,7 @@ func TestAnExportIsTheSameInBothVersions(t *testing.T) {
 	wantSpec(t, updated, "apis.kcp.io/v1alpha2", fmt.Sprint(list.Items[0].Object["spec"]))
 }
 
-func TestAppliersOfBothVersionsOwnTheirFields(t *testing.T) {
+func TestServerSideApplyTracksFieldOwnersInBothVersions(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Apply(t, newExport, "--server-side", "--field-manager=provider")
@@ -161,7 +161,7 @@ spec: {permissionClaims: [{resource: secrets, all: true}]}
 		return cluster.Kubectl(t, "get", "apiexport", "demo", "--output=jsonpath={range .spec.permissionClaims[*]}{.resource}:{.verbs} {end}")
 	}
 	if got := claims(); got != `configmaps:["get","list"] secrets:["*"] ` {
-		t.Errorf("what both applied is %s", got)
+		t.Errorf("after both applied: got %s", got)
 	}
 	refusal := cluster.Command(t, "kubectl", kcptest.Masters).Input(strings.ReplaceAll(newExport, "v1.widgets", "v2.widgets")).
 		Fail(t, "apply", "-f", "-", "--server-side", "--field-manager=third")
@@ -171,15 +171,15 @@ spec: {permissionClaims: [{resource: secrets, all: true}]}
 	const nothing = "apiVersion: apis.kcp.io/v1alpha2\nkind: APIExport\nmetadata: {name: demo}\n"
 	cluster.Apply(t, nothing, "--server-side", "--field-manager=provider")
 	if got := claims(); got != `secrets:["*"] ` {
-		t.Errorf("after its owner gave up everything that it had applied, the claims are %s", got)
+		t.Errorf("after its owner applied an empty object, the claims are %s", got)
 	}
 	cluster.Apply(t, strings.ReplaceAll(other, "all: true", "resourceSelector: [{name: token}]"), "--server-side", "--field-manager=other", "--force-conflicts")
 	if out := cluster.Kubectl(t, "get", "apiexports.v1alpha1.apis.kcp.io", "demo", "--output=jsonpath={.spec.permissionClaims[0].resourceSelector}"); !strings.Contains(out, "token") {
-		t.Errorf("the name that was applied is not in %s", out)
+		t.Errorf("the applied name is missing in %s", out)
 	}
 }
 
-func TestABindingIsTheSameInBothVersions(t *testing.T) {
+func TestBindingIsEquivalentInBothVersions(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -213,6 +213,6 @@ spec:
 	wantSpec(t, same, "apis.kcp.io/v1alpha2", fmt.Sprint(created.Object["spec"]))
 	out := cluster.Kubectl(t, "get", "apibindings.v1alpha1.apis.kcp.io")
 	if !strings.Contains(out, "AGE") || !strings.Contains(out, "READY") {
-		t.Errorf("the table has other columns:\n%s", out)
+		t.Errorf("the table has unexpected columns:\n%s", out)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// grant makes a user able to do something in a cluster, and to enter it.
+// grant gives a user permissions in a cluster, and permission to enter it.
 func grant(t *testing.T, c *kcptest.Cluster, user kcptest.User, rules string) {
 	t.Helper()
 	name := "granted-" + kcptest.Suffix()
@@ -30,7 +30,7 @@ func list(t *testing.T, client dynamic.Interface) error {
 	return err
 }
 
-func TestNobodyReadsWithoutPermission(t *testing.T) {
+func TestReadingPublishedObjectsRequiresPermission(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	c := consumer(t, p)
@@ -45,31 +45,31 @@ func TestNobodyReadsWithoutPermission(t *testing.T) {
 		for _, user := range []kcptest.User{kcptest.Anonymous, kcptest.Alice} {
 			code, body := c.Raw(t, user, http.MethodGet, path, nil, "")
 			if code != http.StatusForbidden && code != http.StatusUnauthorized || strings.Contains(string(body), "Oslo") {
-				t.Errorf("%s reads %s: %d %s", user.Name, path, code, body)
+				t.Errorf("%s reads %s: got %d %s", user.Name, path, code, body)
 			}
 		}
 	}
 	code, body := c.Raw(t, kcptest.Anonymous, http.MethodGet, "/services/replication/"+p.Name+"/regions/clusters/"+c.Name+"/apis/example.org/v1/regions",
 		http.Header{"X-Remote-User": {"root-of-trust"}, "X-Remote-Group": {"system:masters"}, "X-Kcp-Virtual-Resource-Hops": {"1"}}, "")
 	if code != http.StatusForbidden && code != http.StatusUnauthorized {
-		t.Errorf("headers carry an identity: %d %s", code, body)
+		t.Errorf("identity headers were accepted: %d %s", code, body)
 	}
-	// What a slice is called makes no difference for those who may not read it.
+	// The error does not depend on the existence of the slice for users without permission to read it.
 	refusal := list(t, view(t, kcptest.Alice, p, c.Name))
 	if refusal == nil {
-		t.Fatal("alice reads without permission")
+		t.Fatal("Alice reads without permission")
 	}
 	unknown := strings.ReplaceAll(refusal.Error(), "regions", "")
 	client := server.DynamicAt(t, kcptest.Alice, "/services/replication/"+p.Name+"/nothing/clusters/"+c.Name)
 	if got := strings.ReplaceAll(strings.ReplaceAll(list(t, client).Error(), "regions", ""), "nothing", ""); got != unknown {
-		t.Errorf("of a slice that there is not, the server says %q, and of others %q", got, unknown)
+		t.Errorf("got error %q for a missing slice, and %q for others", got, unknown)
 	}
 	grant(t, p, kcptest.Alice, "- {apiGroups: [apis.kcp.io], resources: [apiexports/content], resourceNames: [regions], verbs: [list]}")
 	kcptest.Eventually(t, "the content can be listed", func(context.Context) error { return list(t, view(t, kcptest.Alice, p, c.Name)) })
 	_, err := view(t, kcptest.Alice, p, c.Name).Resource(regions).Get(kcptest.Context(t), "north", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	kcptest.WantReason(t, list(t, c.Dynamic(t, kcptest.Alice)), metav1.StatusReasonForbidden)
-	// Where the export is not bound, there is nothing, whoever asks; also in the provider's own workspace.
+	// Where the export is not bound, no user finds objects, also not in the workspace of the provider.
 	for _, where := range []*kcptest.Cluster{stranger, p, server.Named("nowhere")} {
 		kcptest.WantReason(t, list(t, view(t, kcptest.Masters, p, where.Name)), metav1.StatusReasonForbidden)
 	}
@@ -81,7 +81,7 @@ func TestNobodyReadsWithoutPermission(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 }
 
-func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
+func TestConsumersCannotWriteObjectsOfProvider(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -122,12 +122,12 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 			t.Run(what+" "+verb, func(t *testing.T) { kcptest.WantReason(t, attempt(), metav1.StatusReasonMethodNotAllowed) })
 		}
 	}
-	// Whoever leaves takes nothing along.
+	// Deleting the binding deletes no objects of the provider.
 	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kcptest.WaitUntilGone(t, c.Objects(t, kcptest.APIBindings), "regions")
-	kcptest.Eventually(t, "nothing is shown any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the objects are no longer visible", func(ctx context.Context) error {
 		_, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)
 	})
@@ -137,7 +137,7 @@ func TestNobodyWritesObjectsOfTheProvider(t *testing.T) {
 	}
 }
 
-func TestObjectsShowNothingElseOfTheProvider(t *testing.T) {
+func TestPublishedObjectsContainOnlyExportedFields(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -152,11 +152,11 @@ func TestObjectsShowNothingElseOfTheProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	if annotations := got.GetAnnotations(); len(annotations) != 2 || annotations["note"] != "kept" || annotations["kcp.io/cluster"] != c.Name {
-		t.Errorf("the annotations are %v", annotations)
+		t.Errorf("got annotations %v", annotations)
 	}
 }
 
-// takeOver makes the attacker's workspace export whatever ClusterCachedResource a slice names, under an identity.
+// takeOver makes the attacker's workspace export the ClusterCachedResource of a slice, with an identity.
 func takeOver(t *testing.T, attacker *kcptest.Cluster, user kcptest.User, path, identity string) error {
 	t.Helper()
 	attacker.Apply(t, shownSchema+"---"+exportOfRegions(identity))
@@ -168,7 +168,7 @@ func takeOver(t *testing.T, attacker *kcptest.Cluster, user kcptest.User, path, 
 	return err
 }
 
-func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
+func TestCopiedIdentityGivesNoAccess(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	victim, attacker := provider(t), server.Cluster(t)
@@ -177,13 +177,13 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 	err := takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if err == nil || !strings.Contains(err.Error(), "no permission to bind to ClusterCachedResource "+victim.Name+":regions") {
-		t.Fatalf("the refusal is %v", err)
+		t.Fatalf("got error %v", err)
 	}
 	refusal := strings.ReplaceAll(err.Error(), victim.Name, "")
 	if err := takeOver(t, attacker, kcptest.Alice, "nowhere", identity); err == nil || strings.ReplaceAll(err.Error(), "nowhere", "") != refusal {
-		t.Errorf("of a workspace that there is not, the server says %q, and of others %q", err, refusal)
+		t.Errorf("got error %q for a missing workspace, and %q for others", err, refusal)
 	}
-	// Objects of the attacker's own under the copied identity are not shown, either.
+	// The attacker's own objects with the copied identity are not visible either.
 	attacker.Apply(t, definition)
 	attacker.WaitForDefinition(t, "regions.example.org")
 	attacker.Apply(t, cachedRegions+"---"+sliceOfRegions)
@@ -193,32 +193,32 @@ func TestAnIdentityThatIsCopiedShowsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.WaitForStatus(t, c.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
-	kcptest.Eventually(t, "the resource is there, and its objects are not", func(context.Context) error {
+	kcptest.Eventually(t, "the resource exists, and its objects are not visible", func(context.Context) error {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
 		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another identity") {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
 	})
-	// The status, where identities are, is the server's.
+	// Only the server writes the status, which contains identities.
 	for _, resource := range []string{"clustercachedresources", "clustercachedresourceendpointslices"} {
 		_, err := attacker.Dynamic(t, kcptest.Alice).Resource(cached.GroupVersion().WithResource(resource)).Patch(ctx, "regions", types.MergePatchType,
 			[]byte(fmt.Sprintf(`{"status":{"identityHash":%q}}`, identity)), metav1.PatchOptions{}, "status")
 		kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	}
-	// Who is allowed to show them, does.
+	// A user with permission to publish the objects can do so.
 	grant(t, victim, kcptest.Alice, "- {apiGroups: [cache.kcp.io], resources: [clustercachedresources], resourceNames: [regions], verbs: [bind]}")
 	attacker.Kubectl(t, "delete", "clustercachedresourceendpointslice", "regions")
-	kcptest.Eventually(t, "the slice can be made", func(context.Context) error {
+	kcptest.Eventually(t, "the slice can be created", func(context.Context) error {
 		return takeOver(t, attacker, kcptest.Alice, victim.Name, identity)
 	})
-	kcptest.Eventually(t, "the objects are there", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the objects are visible", func(ctx context.Context) error {
 		_, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		return err
 	})
 }
 
-func TestNobodyShowsWhatTheyCannotRead(t *testing.T) {
+func TestPublishingObjectsRequiresPermissionToRead(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -228,25 +228,25 @@ func TestNobodyShowsWhatTheyCannotRead(t *testing.T) {
 		_, err := p.Dynamic(t, kcptest.Alice).Resource(cached).Create(ctx, kcptest.Parse(t, cachedRegions), metav1.CreateOptions{})
 		return err
 	}
-	kcptest.Eventually(t, "it is the regions that are refused", func(context.Context) error {
+	kcptest.Eventually(t, "the regions are refused", func(context.Context) error {
 		if err := try(); err == nil || !strings.Contains(err.Error(), "missing verb='get' permission on regions.example.org") {
 			return fmt.Errorf("got %v", err)
 		}
 		return nil
 	})
 	grant(t, p, kcptest.Alice, "- {apiGroups: [example.org], resources: [regions], verbs: [get, list, watch]}")
-	kcptest.Eventually(t, "it can be made", func(context.Context) error { return try() })
-	// A slice needs the permission on the export as well.
+	kcptest.Eventually(t, "it can be created", func(context.Context) error { return try() })
+	// A slice also requires the permission for the export.
 	slice := kcptest.Parse(t, sliceOfRegions)
 	slice.SetName("second")
 	_, err := p.Dynamic(t, kcptest.Alice).Resource(slices).Create(ctx, slice, metav1.CreateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonForbidden)
 	if err != nil && !strings.Contains(err.Error(), "no permission to bind to export") {
-		t.Errorf("the refusal is %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
-func TestASliceServesItsOwnExportOnly(t *testing.T) {
+func TestSliceServesOnlyItsExport(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -261,7 +261,7 @@ func TestASliceServesItsOwnExportOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	kcptest.WaitForStatus(t, c.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
-	kcptest.Eventually(t, "the objects are not shown", func(context.Context) error {
+	kcptest.Eventually(t, "the objects are not visible", func(context.Context) error {
 		code, body := c.Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+c.Name+"/apis/example.org/v1/regions", nil, "")
 		if code != http.StatusServiceUnavailable || !strings.Contains(string(body), "another export") {
 			return fmt.Errorf("%d %s", code, body)

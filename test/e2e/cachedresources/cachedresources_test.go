@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// names lists the names of objects, and fails unless all of them say that they are in a cluster.
+// names returns the names of objects, and fails the test unless all have the annotation of a cluster.
 func names(t *testing.T, list *unstructured.UnstructuredList, in *kcptest.Cluster) string {
 	t.Helper()
 	var all []string
@@ -30,14 +30,14 @@ func names(t *testing.T, list *unstructured.UnstructuredList, in *kcptest.Cluste
 func shownIn(t *testing.T, obj *unstructured.Unstructured, in *kcptest.Cluster) {
 	t.Helper()
 	if cluster := obj.GetAnnotations()["kcp.io/cluster"]; cluster != in.Name {
-		t.Errorf("%s says that it is in %q, want %q", obj.GetName(), cluster, in.Name)
+		t.Errorf("%s has the cluster %q, want %q", obj.GetName(), cluster, in.Name)
 	}
 	if cost, found, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "cost"); found {
-		t.Errorf("%s has a field that the export does not show: cost %v", obj.GetName(), cost)
+		t.Errorf("%s has a field that is not in the exported schema: cost %v", obj.GetName(), cost)
 	}
 }
 
-func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
+func TestConsumersReadObjectsOfProvider(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -47,7 +47,7 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := names(t, list, c); got != "north" {
-			t.Errorf("the regions are %q, want those that the label selector selects", got)
+			t.Errorf("got regions %q, want those that the label selector selects", got)
 		}
 		got, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		if err != nil {
@@ -55,7 +55,7 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 		}
 		shownIn(t, got, c)
 		if city, _, _ := unstructured.NestedString(got.Object, "spec", "city"); city != "Oslo" {
-			t.Errorf("the city is %q", city)
+			t.Errorf("got city %q", city)
 		}
 		if open, _, _ := unstructured.NestedBool(got.Object, "spec", "open"); !open {
 			t.Error("the default of the exported schema is missing")
@@ -64,7 +64,7 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 		kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 		out := c.Kubectl(t, "get", "rg")
 		if !strings.Contains(out, "CITY") || !strings.Contains(out, "Oslo") {
-			t.Errorf("kubectl get prints\n%s", out)
+			t.Errorf("got output\n%s", out)
 		}
 		list, err = view(t, kcptest.Masters, p, c.Name).Resource(regions).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -74,14 +74,14 @@ func TestConsumersReadTheObjectsOfTheirProvider(t *testing.T) {
 			t.Errorf("the virtual workspace lists %q", got)
 		}
 	}
-	// The provider itself has what it had.
+	// The provider's own objects are unchanged.
 	mine, err := p.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 	if err != nil || mine.GetAnnotations()["kcp.io/cluster"] != p.Name {
-		t.Errorf("the provider reads %v (%v)", mine, err)
+		t.Errorf("the provider got %v (%v)", mine, err)
 	}
 }
 
-// next returns the next event that is no bookmark.
+// next returns the next event that is not a bookmark.
 func next(t *testing.T, w watch.Interface, kind watch.EventType, name string, in *kcptest.Cluster) {
 	t.Helper()
 	for event := range w.ResultChan() {
@@ -95,10 +95,10 @@ func next(t *testing.T, w watch.Interface, kind watch.EventType, name string, in
 		shownIn(t, obj, in)
 		return
 	}
-	t.Fatalf("the watch has ended before %s of %s", kind, name)
+	t.Fatalf("the watch ended before %s of %s", kind, name)
 }
 
-func TestConsumersFollowTheObjectsOfTheirProvider(t *testing.T) {
+func TestConsumersWatchObjectsOfProvider(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -128,7 +128,7 @@ func TestConsumersFollowTheObjectsOfTheirProvider(t *testing.T) {
 	}
 }
 
-func TestVirtualResourcesAreDescribedAsWhatTheyAre(t *testing.T) {
+func TestDiscoveryAndOpenAPIDescribeVirtualResourcesAsReadOnly(t *testing.T) {
 	t.Parallel()
 	p := provider(t)
 	c := consumer(t, p)
@@ -145,7 +145,7 @@ func TestVirtualResourcesAreDescribedAsWhatTheyAre(t *testing.T) {
 			got[r.Name] = strings.Join(r.Verbs, " ")
 		}
 		if got["regions"] != "get list watch" || got["regions/status"] != "get" || len(got) != 2 {
-			t.Errorf("%s: discovery says %v", url, got)
+			t.Errorf("%s: discovery has %v", url, got)
 		}
 		code, body = c.Raw(t, kcptest.Masters, http.MethodGet, url+"/openapi/v3/apis/example.org/v1", nil, "")
 		var document struct {
@@ -166,11 +166,11 @@ func TestVirtualResourcesAreDescribedAsWhatTheyAre(t *testing.T) {
 		}
 	}
 	if out := c.Kubectl(t, "explain", "regions.spec.city"); !strings.Contains(out, "Where the region is.") {
-		t.Errorf("kubectl explain says\n%s", out)
+		t.Errorf("unexpected output of kubectl explain\n%s", out)
 	}
 }
 
-func TestStatusTellsWhatIsShownAndWhy(t *testing.T) {
+func TestStatusReportsPublishedResourceAndEndpoints(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -182,11 +182,11 @@ func TestStatusTellsWhatIsShownAndWhy(t *testing.T) {
 	kcptest.WaitForCondition(t, p.Objects(t, slices), "regions", "ResourceValid", "True", "")
 	kcptest.WaitForCondition(t, p.Objects(t, slices), "regions", "APIExportValid", "True", "")
 	if listed, err := kcptest.StatusField(ctx, p.Objects(t, slices), "regions", "endpoints"); err != nil || listed != "" {
-		t.Errorf("without consumers the endpoints are %s (%v)", listed, err)
+		t.Errorf("endpoints without consumers: got %s (%v)", listed, err)
 	}
 	consumer(t, p)
 	if listed := kcptest.WaitForStatus(t, p.Objects(t, slices), "regions", "", "endpoints"); !strings.HasSuffix(listed, "/services/replication/"+p.Name+"/regions]]") {
-		t.Errorf("the endpoints are %s", listed)
+		t.Errorf("got endpoints %s", listed)
 	}
 	if _, err := p.Objects(t, regions).Create(ctx, region("south", "Rome", "yes"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

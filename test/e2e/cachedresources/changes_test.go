@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
+func TestInformersOfConsumersReceiveEveryChange(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -25,13 +25,13 @@ func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
 	factory.Start(ctx.Done())
 	holds := func(want string) {
 		t.Helper()
-		kcptest.Eventually(t, "the informer holds "+want, func(context.Context) error {
+		kcptest.Eventually(t, "the informer has "+want, func(context.Context) error {
 			held := &unstructured.UnstructuredList{}
 			for _, obj := range store.List() {
 				held.Items = append(held.Items, *obj.(*unstructured.Unstructured))
 			}
 			if got := names(t, held, c); got != want {
-				return fmt.Errorf("it holds %q", got)
+				return fmt.Errorf("got %q", got)
 			}
 			return nil
 		})
@@ -48,7 +48,7 @@ func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
 	holds("secret")
 	relabel("yes")
 	holds("north")
-	// What the schema of the export shows is what there is.
+	// Consumers see the schema of the export.
 	p.Apply(t, strings.Replace(strings.Replace(shownSchema, "v1.regions", "v2.regions", 1), "{type: string, description", "{type: string, default: Nowhere, description", 1))
 	if _, err := p.Objects(t, kcptest.APIExports).Patch(ctx, "regions", types.JSONPatchType,
 		[]byte(`[{"op":"replace","path":"/spec/resources/0/schema","value":"v2.regions.example.org"}]`), metav1.PatchOptions{}); err != nil {
@@ -63,16 +63,16 @@ func TestInformersOfConsumersFollowEveryChange(t *testing.T) {
 		if city == "Nowhere" {
 			return nil
 		}
-		// The last change may have come before the schema did.
+		// The last change may have arrived before the schema.
 		touch := []byte(`{"metadata":{"annotations":{"touched":"` + kcptest.Suffix() + `"}}}`)
 		if _, err := p.Objects(t, regions).Patch(ctx, "north", types.MergePatchType, touch, metav1.PatchOptions{}); err != nil {
 			return err
 		}
-		return fmt.Errorf("the city is %q", city)
+		return fmt.Errorf("got city %q", city)
 	})
 }
 
-// unavailable waits until a consumer is told that the objects are not there, and why.
+// unavailable waits until a consumer gets an error that says why the objects are not available.
 func unavailable(t *testing.T, c *kcptest.Cluster, why string) {
 	t.Helper()
 	kcptest.Eventually(t, "the regions are unavailable: "+why, func(context.Context) error {
@@ -84,7 +84,7 @@ func unavailable(t *testing.T, c *kcptest.Cluster, why string) {
 	})
 }
 
-func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
+func TestProviderCanWithdrawPublishedObjects(t *testing.T) {
 	t.Parallel()
 	for what, take := range map[string]struct{ resource, name, why string }{
 		"the slice":      {"clustercachedresourceendpointslice", "regions", "ClusterCachedResourceEndpointSlice to which the export refers does not exist"},
@@ -102,7 +102,7 @@ func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 			}
 			defer w.Stop()
 			p.Kubectl(t, "delete", take.resource, take.name)
-			for range w.ResultChan() { // until the watch ends
+			for range w.ResultChan() { // read until the watch ends
 			}
 			unavailable(t, c, take.why)
 			if err := c.Objects(t, kcptest.APIBindings).Delete(kcptest.Context(t), "regions", metav1.DeleteOptions{}); err != nil {
@@ -113,7 +113,7 @@ func TestAProviderCanTakeBackWhatIsShown(t *testing.T) {
 	}
 }
 
-func TestObjectsAreShownInTheVersionThatIsCached(t *testing.T) {
+func TestObjectsAreServedInCachedVersion(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := server.Cluster(t)
@@ -138,11 +138,11 @@ func TestObjectsAreShownInTheVersionThatIsCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := names(t, list, c); got != "north" || list.Items[0].GetAPIVersion() != "example.org/v1" {
-		t.Errorf("the regions are %v", list.Items)
+		t.Errorf("got regions %v", list.Items)
 	}
 }
 
-func TestABoundResourceCanBeShownToOthers(t *testing.T) {
+func TestBoundResourceCanBePublished(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	origin, p := server.Cluster(t), server.Cluster(t)
@@ -158,7 +158,7 @@ spec:
 		t.Fatal(err)
 	}
 	kcptest.WaitForStatus(t, p.Objects(t, kcptest.APIBindings), "regions", "Bound", "phase")
-	kcptest.Eventually(t, "regions can be made", func(ctx context.Context) error {
+	kcptest.Eventually(t, "regions can be created", func(ctx context.Context) error {
 		_, err := p.Objects(t, regions).Create(ctx, region("north", "Oslo", "yes"), metav1.CreateOptions{})
 		return err
 	})
@@ -172,24 +172,24 @@ spec:
 		t.Fatal(err)
 	}
 	shownIn(t, got, c)
-	// What others show is not the consumer's to show.
+	// A consumer cannot publish objects that another provider publishes.
 	c.Apply(t, cachedRegions)
 	kcptest.WaitForCondition(t, c.Objects(t, cached), "regions", "ResourceValid", "False", "ClusterCachedResourceInvalidReference")
-	// Nor is it mixed up with what is stored under the same names elsewhere.
+	// Objects that are stored elsewhere with the same names are not mixed in.
 	stored := server.Cluster(t)
 	if _, err := stored.Objects(t, kcptest.APIBindings).Create(ctx, binding(origin), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the other consumer has no regions", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the other consumer got no regions", func(ctx context.Context) error {
 		list, err := stored.Objects(t, regions).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {
-			t.Fatalf("it has %v", list.Items)
+			t.Fatalf("got %v", list.Items)
 		}
 		return err
 	})
 }
 
-func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
+func TestStoredObjectsOfConsumerAreNotHidden(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	p := provider(t)
@@ -210,7 +210,7 @@ func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
 	kcptest.WaitForCondition(t, c.Objects(t, kcptest.APIBindings), "regions", "BindingUpToDate", "False", "NamingConflicts")
 	list, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 	if err != nil || names(t, list, c) != "own" {
-		t.Errorf("the regions are %v (%v)", list, err)
+		t.Errorf("got regions %v (%v)", list, err)
 	}
 	if err := c.Objects(t, kcptest.APIBindings).Delete(ctx, "regions", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func TestWhatAConsumerHasStoredIsNotHidden(t *testing.T) {
 	if _, err := c.Objects(t, kcptest.APIBindings).Create(ctx, binding(p), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the provider's objects are shown", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the objects of the provider are visible", func(ctx context.Context) error {
 		_, err := c.Objects(t, regions).Get(ctx, "north", metav1.GetOptions{})
 		return err
 	})

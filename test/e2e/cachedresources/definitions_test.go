@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestADefinitionOfWhatIsBoundVirtuallyIsNotServed(t *testing.T) {
+func TestDefinitionOfVirtuallyBoundResourceIsNotServed(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	c := consumer(t, provider(t))
@@ -26,7 +26,7 @@ func TestADefinitionOfWhatIsBoundVirtuallyIsNotServed(t *testing.T) {
 	if _, err := definitions.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "its names are refused", func(ctx context.Context) error {
+	kcptest.Eventually(t, "its names are not accepted", func(ctx context.Context) error {
 		got, err := definitions.Get(ctx, crd.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -39,12 +39,12 @@ func TestADefinitionOfWhatIsBoundVirtuallyIsNotServed(t *testing.T) {
 			}
 		}
 		if refused != 2 {
-			return fmt.Errorf("its conditions are %v", got.Status.Conditions)
+			return fmt.Errorf("got conditions %v", got.Status.Conditions)
 		}
 		return nil
 	})
 	list, err := c.Objects(t, regions).List(ctx, metav1.ListOptions{})
 	if err != nil || names(t, list, c) != "north" {
-		t.Errorf("the regions are %v, %v", list, err)
+		t.Errorf("got regions %v, %v", list, err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package cachedresources proves that providers can show objects of their own to all who bind an export, and to nobody else.
+// Package cachedresources tests that all consumers of an export, and no others, can read the objects that its provider publishes.
 package cachedresources
 
 import (
@@ -25,7 +25,7 @@ var (
 	regions = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "regions"}
 )
 
-// definition of regions, as their provider has them: with a field that others are not shown.
+// definition is the definition of regions in the provider's workspace. It has a field that consumers do not see.
 const definition = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -50,7 +50,7 @@ spec:
               cost: {type: integer}
 `
 
-// shownSchema is what others are shown of regions.
+// shownSchema is the schema of regions for consumers.
 const shownSchema = `
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIResourceSchema
@@ -120,7 +120,7 @@ func region(name, city, public string) *unstructured.Unstructured {
 	}}
 }
 
-// provider is a logical cluster that shows regions: "north", and not "secret".
+// provider creates a logical cluster that publishes the region "north", and does not publish "secret".
 func provider(t *testing.T) *kcptest.Cluster {
 	t.Helper()
 	p := server.Cluster(t)
@@ -138,12 +138,12 @@ func provider(t *testing.T) *kcptest.Cluster {
 	return p
 }
 
-// binding to the export regions of a provider.
+// binding returns a binding to the export regions of a provider.
 func binding(provider *kcptest.Cluster) *unstructured.Unstructured {
 	return kcptest.BindingTo(provider, "regions")
 }
 
-// consumer is a logical cluster that has bound the regions of a provider.
+// consumer creates a logical cluster with a binding to the regions of a provider.
 func consumer(t *testing.T, provider *kcptest.Cluster) *kcptest.Cluster {
 	t.Helper()
 	c := server.Cluster(t)
@@ -151,7 +151,7 @@ func consumer(t *testing.T, provider *kcptest.Cluster) *kcptest.Cluster {
 	return c
 }
 
-// view is the virtual workspace of the slice regions of a provider, on a logical cluster.
+// view returns a client for the virtual workspace of the slice regions of a provider, for a logical cluster.
 func view(t *testing.T, user kcptest.User, provider *kcptest.Cluster, cluster string) dynamic.Interface {
 	t.Helper()
 	return server.DynamicAt(t, user, "/services/replication/"+provider.Name+"/regions/clusters/"+cluster)

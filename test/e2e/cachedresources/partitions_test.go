@@ -17,7 +17,7 @@ metadata: {name: %s}
 spec: {selector: {matchLabels: {%s}}}
 `
 
-// sliceOf is a slice of the regions for a partition.
+// sliceOf returns a slice of the regions for a partition.
 const sliceOf = `
 apiVersion: cache.kcp.io/v1alpha1
 kind: ClusterCachedResourceEndpointSlice
@@ -47,7 +47,7 @@ func TestEndpointSliceWithPartitionListsOnlyItsShards(t *testing.T) {
 	if got, err := kcptest.StatusField(ctx, client, "none", "endpoints"); err != nil || got != "" {
 		t.Errorf("the slice of a partition without shards lists %s (%v)", got, err)
 	}
-	// What a partition selects counts, not what it did.
+	// The current selector of a partition is used, not a former one.
 	partitions := p.Objects(t, schema.GroupVersionResource{Group: "topology.kcp.io", Version: "v1alpha1", Resource: "partitions"})
 	if err := partitions.Delete(ctx, "none", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

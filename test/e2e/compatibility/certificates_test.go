@@ -22,8 +22,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// csrControllers approve and sign the request of a kubelet. They have an authority for that signer alone: requests for
-// kubernetes.io/kube-apiserver-client are signed by the server.
+// csrControllers approves and signs the request of a kubelet. The controllers only have a CA for that signer: the server signs requests
+// for kubernetes.io/kube-apiserver-client.
 func csrControllers(t *testing.T, w workspace) {
 	dir := t.TempDir()
 	certificateFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
@@ -60,7 +60,7 @@ func csrControllers(t *testing.T, w workspace) {
 		}
 		block, _ := pem.Decode(signed.Status.Certificate)
 		if block == nil {
-			return fmt.Errorf("its conditions are %v", signed.Status.Conditions)
+			return fmt.Errorf("got conditions %v", signed.Status.Conditions)
 		}
 		certificate, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -73,7 +73,7 @@ func csrControllers(t *testing.T, w workspace) {
 	})
 }
 
-// writeAuthority writes the certificate and the key of a new authority.
+// writeAuthority writes the certificate and the key of a new CA.
 func writeAuthority(t *testing.T, certificateFile, keyFile string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -36,14 +36,14 @@ metadata: {name: shop, namespace: default}
 spec: {secretName: shop, dnsNames: [shop.example.com], privateKey: {algorithm: ECDSA}, issuerRef: {name: authority}}
 `
 
-// startCertManager installs cert-manager's definitions, and starts its controller.
+// startCertManager installs the definitions of cert-manager, and starts its controller.
 func startCertManager(t *testing.T, w workspace) {
 	t.Helper()
 	kcptest.CertManager.Install(t, w.Cluster, 1)
 	w.start(t, nil, "certmanager", "controller", "--kubeconfig="+w.kubeconfig, "--healthz-listen-address="+freeAddress(t))
 }
 
-// certManager issues certificates by an authority of the workspace itself, and another one when what is asked for changes.
+// certManager issues a certificate with a CA of the workspace, and another one when the Certificate changes.
 func certManager(t *testing.T, w workspace) {
 	startCertManager(t, w)
 	w.Apply(t, issuers)
@@ -54,11 +54,11 @@ func certManager(t *testing.T, w workspace) {
 	w.Kubectl(t, "wait", "certificate/shop", "--namespace=default", "--for=condition=Ready", "--timeout=60s")
 }
 
-// awaitCertificate waits until the Secret shop has a certificate for a name that the authority vouches for, and returns the Secret.
+// awaitCertificate waits until the Secret shop has a certificate for a name, signed by the CA, and returns the Secret.
 func awaitCertificate(t *testing.T, w workspace, name string) *corev1.Secret {
 	t.Helper()
 	var secret *corev1.Secret
-	kcptest.Eventually(t, "there is a certificate for "+name, func(ctx context.Context) (err error) {
+	kcptest.Eventually(t, "the Secret has a certificate for "+name, func(ctx context.Context) (err error) {
 		secrets := w.Kube(t, w.account).CoreV1().Secrets("default")
 		authority, err := secrets.Get(ctx, "authority", metav1.GetOptions{})
 		if err != nil {
@@ -95,20 +95,20 @@ webhooks:
   admissionReviewVersions: [v1]
 `
 
-// caInjector writes the authority of a certificate into a webhook configuration.
+// caInjector injects the CA of a certificate into a webhook configuration.
 func caInjector(t *testing.T, w workspace) {
 	startCertManager(t, w)
 	w.start(t, nil, "certmanager", "cainjector", "--kubeconfig="+w.kubeconfig, "--enable-apiservices-injectable=false")
 	w.Apply(t, issuers)
 	w.Apply(t, injected)
 	secret := awaitCertificate(t, w, "shop.example.com")
-	kcptest.Eventually(t, "the authority is injected", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the CA is injected", func(ctx context.Context) error {
 		configuration, err := w.Kube(t, w.account).AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(ctx, "shop", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if got, want := configuration.Webhooks[0].ClientConfig.CABundle, secret.Data["ca.crt"]; string(got) != string(want) {
-			return fmt.Errorf("the webhook has the authorities %q, want %q", base64.StdEncoding.EncodeToString(got), want)
+			return fmt.Errorf("the webhook has the CAs %q, want %q", base64.StdEncoding.EncodeToString(got), want)
 		}
 		return nil
 	})

@@ -43,7 +43,7 @@ spec:
   sourceRef: {kind: GitRepository, name: shop}
 `
 
-// artifacts stands in for source-controller: it serves archives, and writes where they are into the status of a source.
+// artifacts replaces source-controller: it serves archives, and writes their URLs to the status of a source.
 type artifacts struct {
 	server *httptest.Server
 
@@ -62,7 +62,7 @@ func newArtifacts(t *testing.T) *artifacts {
 	return a
 }
 
-// publish makes files the content of a source at a revision.
+// publish sets the content of a source at a revision.
 func (a *artifacts) publish(t *testing.T, w workspace, source schema.GroupVersionResource, name, revision string, files map[string]string) {
 	t.Helper()
 	archive := pack(t, files)
@@ -113,7 +113,7 @@ func pack(t *testing.T, files map[string]string) []byte {
 	return packed.Bytes()
 }
 
-// startFlux installs Flux' definitions, and starts one of its controllers.
+// startFlux installs the definitions of Flux, and starts one of its controllers.
 func startFlux(t *testing.T, w workspace, controller string) {
 	t.Helper()
 	kcptest.FluxSource.Install(t, w.Cluster, 0)
@@ -123,7 +123,7 @@ func startFlux(t *testing.T, w workspace, controller string) {
 		"--metrics-addr="+freeAddress(t), "--health-addr="+freeAddress(t), "--enable-leader-election=false")
 }
 
-// kustomizeController applies what a source has, corrects drift, and prunes what the source has no more.
+// kustomizeController applies the content of a source, corrects drift, and prunes objects that were removed from the source.
 func kustomizeController(t *testing.T, w workspace) {
 	startFlux(t, w, "kustomize-controller")
 	w.Apply(t, kustomization)
@@ -142,7 +142,7 @@ func kustomizeController(t *testing.T, w workspace) {
 	awaitGone(t, w, "apple")
 }
 
-// awaitReady waits until an object of Flux is ready as its spec is now, with a revision if its status has one.
+// awaitReady waits until a Flux object is ready for its current spec, with a revision if its status has one.
 func awaitReady(t *testing.T, w workspace, resource schema.GroupVersionResource, name, revision string) {
 	t.Helper()
 	kcptest.Eventually(t, name+" is ready with "+revision, func(ctx context.Context) error {
@@ -166,6 +166,6 @@ func awaitReady(t *testing.T, w workspace, resource schema.GroupVersionResource,
 				return nil
 			}
 		}
-		return fmt.Errorf("its status is %s", status)
+		return fmt.Errorf("got status %s", status)
 	})
 }

@@ -57,7 +57,7 @@ func helmController(t *testing.T, w workspace) {
 		t.Helper()
 		awaitReady(t, w, helmReleases, "shop", "")
 		if got := w.Kubectl(t, "get", "configmap/fruit-prices", "--namespace=market", "--output=jsonpath={.data.apple}"); got != want {
-			t.Errorf("the price is %q, want %q", got, want)
+			t.Errorf("got price %q, want %q", got, want)
 		}
 	}
 	price("1")
@@ -66,7 +66,7 @@ func helmController(t *testing.T, w workspace) {
 	w.Kubectl(t, "delete", "helmrelease", "shop", "--timeout=60s")
 	kcptest.Eventually(t, "the release is uninstalled", func(context.Context) error {
 		if left := w.Kubectl(t, "get", "configmap", "--namespace=market", "--output=name", "--ignore-not-found", "fruit-prices"); left != "" {
-			return fmt.Errorf("there is %s", left)
+			return fmt.Errorf("remaining objects: %s", left)
 		}
 		return nil
 	})

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// gitopsEngine runs the agent of Argo CD's engine on a repository: what is committed is applied, and what is no more is pruned.
+// gitopsEngine runs the agent of Argo CD's engine with a repository: it applies committed manifests, and prunes removed ones.
 func gitopsEngine(t *testing.T, w workspace) {
 	repository := t.TempDir()
 	commit := func(files map[string]string) {

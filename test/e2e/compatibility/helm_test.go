@@ -9,7 +9,7 @@ import (
 
 const chart = "../ecosystem/testdata/shop"
 
-// helm returns the job of a version of Helm: a chart with a CustomResourceDefinition and an object of it.
+// helm returns the job of a version of Helm: it manages a chart with a CustomResourceDefinition and one of its objects.
 func helm(program string) func(*testing.T, workspace) {
 	return func(t *testing.T, w workspace) {
 		helm := w.Command(t, program, w.account)
@@ -17,7 +17,7 @@ func helm(program string) func(*testing.T, workspace) {
 			t.Helper()
 			for _, from := range [][2]string{{"configmap/fruit-prices", "{.data.apple}"}, {"counter/fruit", "{.spec.price}"}} {
 				if got := w.Kubectl(t, "get", from[0], "--namespace=market", "--output=jsonpath="+from[1]); got != want {
-					t.Errorf("%s says %q, want %q", from[0], got, want)
+					t.Errorf("%s: got %q, want %q", from[0], got, want)
 				}
 			}
 		}
@@ -30,7 +30,7 @@ func helm(program string) func(*testing.T, workspace) {
 		price("1")
 		w.Command(t, "kubectl", kcptest.Masters).Fail(t, "get", "secret", "fruit-key", "--namespace=market")
 		if history := helm.Run(t, "history", "fruit", "--namespace=market"); !strings.Contains(history, "Rollback to 1") {
-			t.Errorf("the history is\n%s", history)
+			t.Errorf("got history\n%s", history)
 		}
 		helm.Run(t, "uninstall", "fruit", "--namespace=market", "--wait", "--timeout=60s")
 		w.Command(t, "kubectl", kcptest.Masters).Fail(t, "get", "configmap", "fruit-prices", "--namespace=market")

@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// kubectlPrune applies a directory, and prunes what it lacks.
+// kubectlPrune applies a directory, and prunes objects that were removed from it.
 func kubectlPrune(t *testing.T, w workspace) {
 	kubectl, manifests := w.Command(t, "kubectl", w.account), t.TempDir()
 	apply := []string{"apply", "--filename=" + manifests, "--prune", "--selector=app=shop", "--namespace=default"}
@@ -19,7 +19,7 @@ func kubectlPrune(t *testing.T, w workspace) {
 			t.Fatal(err)
 		}
 	}
-	// What the page says of the default: it names kinds that no workspace serves.
+	// The documentation mentions the default list, which contains kinds that workspaces do not serve.
 	if refusal := kubectl.Fail(t, apply...); !strings.Contains(refusal, "no matches for kind") {
 		t.Errorf("without a list of kinds: %s", refusal)
 	}

@@ -1,4 +1,4 @@
-// Package compatibility runs software of others, unchanged and of the versions in the go.mod files, in workspaces.
+// Package compatibility runs unmodified third-party software in workspaces, at the versions in the go.mod files.
 package compatibility
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by all programs. Each of them has a workspace of its own in it.
+// server is shared by all programs. Each program has its own workspace in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }
 
-// workspace is where a program does its job, as a service account that has every right there.
+// workspace is the workspace of a program, which runs as a service account with all permissions there.
 type workspace struct {
 	*kcptest.Cluster
 	// account is the service account.
@@ -44,7 +44,7 @@ func newWorkspace(t *testing.T) workspace {
 	return w
 }
 
-// start runs a program until the test ends. The test fails if the program ends before, and shows its log when it fails.
+// start runs a program until the test ends. If the program exits before, the test fails. If the test fails, it shows the program's log.
 func (w workspace) start(t *testing.T, env []string, program string, args ...string) {
 	t.Helper()
 	binary, err := kcptest.Binary(program)
@@ -71,7 +71,7 @@ func (w workspace) start(t *testing.T, env []string, program string, args ...str
 	t.Cleanup(func() {
 		select {
 		case <-ended:
-			t.Errorf("%s ended by itself: %s", program, command.ProcessState)
+			t.Errorf("%s exited early: %s", program, command.ProcessState)
 		default:
 			_ = command.Process.Signal(syscall.SIGTERM)
 		}
@@ -89,7 +89,7 @@ func (w workspace) start(t *testing.T, env []string, program string, args ...str
 	})
 }
 
-// freeAddress returns an address of this machine that is free.
+// freeAddress returns an unused address of this machine.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	port, err := kcptest.FreePort()
@@ -110,13 +110,13 @@ func awaitPrice(t *testing.T, w workspace, name, want string) {
 	kcptest.Eventually(t, "the price of "+name+" is "+want, func(ctx context.Context) error {
 		found, err := w.Kube(t, w.account).CoreV1().ConfigMaps("default").Get(ctx, name, metav1.GetOptions{})
 		if err == nil && found.Data["price"] != want {
-			err = fmt.Errorf("it is %q", found.Data["price"])
+			err = fmt.Errorf("got %q", found.Data["price"])
 		}
 		return err
 	})
 }
 
-// awaitGone waits until a ConfigMap does not exist.
+// awaitGone waits until a ConfigMap is deleted.
 func awaitGone(t *testing.T, w workspace, name string) {
 	t.Helper()
 	kcptest.Eventually(t, name+" is pruned", func(ctx context.Context) error {

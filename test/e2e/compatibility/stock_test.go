@@ -19,16 +19,16 @@ const (
 	page = root + "/docs/compatibility.md"
 )
 
-var update = flag.Bool("update", false, "write the table of the page after all programs did their jobs")
+var update = flag.Bool("update", false, "write the table of the page after all programs succeeded")
 
-// software is a program or library of others.
+// software is a third-party program or library.
 type software struct {
 	name string
-	// module is the module that it is built from, required by the go.mod or the package.json in directory.
+	// module is the module of the software, which go.mod or package.json in directory requires.
 	module, directory string
-	// job is what run makes it do, and settings what it needs for that.
+	// job describes what run does with the software. settings are the settings that it needs for that.
 	job, settings string
-	// always is whether every run of the tests includes it. KCP_COMPATIBILITY=all includes the others.
+	// always is true if every run of the tests includes the software. KCP_COMPATIBILITY=all includes the rest.
 	always bool
 	run    func(*testing.T, workspace)
 }
@@ -46,15 +46,15 @@ var stock = []software{
 	},
 	{
 		name: "Flux, kustomize-controller", module: "github.com/fluxcd/kustomize-controller", directory: "test/compatibility", always: true, run: kustomizeController,
-		job: "a Kustomization applies an artifact, waits for it, corrects drift, prunes what a later artifact lacks, and everything once it is deleted",
+		job: "a Kustomization applies an artifact, waits for it, corrects drift, prunes objects that a later artifact does not contain, and prunes all objects when it is deleted",
 	},
 	{
 		name: "Flux, helm-controller", module: "github.com/fluxcd/helm-controller", directory: "test/compatibility", run: helmController,
-		job: "a HelmRelease installs a chart with a CustomResourceDefinition, upgrades it when its values change, and uninstalls it once it is deleted",
+		job: "a HelmRelease installs a chart with a CustomResourceDefinition, upgrades it when its values change, and uninstalls it when it is deleted",
 	},
 	{
 		name: "gitops-engine, agent", module: "github.com/argoproj/argo-cd/gitops-engine", directory: "test/argocd", run: gitopsEngine,
-		job: "what is committed is applied, drift is corrected, and what is removed is pruned; the engine watches every kind of the workspace",
+		job: "the engine applies commits, corrects drift and prunes removed objects; it watches every kind of the workspace",
 	},
 	{
 		name: "kube-controller-manager, CSR controllers", module: "k8s.io/kubernetes", directory: "test/host/node", run: csrControllers,
@@ -67,7 +67,7 @@ var stock = []software{
 	},
 	{
 		name: "kubectl apply --prune", module: "k8s.io/kubernetes", directory: "test/tools", always: true, run: kubectlPrune,
-		job:      "what a directory lacks is pruned",
+		job:      "objects that were removed from a directory are pruned",
 		settings: "`--prune-allowlist`; see [below](#kubectl-apply---prune)",
 	},
 	{
@@ -80,10 +80,10 @@ var stock = []software{
 	},
 }
 
-func TestStockSoftwareDoesItsJobInAWorkspace(t *testing.T) {
+func TestThirdPartySoftwareRunsInWorkspace(t *testing.T) {
 	all := os.Getenv("KCP_COMPATIBILITY") == "all"
 	if *update && !all {
-		t.Fatal("the page is made of runs of all programs: set KCP_COMPATIBILITY=all")
+		t.Fatal("-update requires runs of all programs: set KCP_COMPATIBILITY=all")
 	}
 	good := t.Run("software", func(t *testing.T) {
 		for _, s := range stock {
@@ -103,7 +103,7 @@ func TestStockSoftwareDoesItsJobInAWorkspace(t *testing.T) {
 	}
 }
 
-func TestThePageShowsTheVersionsThatAreRun(t *testing.T) {
+func TestCompatibilityPageIsUpToDate(t *testing.T) {
 	if _, shown, _ := splitPage(t); shown != table(t) {
 		t.Errorf("docs/compatibility.md is stale: run make compatibility. Difference (-page +programs):\n%s", cmp.Diff(shown, table(t)))
 	}
@@ -119,7 +119,7 @@ func table(t *testing.T) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// version returns the version that the go.mod, or the package.json, asks for.
+// version returns the version that go.mod or package.json requires.
 func (s software) version(t *testing.T) string {
 	t.Helper()
 	if content, err := os.ReadFile(filepath.Join(root, s.directory, "package.json")); err == nil {
@@ -177,7 +177,7 @@ func splitPage(t *testing.T) (before, within, after string) {
 	before, rest, found := strings.Cut(string(content), begin)
 	within, after, closed := strings.Cut(rest, end)
 	if !found || !closed {
-		t.Fatalf("%s has no place for the table", page)
+		t.Fatalf("%s has no markers for the table", page)
 	}
 	return before + begin, within, end + after
 }

@@ -1,4 +1,4 @@
-// Package conformance runs Kubernetes' own end-to-end tests against one logical cluster among fifty busy ones.
+// Package conformance runs the conformance tests of Kubernetes in a logical cluster next to fifty busy ones.
 package conformance
 
 import (
@@ -25,16 +25,16 @@ var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }
 
-// neighbours are the busy logical clusters around the one that is tested.
+// neighbours is the number of busy logical clusters.
 const neighbours = 50
 
-// lists hold the names of the specs that must pass: the slow ones run if KCP_CONFORMANCE is "all".
+// lists are the files with the specs that must pass. The slow specs only run if KCP_CONFORMANCE is "all".
 const (
 	fast = "../../conformance/fast.txt"
 	slow = "../../conformance/slow.txt"
 )
 
-func TestKubernetesOwnTestsPassInALogicalCluster(t *testing.T) {
+func TestConformanceOfLogicalCluster(t *testing.T) {
 	specs := read(t, fast)
 	if os.Getenv("KCP_CONFORMANCE") == "all" {
 		specs = append(specs, read(t, slow)...)
@@ -77,7 +77,7 @@ func TestKubernetesOwnTestsPassInALogicalCluster(t *testing.T) {
 		}
 	}
 	if runErr != nil && len(failures) == 0 {
-		t.Errorf("the suite ended with %v", runErr)
+		t.Errorf("the suite failed: %v", runErr)
 	}
 	t.Logf("%d of %d specs passed", len(passed), len(specs))
 }
@@ -99,7 +99,7 @@ func read(t *testing.T, path string) []string {
 	return lines
 }
 
-// surround makes the neighbours and keeps them busy until stop is called.
+// surround creates the neighbours and keeps them busy until stop is called.
 func surround(t *testing.T) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -127,7 +127,7 @@ func surround(t *testing.T) (stop func()) {
 	}
 }
 
-// results returns the specs that passed, and how the others failed.
+// results returns the specs that passed, and the failures of the others.
 func results(t *testing.T, report string) (passed map[string]bool, failures []string) {
 	t.Helper()
 	content, err := os.ReadFile(report)

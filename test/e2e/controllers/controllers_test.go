@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestANamespaceComesWithAServiceAccountAndTheCertificateAuthority(t *testing.T) {
+func TestNamespacesGetServiceAccountAndCA(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Kubectl(t, "create", "namespace", "fresh")
@@ -26,13 +26,13 @@ func TestANamespaceComesWithAServiceAccountAndTheCertificateAuthority(t *testing
 	kcptest.Eventually(t, "the certificate authority is published", func(ctx context.Context) error {
 		found, err := client.ConfigMaps("fresh").Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		if err == nil && !strings.Contains(found.Data["ca.crt"], "BEGIN CERTIFICATE") {
-			return fmt.Errorf("it holds %v", found.Data)
+			return fmt.Errorf("got %v", found.Data)
 		}
 		return err
 	})
 }
 
-func TestADeletedNamespaceTakesItsContentAlong(t *testing.T) {
+func TestContentIsDeletedWithNamespace(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -45,16 +45,16 @@ func TestADeletedNamespaceTakesItsContentAlong(t *testing.T) {
 	_, err := ours.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("shop").Get(ctx, "prices", metav1.GetOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 	if _, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("shop").Get(ctx, "prices", metav1.GetOptions{}); err != nil {
-		t.Errorf("the content of the namespace of another cluster is gone: %v", err)
+		t.Errorf("the content of the namespace in another cluster is deleted: %v", err)
 	}
 	ours.Kubectl(t, "create", "namespace", "shop")
 	left, err := ours.Kube(t, kcptest.Masters).CoreV1().Secrets("shop").List(ctx, metav1.ListOptions{})
 	if err != nil || len(left.Items) > 0 {
-		t.Errorf("old content is in the new namespace: %v, %v", left, err)
+		t.Errorf("the new namespace contains former content: %v, %v", left, err)
 	}
 }
 
-func TestTheNamespacesOfAClusterItselfCannotBeDeleted(t *testing.T) {
+func TestSystemNamespacesCannotBeDeleted(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	err := cluster.Kube(t, kcptest.Masters).CoreV1().Namespaces().Delete(kcptest.Context(t), "default", metav1.DeleteOptions{})
@@ -80,13 +80,13 @@ func TestObjectsInATerminatingNamespaceAreRefused(t *testing.T) {
 		return nil
 	})
 	cluster.Kubectl(t, "patch", "configmap", "held", "--namespace=ending", "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
-	kcptest.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the namespace is deleted", func(ctx context.Context) error {
 		_, err := client.Namespaces().Get(ctx, "ending", metav1.GetOptions{})
 		return kcptest.Gone(err)
 	})
 }
 
-// family is an owner and an object that belongs to it, in the namespace default.
+// family creates an owner and a dependent of it, in the namespace default.
 func family(t *testing.T, cluster *kcptest.Cluster) (owner, dependent *corev1.ConfigMap) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -105,7 +105,7 @@ func family(t *testing.T, cluster *kcptest.Cluster) (owner, dependent *corev1.Co
 	return owner, dependent
 }
 
-func TestDependentsGoWithTheirOwner(t *testing.T) {
+func TestDependentsAreDeletedWithOwner(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestDependentsGoWithTheirOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, name := range []string{"dependent", "owner"} {
-				kcptest.Eventually(t, name+" is gone", func(ctx context.Context) error {
+				kcptest.Eventually(t, name+" is deleted", func(ctx context.Context) error {
 					_, err := configMaps.Get(ctx, name, metav1.GetOptions{})
 					return kcptest.Gone(err)
 				})
@@ -126,7 +126,7 @@ func TestDependentsGoWithTheirOwner(t *testing.T) {
 	}
 }
 
-func TestOrphansStay(t *testing.T) {
+func TestOrphanedDependentsAreKept(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	family(t, cluster)
@@ -135,19 +135,19 @@ func TestOrphansStay(t *testing.T) {
 	if err := configMaps.Delete(kcptest.Context(t), "owner", metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the owner is gone and the dependent forgot it", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the owner is deleted, and the dependent has no owner reference", func(ctx context.Context) error {
 		if _, err := configMaps.Get(ctx, "owner", metav1.GetOptions{}); kcptest.Gone(err) != nil {
 			return kcptest.Gone(err)
 		}
 		left, err := configMaps.Get(ctx, "dependent", metav1.GetOptions{})
 		if err == nil && len(left.OwnerReferences) > 0 {
-			return fmt.Errorf("it still refers to %v", left.OwnerReferences)
+			return fmt.Errorf("got owner references %v", left.OwnerReferences)
 		}
 		return err
 	})
 }
 
-func TestAnOwnerInAnotherClusterIsNoOwner(t *testing.T) {
+func TestOwnerReferencesDoNotReachOtherClusters(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -164,11 +164,11 @@ func TestAnOwnerInAnotherClusterIsNoOwner(t *testing.T) {
 		return kcptest.Gone(err)
 	})
 	if _, err := theirs.Kube(t, kcptest.Masters).CoreV1().ConfigMaps("default").Get(ctx, "dependent", metav1.GetOptions{}); err != nil {
-		t.Errorf("a dependent in the owner's own cluster is gone: %v", err)
+		t.Errorf("a dependent in the cluster of the owner is deleted: %v", err)
 	}
 }
 
-func TestAnOwnerInAnotherNamespaceIsWarnedOf(t *testing.T) {
+func TestOwnerInAnotherNamespaceCausesWarningEvent(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -185,13 +185,13 @@ func TestAnOwnerInAnotherNamespaceIsWarnedOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	for namespace, kind := range map[string]string{"other": "ConfigMap", "default": "ClusterRole"} {
-		kcptest.Eventually(t, "an Event tells of the owner of the "+kind, func(ctx context.Context) error {
+		kcptest.Eventually(t, "an Event reports the owner of the "+kind, func(ctx context.Context) error {
 			events, err := kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=OwnerRefInvalidNamespace,involvedObject.name=stray"})
 			if err != nil || len(events.Items) != 1 {
-				return fmt.Errorf("%d events, %w", len(events.Items), err)
+				return fmt.Errorf("got %d events, %w", len(events.Items), err)
 			}
 			if e := events.Items[0]; e.Type != corev1.EventTypeWarning || e.InvolvedObject.Kind != kind || !strings.Contains(e.Message, "does not exist in namespace") {
-				t.Errorf("the event is %+v", e)
+				t.Errorf("got event %+v", e)
 			}
 			return nil
 		})
@@ -201,11 +201,11 @@ func TestAnOwnerInAnotherNamespaceIsWarnedOf(t *testing.T) {
 		return kcptest.Gone(err)
 	})
 	if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "stray", metav1.GetOptions{}); err != nil {
-		t.Errorf("an object without a namespace has no owner that could be gone: %v", err)
+		t.Errorf("a cluster-scoped object is deleted: %v", err)
 	}
 }
 
-func TestAggregatedClusterRolesFollowTheirParts(t *testing.T) {
+func TestAggregatedClusterRolesFollowSelectedRoles(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Apply(t, `
@@ -226,13 +226,13 @@ rules: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]
 	if _, err := roles.Patch(kcptest.Context(t), "part", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "the right of a changed part is there", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the role has the rule of a changed part", func(ctx context.Context) error {
 		_, err := cluster.Kube(t, kcptest.Bob).CoreV1().Secrets("default").List(ctx, metav1.ListOptions{})
 		return err
 	})
 }
 
-func TestATokenSecretIsFilled(t *testing.T) {
+func TestTokenSecretGetsToken(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Kubectl(t, "create", "serviceaccount", "robot")
@@ -243,13 +243,13 @@ metadata: {name: robot, annotations: {kubernetes.io/service-account.name: robot}
 type: kubernetes.io/service-account-token
 `)
 	var token string
-	kcptest.Eventually(t, "the secret holds a token", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the secret has a token", func(ctx context.Context) error {
 		secret, err := cluster.Kube(t, kcptest.Masters).CoreV1().Secrets("default").Get(ctx, "robot", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if token = string(secret.Data["token"]); token == "" || len(secret.Data["ca.crt"]) == 0 {
-			return fmt.Errorf("it holds %d keys", len(secret.Data))
+			return fmt.Errorf("got %d keys", len(secret.Data))
 		}
 		return nil
 	})
@@ -261,7 +261,7 @@ type: kubernetes.io/service-account-token
 	})
 }
 
-func TestADeletedLogicalClusterLeavesNothingBehind(t *testing.T) {
+func TestAllObjectsAreDeletedWithLogicalCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -280,7 +280,7 @@ func TestADeletedLogicalClusterLeavesNothingBehind(t *testing.T) {
 	}
 	for _, left := range namespaces.Items {
 		if left.Annotations["kcp.io/cluster"] == cluster.Name {
-			t.Errorf("the namespace %s is left", left.Name)
+			t.Errorf("namespace %s remains", left.Name)
 		}
 	}
 	configMaps, err := everywhere.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
@@ -289,7 +289,7 @@ func TestADeletedLogicalClusterLeavesNothingBehind(t *testing.T) {
 	}
 	for _, left := range configMaps.Items {
 		if left.Annotations["kcp.io/cluster"] == cluster.Name {
-			t.Errorf("the configmap %s/%s is left", left.Namespace, left.Name)
+			t.Errorf("ConfigMap %s/%s remains", left.Namespace, left.Name)
 		}
 	}
 }

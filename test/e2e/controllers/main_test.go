@@ -1,4 +1,4 @@
-// Package controllers proves that what Kubernetes does by itself happens in every logical cluster.
+// Package controllers tests that the controllers of Kubernetes work in every logical cluster.
 package controllers
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

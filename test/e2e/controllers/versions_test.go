@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// definition is one of a cluster scoped resource in one version.
+// definition returns the definition of a cluster-scoped resource with one version.
 func definition(group, plural, kind, version string) string {
 	return fmt.Sprintf(`
 apiVersion: apiextensions.k8s.io/v1
@@ -31,8 +31,8 @@ spec:
 `, group, plural, kind, version)
 }
 
-// All clusters are watched in one version, which another cluster may be the only one to have.
-func TestVersionsOfOthersAreNoMatterForOwners(t *testing.T) {
+// All clusters are watched in one version, which other clusters may not have.
+func TestOwnerReferencesIgnoreVersionsOfOtherClusters(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -69,7 +69,7 @@ func TestVersionsOfOthersAreNoMatterForOwners(t *testing.T) {
 		if err := client.Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the dependents of the "+kind+" are gone", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the dependents of the "+kind+" are deleted", func(ctx context.Context) error {
 			if _, err := client.Get(ctx, "dependent", metav1.GetOptions{}); kcptest.Gone(err) != nil {
 				return fmt.Errorf("the %s: %w", kind, kcptest.Gone(err))
 			}

@@ -1,5 +1,5 @@
-// Package crash proves that workspaces which are created and deleted while the server is killed end up complete or gone,
-// and leave nothing behind.
+// Package crash tests that workspaces which are created and deleted while the server is killed become complete or are deleted, with all
+// their data.
 package crash
 
 import (
@@ -22,26 +22,26 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// size is how much is done: an ordinary run, or one with KCP_CRASH=all.
+// size is the size of an ordinary run, or of one with KCP_CRASH=all.
 type size struct{ kills, workspaces int }
 
 var few, all = size{kills: 3, workspaces: 600}, size{kills: 20, workspaces: 10_000}
 
 const clients = 12
 
-// settleTimeout is how long everything may take until it is complete or gone. A logical cluster whose workspace was never
-// stored waits for a minute, lest another server is still storing it.
+// settleTimeout limits the time until every workspace is complete or deleted. A logical cluster without a stored workspace is only
+// deleted after a minute, because another server may still be storing the workspace.
 const settleTimeout = 4 * time.Minute
 
-// tenant is a workspace as its client knows it.
+// tenant is a workspace in the view of its client.
 type tenant struct {
-	name    string
-	created bool // acknowledged
-	deleted bool // acknowledged
-	wanted  bool // the client went on to delete it
+	name     string
+	created  bool // acknowledged
+	deleted  bool // acknowledged
+	deleting bool // the client has sent a deletion
 }
 
-func TestWorkspacesAreCompleteOrGoneAfterKills(t *testing.T) {
+func TestWorkspacesAreCompleteOrDeletedAfterKills(t *testing.T) {
 	s := few
 	if os.Getenv("KCP_CRASH") == "all" {
 		s = all
@@ -67,9 +67,9 @@ func TestWorkspacesAreCompleteOrGoneAfterKills(t *testing.T) {
 			created++
 		}
 	}
-	t.Logf("%d kills: %d workspaces acknowledged, %d left, none incomplete", s.kills, created, wanted)
+	t.Logf("%d kills: %d workspaces acknowledged, %d remain, none incomplete", s.kills, created, wanted)
 	if created < s.workspaces/4 {
-		t.Error("hardly anything was created: this proves nothing")
+		t.Error("too few workspaces were created for this test")
 	}
 	checkKeys(t, server.Root, wanted)
 }
@@ -109,7 +109,7 @@ func work(t *testing.T, server *kcptest.Server, parent string, life int, s size)
 	return tenants
 }
 
-// use makes a workspace, and perhaps enters and deletes it. It returns false once the server is dead.
+// use creates a workspace, and possibly enters and deletes it. It returns false when the server has been killed.
 func use(ctx context.Context, t *testing.T, server *kcptest.Server, parent string, w *tenant) bool {
 	workspaces := server.Named(parent).Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces)
 	if _, err := workspaces.Create(ctx, kcptest.Workspace(w.name, "", ""), metav1.CreateOptions{}); err != nil {
@@ -129,7 +129,7 @@ func use(ctx context.Context, t *testing.T, server *kcptest.Server, parent strin
 		}
 	}
 	if rand.IntN(2) == 0 {
-		w.wanted = true
+		w.deleting = true
 		if err := workspaces.Delete(ctx, w.name, metav1.DeleteOptions{}); err != nil {
 			if refused(err) {
 				t.Errorf("deleting %s: %v", w.name, err)
@@ -141,13 +141,13 @@ func use(ctx context.Context, t *testing.T, server *kcptest.Server, parent strin
 	return true
 }
 
-// refused tells whether the server has answered, and with a refusal.
+// refused reports whether the server responded with a refusal.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code < 500
 }
 
-// settle waits until every workspace is complete or gone, as its client was told, and returns how many there are.
+// settle waits until every workspace is complete or deleted, as acknowledged to its client, and returns the number of workspaces.
 func settle(t *testing.T, server *kcptest.Server, parent string, tenants []*tenant) int {
 	t.Helper()
 	workspaces := server.Named(parent).Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces)
@@ -167,7 +167,7 @@ func settle(t *testing.T, server *kcptest.Server, parent string, tenants []*tena
 
 type lister func(context.Context, metav1.ListOptions) (*unstructured.UnstructuredList, error)
 
-// unsettled returns how many workspaces there are, and what is not yet as it should be.
+// unsettled returns the number of workspaces, and an error that describes an incomplete one.
 func unsettled(t *testing.T, workspaces, clusters lister, tenants []*tenant) (int, error) {
 	t.Helper()
 	list, err := workspaces(t.Context(), metav1.ListOptions{})
@@ -183,12 +183,12 @@ func unsettled(t *testing.T, workspaces, clusters lister, tenants []*tenant) (in
 	for _, w := range tenants {
 		phase, there := phases[w.name]
 		switch {
-		case w.created && !w.wanted && !there:
-			t.Fatalf("workspace %s was created and is lost", w.name)
+		case w.created && !w.deleting && !there:
+			t.Fatalf("workspace %s was created and does not exist", w.name)
 		case w.deleted && there:
-			return 0, fmt.Errorf("workspace %s was deleted and is there, %s", w.name, phase)
+			return 0, fmt.Errorf("workspace %s was deleted and exists with phase %s", w.name, phase)
 		case there && phase != "Ready":
-			return 0, fmt.Errorf("workspace %s is %s", w.name, phase)
+			return 0, fmt.Errorf("workspace %s has phase %s", w.name, phase)
 		}
 	}
 	all, err := clusters(t.Context(), metav1.ListOptions{})
@@ -205,12 +205,12 @@ func unsettled(t *testing.T, workspaces, clusters lister, tenants []*tenant) (in
 		}
 	}
 	if found != len(list.Items) {
-		return 0, fmt.Errorf("there are %d workspaces and %d logical clusters", len(list.Items), found)
+		return 0, fmt.Errorf("got %d workspaces and %d logical clusters", len(list.Items), found)
 	}
 	return found, nil
 }
 
-// checkKeys opens the database of a server that has stopped: every key must belong to a logical cluster that exists.
+// checkKeys opens the database of a stopped server: every key must belong to an existing logical cluster.
 func checkKeys(t *testing.T, root string, workspaces int) {
 	t.Helper()
 	client := database.Open(t, root)
@@ -227,7 +227,7 @@ func checkKeys(t *testing.T, root string, workspaces int) {
 		}
 	}
 	if len(exists) < workspaces {
-		t.Errorf("etcd holds %d logical clusters of %d workspaces", len(exists), workspaces)
+		t.Errorf("etcd has %d logical clusters for %d workspaces", len(exists), workspaces)
 	}
 	for _, kv := range found.Kvs {
 		// <group>/<resource>[/customresources]/<cluster>/…
@@ -236,7 +236,7 @@ func checkKeys(t *testing.T, root string, workspaces int) {
 			parts = parts[1:]
 		}
 		if len(parts) > 2 && !exists[parts[2]] && !strings.HasPrefix(parts[2], "system:") {
-			t.Errorf("%s is of no logical cluster", kv.Key)
+			t.Errorf("key %s belongs to no logical cluster", kv.Key)
 		}
 	}
 }

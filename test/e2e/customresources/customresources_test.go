@@ -27,7 +27,7 @@ func widget(name string, spec map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-func TestADefinedResourceIsServedAtOnce(t *testing.T) {
+func TestDefinedResourceIsServedImmediately(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -53,7 +53,7 @@ func TestADefinedResourceIsServedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if updated.GetGeneration() != 2 {
-		t.Errorf("the generation is %d after one change of the spec", updated.GetGeneration())
+		t.Errorf("got generation %d after one change of the spec", updated.GetGeneration())
 	}
 	_, err = client.Update(ctx, created, metav1.UpdateOptions{})
 	kcptest.WantReason(t, err, metav1.StatusReasonConflict)
@@ -67,7 +67,7 @@ func TestADefinedResourceIsServedAtOnce(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 }
 
-func TestTheDeclaredFeaturesOfAResourceWorkWithKubectl(t *testing.T) {
+func TestFeaturesOfCustomResourcesWorkWithKubectl(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Define(t, widgetDefinition(sized()))
@@ -82,17 +82,17 @@ spec: {size: 7, replicas: 1}
 	}
 	cluster.Kubectl(t, "scale", "widgets/one", "--replicas=5")
 	if out := cluster.Kubectl(t, "get", "wg", "one", "--output=jsonpath={.spec.replicas}"); out != "5" {
-		t.Errorf("after scaling to 5 there are %s replicas", out)
+		t.Errorf("after scaling to 5: got %s replicas", out)
 	}
 	if out := cluster.Kubectl(t, "explain", "widgets.spec.size"); !strings.Contains(out, "How large the widget is.") {
-		t.Errorf("kubectl explain does not know the field:\n%s", out)
+		t.Errorf("the field is missing in the output of kubectl explain:\n%s", out)
 	}
 	if out := cluster.Kubectl(t, "api-resources", "--api-group=demo.example.com"); !strings.Contains(out, "widgets") {
 		t.Errorf("discovery does not list the resource:\n%s", out)
 	}
 }
 
-func TestServerSideApplyOfACustomResourceTracksOwners(t *testing.T) {
+func TestServerSideApplyTracksFieldOwnersOfCustomResources(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Define(t, widgetDefinition(sized()))
@@ -107,11 +107,11 @@ func TestServerSideApplyOfACustomResourceTracksOwners(t *testing.T) {
 	}
 	cluster.Apply(t, manifest(2), "--server-side", "--field-manager=second", "--force-conflicts")
 	if out := cluster.Kubectl(t, "get", "widget", "one", "--output=jsonpath={.spec.size}"); out != "2" {
-		t.Errorf("the forced value is %s", out)
+		t.Errorf("got %s after a forced apply", out)
 	}
 }
 
-func TestAWatchOfACustomResourceDeliversEveryChange(t *testing.T) {
+func TestWatchOfCustomResourceDeliversEveryChange(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -138,12 +138,12 @@ func TestAWatchOfACustomResourceDeliversEveryChange(t *testing.T) {
 				t.Fatalf("got an event %s, want %s", event.Type, want)
 			}
 		case <-ctx.Done():
-			t.Fatalf("no event %s came", want)
+			t.Fatalf("timed out waiting for event %s", want)
 		}
 	}
 }
 
-func TestTwoClustersDefineOneResourceDifferently(t *testing.T) {
+func TestClustersCanDefineSameResourceDifferently(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	numbers, words := server.Cluster(t), server.Cluster(t)
@@ -160,11 +160,11 @@ func TestTwoClustersDefineOneResourceDifferently(t *testing.T) {
 		_, err := test.in.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").
 			Create(ctx, widget(name, map[string]any{"size": test.size}), metav1.CreateOptions{})
 		if (err == nil) != test.allowed {
-			t.Errorf("a size of %v: %v", test.size, err)
+			t.Errorf("size %v: %v", test.size, err)
 		}
 	}
 	if out := numbers.Kubectl(t, "explain", "widgets.spec"); !strings.Contains(out, "How large") || strings.Contains(out, "A word") {
-		t.Errorf("kubectl explain in the one cluster:\n%s", out)
+		t.Errorf("kubectl explain in the first cluster:\n%s", out)
 	}
 	if out := words.Kubectl(t, "explain", "widgets.spec"); !strings.Contains(out, "A word") || strings.Contains(out, "How large") {
 		t.Errorf("kubectl explain in the other cluster:\n%s", out)
@@ -174,7 +174,7 @@ func TestTwoClustersDefineOneResourceDifferently(t *testing.T) {
 	kcptest.WantReason(t, err, metav1.StatusReasonNotFound)
 }
 
-func TestARemovedDefinitionTakesItsObjectsAlongInItsClusterOnly(t *testing.T) {
+func TestDeletingDefinitionDeletesObjectsOnlyInItsCluster(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	ours, theirs := server.Cluster(t), server.Cluster(t)
@@ -186,21 +186,21 @@ func TestARemovedDefinitionTakesItsObjectsAlongInItsClusterOnly(t *testing.T) {
 		}
 	}
 	ours.Kubectl(t, "delete", "crd", "widgets.demo.example.com")
-	kcptest.Eventually(t, "the resource is not served any more", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the resource is no longer served", func(ctx context.Context) error {
 		_, err := ours.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
 		return kcptest.Gone(err)
 	})
 	if _, err := theirs.Dynamic(t, kcptest.Masters).Resource(widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); err != nil {
-		t.Errorf("an object of another cluster is gone: %v", err)
+		t.Errorf("an object of another cluster is deleted: %v", err)
 	}
 	ours.Define(t, widgetDefinition(sized()))
 	left, err := ours.Dynamic(t, kcptest.Masters).Resource(widgets).List(ctx, metav1.ListOptions{})
 	if err != nil || len(left.Items) > 0 {
-		t.Errorf("the objects of the removed definition came back: %v, %v", left, err)
+		t.Errorf("objects of the deleted definition exist after it was created again: %v, %v", left, err)
 	}
 }
 
-func TestAChangedSchemaHoldsForTheNextRequest(t *testing.T) {
+func TestChangedSchemaAppliesToNextRequest(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)
@@ -220,7 +220,7 @@ func TestAChangedSchemaHoldsForTheNextRequest(t *testing.T) {
 	}
 }
 
-func TestDefinitionsInTheCoreAndInUndottedGroupsAreServed(t *testing.T) {
+func TestDefinitionsInCoreAndUndottedGroupsAreServed(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	for _, group := range []string{"", "apps"} {
@@ -242,7 +242,7 @@ func TestDefinitionsInTheCoreAndInUndottedGroupsAreServed(t *testing.T) {
 	}
 }
 
-func TestTheWildcardListsCustomResourcesAsMetadata(t *testing.T) {
+func TestWildcardListsCustomResourcesAsMetadata(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	name := "wild" + kcptest.Suffix()
@@ -269,7 +269,7 @@ func TestTheWildcardListsCustomResourcesAsMetadata(t *testing.T) {
 	}
 }
 
-func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
+func TestOneOfSeveralConcurrentDefinitionsGetsName(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster, neighbour := server.Cluster(t), server.Cluster(t)
@@ -302,7 +302,7 @@ func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
 			condition := apiextensionshelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted)
 			switch {
 			case condition == nil:
-				return "", fmt.Errorf("%s is not decided yet", name)
+				return "", fmt.Errorf("%s has no result yet", name)
 			case condition.Status == apiextensionsv1.ConditionFalse && strings.Contains(condition.Message, "already in use"):
 			case one != "":
 				t.Fatalf("both %s and %s have the kind", one, name)
@@ -311,7 +311,7 @@ func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
 			}
 		}
 		if one == "" {
-			return "", errors.New("nobody has the kind")
+			return "", errors.New("no definition has the kind")
 		}
 		return one, nil
 	}
@@ -324,14 +324,14 @@ func TestANameGoesToOneOfTheDefinitionsThatAskForItAtOnce(t *testing.T) {
 		if err := definitions.Delete(ctx, one, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		kcptest.Eventually(t, "the definition is gone", func(ctx context.Context) error {
+		kcptest.Eventually(t, "the definition is deleted", func(ctx context.Context) error {
 			_, err := definitions.Get(ctx, one, metav1.GetOptions{})
 			return kcptest.Gone(err)
 		})
 	}
 }
 
-func TestAnAppliedDefinitionLosesWhatIsNoLongerInItsManifest(t *testing.T) {
+func TestApplyRemovesFieldsThatAreNoLongerInManifest(t *testing.T) {
 	t.Parallel()
 	c := server.Cluster(t)
 	definition := widgetDefinition(nil)
@@ -352,10 +352,10 @@ func TestAnAppliedDefinitionLosesWhatIsNoLongerInItsManifest(t *testing.T) {
 		return applied
 	}
 	if applied := apply(); applied.Annotations["kubectl.kubernetes.io/last-applied-configuration"] == "" {
-		t.Errorf("the annotations are %v", applied.Annotations)
+		t.Errorf("got annotations %v", applied.Annotations)
 	}
 	delete(definition.Labels, "dropped")
 	if applied := apply(); applied.Labels["dropped"] != "" || applied.Labels["kept"] != "yes" {
-		t.Errorf("the labels are %v", applied.Labels)
+		t.Errorf("got labels %v", applied.Labels)
 	}
 }

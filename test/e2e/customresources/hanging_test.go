@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// hanging is a webhook that is called for deletions, and never answers.
+// hanging is a webhook for deletions that never responds.
 const hanging = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration
@@ -28,8 +28,8 @@ webhooks:
   rules: [{apiGroups: ["*"], apiVersions: ["*"], operations: [DELETE], resources: [widgets]}]
 `
 
-// Controllers delete the instances of definitions, which asks webhooks of the tenant.
-func TestHostsThatHangHoldUpNoDeletionOfOthers(t *testing.T) {
+// When a definition is deleted, a controller deletes its objects, which calls webhooks of the tenant.
+func TestHangingWebhooksDoNotDelayDeletionOfOtherClusters(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestHostsThatHangHoldUpNoDeletionOfOthers(t *testing.T) {
 	}
 	kcptest.Eventually(t, "webhooks are called", func(context.Context) error {
 		if calls.Load() == 0 {
-			return errors.New("none is")
+			return errors.New("no webhook is called")
 		}
 		return nil
 	})

@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// knownDefinition defines a kind that Kubernetes itself has.
+// knownDefinition returns the definition of a kind that Kubernetes also has.
 func knownDefinition(group, plural, kind string) *apiextensionsv1.CustomResourceDefinition {
 	name := plural + "." + group
 	annotations := map[string]string{"api-approved.kubernetes.io": "unapproved, a test"}
@@ -49,7 +49,7 @@ func knownDefinition(group, plural, kind string) *apiextensionsv1.CustomResource
 	}
 }
 
-// protobufClient returns a typed client that sends and accepts nothing but protobuf.
+// protobufClient returns a typed client that only sends and accepts protobuf.
 func protobufClient(t *testing.T, cluster *kcptest.Cluster) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(cluster.Config(kcptest.Masters))
@@ -112,7 +112,7 @@ func TestTypedClientsUseProtobufForKindsOfKubernetes(t *testing.T) {
 	live := list.Items[0]
 	live.Status.Replicas = 1
 	if updated, err := deployments.UpdateStatus(ctx, &live, metav1.UpdateOptions{}); err != nil || updated.Status.Replicas != 1 {
-		t.Errorf("the status is %v, %v", updated, err)
+		t.Errorf("got status %v, %v", updated, err)
 	}
 	scale, err := deployments.GetScale(ctx, "web", metav1.GetOptions{})
 	if err != nil {
@@ -151,7 +151,7 @@ func TestTypedClientsUseProtobufForKindsOfKubernetes(t *testing.T) {
 	}
 }
 
-func TestKubectlChangesKindsOfKubernetesAsOnAnyCluster(t *testing.T) {
+func TestKubectlPatchesKindsOfKubernetes(t *testing.T) {
 	t.Parallel()
 	ctx := kcptest.Context(t)
 	cluster := server.Cluster(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestADefinitionMakesTheServerComputeABoundedAmount(t *testing.T) {
+func TestComputationForDefinitionsIsLimited(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	for want, change := range map[string]func(*apiextensionsv1.CustomResourceDefinitionVersion){
@@ -46,7 +46,7 @@ func TestADefinitionMakesTheServerComputeABoundedAmount(t *testing.T) {
 	}
 }
 
-func TestAnObjectMakesTheServerComputeABoundedAmount(t *testing.T) {
+func TestComputationForObjectsIsLimited(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	properties := sized()

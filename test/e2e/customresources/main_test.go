@@ -1,4 +1,4 @@
-// Package customresources proves that every logical cluster defines resources of its own.
+// Package customresources tests that every logical cluster can define its own resources.
 package customresources
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }
 
 var widgets = schema.GroupVersionResource{Group: "demo.example.com", Version: "v1", Resource: "widgets"}
 
-// widgetDefinition defines widgets whose spec has these properties.
+// widgetDefinition returns a definition of widgets whose spec has these properties.
 func widgetDefinition(spec map[string]apiextensionsv1.JSONSchemaProps) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets.Resource + "." + widgets.Group},
@@ -46,7 +46,7 @@ func widgetDefinition(spec map[string]apiextensionsv1.JSONSchemaProps) *apiexten
 	}
 }
 
-// sized are the properties of widgets in most tests.
+// sized returns the properties of widgets in most tests.
 func sized() map[string]apiextensionsv1.JSONSchemaProps {
 	smallest := 1.0
 	return map[string]apiextensionsv1.JSONSchemaProps{

@@ -1,4 +1,4 @@
-// Package database opens what a server with an embedded etcd has stored, once the server has stopped.
+// Package database reads the stored data of a stopped server with an embedded etcd.
 package database
 
 import (
@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 )
 
-// Open starts etcd on the directory of a server that has stopped, and returns a client, until the test ends.
+// Open starts etcd with the data of a stopped server, and returns a client that works until the test ends.
 func Open(t *testing.T, root string) *clientv3.Client {
 	t.Helper()
 	sockets := t.TempDir()

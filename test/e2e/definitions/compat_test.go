@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-var update = flag.Bool("update", false, "write what is found into the golden files")
+var update = flag.Bool("update", false, "write the golden files")
 
 // golden compares text with a file.
 func golden(t *testing.T, name, got string) {
@@ -29,12 +29,12 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// onlyAbout fails the test if there is a finding that does not contain tolerated.
+// onlyAbout fails the test if a finding does not contain tolerated.
 func onlyAbout(t *testing.T, tolerated, findings string) {
 	t.Helper()
 	for line := range strings.Lines(findings) {
 		if !strings.Contains(line, tolerated) {
-			t.Errorf("there is a difference: %s", line)
+			t.Errorf("unexpected difference: %s", line)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestVersionsOfProjectsAreCompared(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, of := range []string{file, newer[filepath.Base(file)]} {
-				onlyAbout(t, ": default ", command.Try(t, "crd", "compat", lcd, of)) // objects have default values explicitly
+				onlyAbout(t, ": default ", command.Try(t, "crd", "compat", lcd, of)) // objects contain defaults explicitly
 			}
 			cluster.Kubectl(t, "apply", "--server-side", "--filename="+lcd)
 		}
@@ -71,7 +71,7 @@ func TestVersionsOfProjectsAreCompared(t *testing.T) {
 	}
 }
 
-// TestDefinitionsOfProjectsBecomeSchemas stores them where an APIExport finds them.
+// TestDefinitionsOfProjectsBecomeSchemas stores schemas of the definitions where an APIExport can use them.
 func TestDefinitionsOfProjectsBecomeSchemas(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
@@ -92,7 +92,7 @@ func TestDefinitionsOfProjectsBecomeSchemas(t *testing.T) {
 		}
 		cluster.Apply(t, command.Run(t, arguments...), "--server-side")
 		if stored := cluster.Kubectl(t, "get", "apiresourceschemas", "--output=name"); !strings.Contains(stored, "/today."+row.small) {
-			t.Errorf("the schemas are\n%s", stored)
+			t.Errorf("got schemas\n%s", stored)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-// Package definitions proves what the plugins do with CustomResourceDefinitions, with those that people run.
+// Package definitions tests the commands of the plugin for CustomResourceDefinitions, with the definitions of widely used projects.
 package definitions
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

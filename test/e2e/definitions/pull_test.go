@@ -74,7 +74,7 @@ spec:
 `
 
 // Users without permission to read the definition get the same from discovery and OpenAPI.
-func TestWhatIsPulledIsWhatIsThere(t *testing.T) {
+func TestPulledDefinitionsMatchStoredOnes(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	cluster.Apply(t, widgets)
@@ -91,7 +91,7 @@ func TestWhatIsPulledIsWhatIsThere(t *testing.T) {
 			got.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["template"] = template
 		}
 		if diff := cmp.Diff(parse(t, widgets), got); diff != "" {
-			t.Errorf("%s pulls something else (-want +got):\n%s", user.Name, diff)
+			t.Errorf("pulled as %s (-want +got):\n%s", user.Name, diff)
 		}
 		other := server.Cluster(t)
 		other.Apply(t, pulled)
@@ -115,19 +115,19 @@ func withoutDescriptions(spec *apiextensionsv1.CustomResourceDefinitionSpec) {
 	}
 }
 
-// What every workspace has is pulled if it is named, and left out otherwise.
-func TestTypesOfTheServerArePulled(t *testing.T) {
+// Resources that every workspace has are pulled only by name.
+func TestBuiltInResourcesArePulledByName(t *testing.T) {
 	t.Parallel()
 	cluster := server.Cluster(t)
 	command := cluster.Command(t, "kubectl-kcp", kcptest.Masters)
 	spec := parse(t, command.Run(t, "crd", "pull", "configmaps"))
 	if spec.Group != "" || spec.Names.ListKind != "ConfigMapList" || spec.Scope != apiextensionsv1.NamespaceScoped ||
 		spec.Versions[0].Schema.OpenAPIV3Schema.Properties["data"].AdditionalProperties.Schema.Type != "string" {
-		t.Errorf("config maps are %+v", spec)
+		t.Errorf("got config maps %+v", spec)
 	}
 	if spec = parse(t, command.Run(t, "crd", "pull", "workspaces.tenancy.kcp.io")); spec.Versions[0].Subresources.Status == nil ||
 		len(spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].XValidations) != 3 {
-		t.Errorf("workspaces are %+v", spec)
+		t.Errorf("got workspaces %+v", spec)
 	}
 	if text := command.Fail(t, "crd", "pull"); !strings.Contains(text, "serves only resources that every workspace already has") {
 		t.Errorf("%s", text)
@@ -137,8 +137,8 @@ func TestTypesOfTheServerArePulled(t *testing.T) {
 	}
 }
 
-// The definitions of real projects are pulled twice: as they are, and made from OpenAPI. Neither differs from the files, except
-// in what a scale looks at, which is not published.
+// The definitions of real projects are pulled twice: as they are stored, and generated from OpenAPI. Both must match the files, except
+// for the paths of the scale subresource, which OpenAPI does not contain.
 func TestDefinitionsOfProjectsArePulled(t *testing.T) {
 	t.Parallel()
 	for _, project := range []kcptest.Project{kcptest.CertManager, kcptest.PrometheusOperator} {
@@ -157,7 +157,7 @@ func TestDefinitionsOfProjectsArePulled(t *testing.T) {
 					pulled := filepath.Join(directory, nameOf(t, file)+".yaml")
 					if user.Name == kcptest.Masters.Name {
 						if diff := cmp.Diff(parse(t, content(t, file)), parse(t, content(t, pulled))); diff != "" {
-							t.Errorf("%s is pulled with differences (-want +got):\n%s", file, diff)
+							t.Errorf("pulling %s (-want +got):\n%s", file, diff)
 						}
 						continue
 					}
@@ -165,7 +165,7 @@ func TestDefinitionsOfProjectsArePulled(t *testing.T) {
 					onlyAbout(t, "the paths of the scale subresource", command.Try(t, "crd", "compat", file, pulled))
 				}
 				if found, err := os.ReadDir(directory); err != nil || len(found) != len(files) {
-					t.Errorf("%d files are pulled, %v; want %d", len(found), err, len(files))
+					t.Errorf("got %d files, %v; want %d", len(found), err, len(files))
 				}
 			}
 		})

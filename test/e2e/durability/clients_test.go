@@ -24,7 +24,7 @@ const (
 
 var widgets = schema.GroupVersionResource{Group: "durability.test", Version: "v1", Resource: "widgets"}
 
-// cluster is what the clients of one logical cluster have done to it over all lives of the server.
+// cluster is the work of the clients of one logical cluster, over all lives of the server.
 type cluster struct {
 	name     string
 	register *history
@@ -32,12 +32,12 @@ type cluster struct {
 	mu      sync.Mutex
 	objects map[string]state // by "<resource>/<name>"
 	serial  int
-	seen    []seen // of the register, by its watch
-	version string // up to which the watch has come
+	seen    []seen // states of the register that its watch delivered
+	version string // last version that the watch delivered
 	broken  []error
 }
 
-// state of an object as its client knows it.
+// state is the state of an object in the view of its client.
 type state int
 
 const (
@@ -48,7 +48,7 @@ const (
 
 type seen struct{ value, version string }
 
-// unanswered tells whether an error leaves open whether the request took effect: none of the API's refusals does.
+// unanswered reports whether the request of an error may have taken effect. A refusal of the API says that it has not.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || status.Status().Code >= 500
@@ -73,7 +73,7 @@ func (c *cluster) fail(format string, args ...any) {
 	c.broken = append(c.broken, fmt.Errorf(format, args...))
 }
 
-// put writes new values into the register until ctx ends, or an answer is lost: then the server is dead.
+// put writes new values into the register until ctx ends or a response is lost because the server was killed.
 func (c *cluster) put(ctx context.Context, kube kubernetes.Interface, client int) {
 	for ctx.Err() == nil {
 		value := fmt.Sprint(c.next())
@@ -110,7 +110,7 @@ func (c *cluster) get(ctx context.Context, kube kubernetes.Interface, client int
 	}
 }
 
-// churn creates objects of a built-in and of a custom resource, and deletes every third, until ctx ends.
+// churn creates objects of a built-in and of a custom resource, and deletes every third one, until ctx ends.
 func (c *cluster) churn(ctx context.Context, all dynamic.Interface) {
 	resources := []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps"), widgets}
 	for ctx.Err() == nil {
@@ -142,7 +142,7 @@ func (c *cluster) churn(ctx context.Context, all dynamic.Interface) {
 	}
 }
 
-// follow watches the register from where the last life of the server ended, until ctx ends or the server does.
+// follow watches the register from the last version before the restart, until ctx ends or the server is killed.
 func (c *cluster) follow(ctx context.Context, kube kubernetes.Interface) {
 	for ctx.Err() == nil {
 		events, err := kube.CoreV1().ConfigMaps(namespace).Watch(ctx, metav1.ListOptions{
@@ -158,7 +158,7 @@ func (c *cluster) follow(ctx context.Context, kube kubernetes.Interface) {
 		}
 		for e := range events.ResultChan() {
 			if e.Type == watch.Error && ctx.Err() != nil {
-				break // it was cut off in the middle of an event
+				break // the connection was closed in the middle of an event
 			}
 			object, ok := e.Object.(*corev1.ConfigMap)
 			if !ok || (e.Type != watch.Modified && e.Type != watch.Bookmark) {

@@ -1,4 +1,4 @@
-// Package durability proves that a server which is killed while it writes has lost nothing that it has acknowledged.
+// Package durability tests that a server which is killed during writes loses no acknowledged data.
 package durability
 
 import (
@@ -21,11 +21,11 @@ import (
 
 const (
 	clusters = 3
-	// fewKills are those of an ordinary run, allKills those with KCP_DURABILITY=all.
+	// fewKills is the number of kills of an ordinary run, allKills the number with KCP_DURABILITY=all.
 	fewKills, allKills = 5, 50
 )
 
-func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
+func TestKilledServerLosesNoAcknowledgedWrites(t *testing.T) {
 	kills := fewKills
 	if os.Getenv("KCP_DURABILITY") == "all" {
 		kills = allKills
@@ -82,13 +82,13 @@ func TestAKilledServerHasLostNothingThatItAcknowledged(t *testing.T) {
 		acknowledged, _ := c.register.puts()
 		puts, objects = puts+len(acknowledged), objects+len(c.objects)
 	}
-	t.Logf("%d kills: %d acknowledged writes of registers and %d other objects, none lost; the slowest restart took %s", kills, puts, objects, slowest)
+	t.Logf("%d kills: lost none of %d acknowledged writes of registers and %d other objects; the slowest restart took %s", kills, puts, objects, slowest)
 	if puts < kills || objects < kills {
-		t.Error("hardly anything was written: this proves nothing")
+		t.Error("too few objects were written for this test")
 	}
 }
 
-// questions are asked while a server starts again.
+// questions returns the probes that are sent while a server restarts.
 func questions(all []*cluster) []kcptest.Probe {
 	var questions []kcptest.Probe
 	for _, c := range all {
@@ -122,7 +122,7 @@ func prepare(t *testing.T, in *kcptest.Cluster) *cluster {
 	return c
 }
 
-// use starts the clients of a cluster.
+// use runs the clients of a cluster.
 func use(ctx context.Context, t *testing.T, server *kcptest.Server, c *cluster, running *sync.WaitGroup) {
 	in := server.Named(c.name)
 	kube, all := in.Kube(t, kcptest.Masters), in.Dynamic(t, kcptest.Masters)
@@ -134,7 +134,7 @@ func use(ctx context.Context, t *testing.T, server *kcptest.Server, c *cluster, 
 	running.Go(func() { c.follow(ctx, kube) })
 }
 
-// list returns what a cluster has of both resources, as "<resource>/<name>".
+// list returns the objects of both resources in a cluster, as "<resource>/<name>".
 func (c *cluster) list(t *testing.T, server *kcptest.Server, version string) []string {
 	t.Helper()
 	in := server.Named(c.name)
@@ -157,7 +157,7 @@ func (c *cluster) list(t *testing.T, server *kcptest.Server, version string) []s
 	return found
 }
 
-// check compares what a restarted server has with what its clients know.
+// check compares the objects of a restarted server with the acknowledged ones.
 func (c *cluster) check(t *testing.T, server *kcptest.Server, kill int) {
 	t.Helper()
 	for _, err := range c.broken {
@@ -175,7 +175,7 @@ func (c *cluster) check(t *testing.T, server *kcptest.Server, kill int) {
 	c.register.restarted(now.Data["value"])
 	for key, known := range c.objects {
 		if _, there := slices.BinarySearch(found, key); known != unknown && there != (known == present) {
-			t.Errorf("%s after kill %d: %s is there: %t, which contradicts what was acknowledged", c.name, kill, key, there)
+			t.Errorf("%s after kill %d: %s exists: %t, which contradicts the acknowledged writes", c.name, kill, key, there)
 		}
 	}
 	if t.Failed() {
@@ -183,7 +183,7 @@ func (c *cluster) check(t *testing.T, server *kcptest.Server, kill int) {
 	}
 }
 
-// checkWatch compares what the watch has delivered, over all lives of the server, with what was written.
+// checkWatch compares the events of the watch, over all lives of the server, with the writes.
 func (c *cluster) checkWatch(t *testing.T, server *kcptest.Server) {
 	t.Helper()
 	kube := server.Named(c.name).Kube(t, kcptest.Masters)
@@ -198,7 +198,7 @@ func (c *cluster) checkWatch(t *testing.T, server *kcptest.Server) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.seen) == 0 || c.seen[len(c.seen)-1].value != last.Data["value"] {
-			return fmt.Errorf("it is at %s of %s", c.version, last.ResourceVersion)
+			return fmt.Errorf("got version %s, want %s", c.version, last.ResourceVersion)
 		}
 		return nil
 	})
@@ -216,7 +216,7 @@ func (c *cluster) checkWatch(t *testing.T, server *kcptest.Server) {
 			t.Errorf("%s: the watch delivered %s twice", c.name, s.value)
 		}
 		if delivered[s.value] = true; !acknowledged[s.value] && !uncertain[s.value] {
-			t.Errorf("%s: the watch delivered %s, which nobody wrote", c.name, s.value)
+			t.Errorf("%s: the watch delivered %s, which no client wrote", c.name, s.value)
 		}
 	}
 	var missing []string

@@ -10,8 +10,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/database"
 )
 
-// compareWithEtcd opens the database of a server that has stopped, and compares what it holds with what was listed in
-// each cluster.
+// compareWithEtcd opens the database of a stopped server, and compares its objects with the lists of each cluster.
 func compareWithEtcd(t *testing.T, root string, listed map[string][]string) {
 	t.Helper()
 	client := database.Open(t, root)
@@ -32,7 +31,7 @@ func compareWithEtcd(t *testing.T, root string, listed map[string][]string) {
 		}
 		slices.Sort(stored)
 		if !slices.Equal(stored, want) {
-			t.Errorf("%s: etcd holds %d objects, the server listed %d", name, len(stored), len(want))
+			t.Errorf("%s: etcd has %d objects, the server listed %d", name, len(stored), len(want))
 		}
 	}
 }

@@ -11,20 +11,20 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// request is what a client asked of a register.
+// request is a request of a client for a register.
 type request struct {
 	put   bool
 	value string // of a put
 }
 
-// response is what it was told.
+// response is the response to the client.
 type response struct {
 	value   string // of a get
-	unknown bool   // a put whose answer was lost: it may have taken effect or not
+	unknown bool   // a put whose response was lost, and that may have taken effect
 }
 
-// register is a value that is put and got, with the one that it begins with. A put without an answer ends when its server
-// does, with an effect or without.
+// register is a register with put and get, and an initial value. A put without a response ends when its server is killed, with or without
+// an effect.
 func register(initial string) porcupine.Model {
 	return nondeterministic(initial).ToModel()
 }
@@ -56,17 +56,17 @@ func describe(in, out any) string {
 	return "get " + told.value
 }
 
-// history is what happened to one register, in the order in which it was noted.
+// history is the operations on one register, in the order of their responses.
 type history struct {
 	mu         sync.Mutex
 	began      time.Time
-	lives      []life // that have ended
-	initial    string // of the present life
+	lives      []life // completed
+	initial    string // of the current life
 	operations []porcupine.Operation
-	open       []int // puts whose answer is unknown, and whose server lives
+	open       []int // puts of the current life without a response
 }
 
-// life is what happened from one start of the server to the next.
+// life is the operations between two starts of the server.
 type life struct {
 	initial    string
 	operations []porcupine.Operation
@@ -85,7 +85,7 @@ func (h *history) note(client int, asked request, told response, call int64) {
 	h.operations = append(h.operations, porcupine.Operation{ClientId: client, Input: asked, Output: told, Call: call, Return: h.now()})
 }
 
-// killed notes that the server was dead at a time: what it had not done by then it has not done, nor what came later.
+// killed records that the server was killed at a time: operations have no effect after that.
 func (h *history) killed(at int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,14 +96,14 @@ func (h *history) killed(at int64) {
 	h.operations = slices.DeleteFunc(h.operations, func(o porcupine.Operation) bool { return o.Call >= at })
 }
 
-// restarted notes what the register is after a restart, before anybody else uses it: with that a new life begins.
+// restarted records the value of the register after a restart, before other operations. A new life begins with it.
 func (h *history) restarted(value string) {
 	h.note(0, request{}, response{value: value}, h.now())
 	h.lives = append(h.lives, life{h.initial, h.operations})
 	h.initial, h.operations = value, nil
 }
 
-// puts returns the values that the server acknowledged, and those that it may have stored.
+// puts returns the values of acknowledged puts, and those of puts without a response.
 func (h *history) puts() (acknowledged, unknown map[string]bool) {
 	acknowledged, unknown = map[string]bool{}, map[string]bool{}
 	for _, l := range h.lives {
@@ -121,21 +121,21 @@ func (h *history) puts() (acknowledged, unknown map[string]bool) {
 // String lists the operations, one in each line.
 func (l life) String() string {
 	text := &strings.Builder{}
-	fmt.Fprintf(text, "it began as %q\n", l.initial)
+	fmt.Fprintf(text, "initial value %q\n", l.initial)
 	for _, o := range l.operations {
 		fmt.Fprintf(text, "%d-%d client %d: %s\n", o.Call, o.Return, o.ClientId, describe(o.Input, o.Output))
 	}
 	return text.String()
 }
 
-// checkTimeout is when the search for an order is given up, which fails the test.
+// checkTimeout limits the search for an order. The test fails if it expires.
 const checkTimeout = time.Minute
 
 func (l life) linearizable() bool {
 	return porcupine.CheckOperationsTimeout(register(l.initial), l.operations, checkTimeout) == porcupine.Ok
 }
 
-func TestTheCheckFindsLostWritesAndStaleReads(t *testing.T) {
+func TestCheckFindsLostWritesAndStaleReads(t *testing.T) {
 	put := func(v string, call, end int64) porcupine.Operation {
 		return porcupine.Operation{Input: request{put: true, value: v}, Output: response{}, Call: call, Return: end}
 	}
@@ -149,17 +149,17 @@ func TestTheCheckFindsLostWritesAndStaleReads(t *testing.T) {
 		operations []porcupine.Operation
 		want       bool
 	}{
-		"in order":                           {[]porcupine.Operation{put("a", 0, 1), get("a", 2, 3), put("b", 4, 5), get("b", 6, 7)}, true},
-		"a read at the same time as a write": {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 5), get("a", 3, 4), get("b", 6, 7)}, true},
-		"an unanswered write with an effect": {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("b", 6, 7)}, true},
-		"an unanswered write without effect": {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("a", 6, 7)}, true},
-		"a lost write":                       {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 3), get("a", 6, 7)}, false},
-		"a stale read":                       {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 3), get("b", 4, 5), get("a", 6, 7)}, false},
-		"an effect after the server's end":   {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("a", 6, 7), get("b", 8, 9)}, false},
-		"a value that nobody wrote":          {[]porcupine.Operation{put("a", 0, 1), get("c", 2, 3)}, false},
+		"in order":                                    {[]porcupine.Operation{put("a", 0, 1), get("a", 2, 3), put("b", 4, 5), get("b", 6, 7)}, true},
+		"a read at the same time as a write":          {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 5), get("a", 3, 4), get("b", 6, 7)}, true},
+		"a write without response, with an effect":    {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("b", 6, 7)}, true},
+		"a write without response, without an effect": {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("a", 6, 7)}, true},
+		"a lost write":                                {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 3), get("a", 6, 7)}, false},
+		"a stale read":                                {[]porcupine.Operation{put("a", 0, 1), put("b", 2, 3), get("b", 4, 5), get("a", 6, 7)}, false},
+		"an effect after the kill of the server":      {[]porcupine.Operation{put("a", 0, 1), lost("b", 2, 5), get("a", 6, 7), get("b", 8, 9)}, false},
+		"a value that no client wrote":                {[]porcupine.Operation{put("a", 0, 1), get("c", 2, 3)}, false},
 	} {
 		if got := (life{"", c.operations}).linearizable(); got != c.want {
-			t.Errorf("%s: linearizable is %t", what, got)
+			t.Errorf("%s: got linearizable %t", what, got)
 		}
 	}
 }

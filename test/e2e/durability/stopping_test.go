@@ -18,9 +18,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// TestAServerThatStopsRefusesNoToken stops servers while clients use the token of a service account: clients ask again
-// elsewhere when a connection ends or the server is unavailable, but give up when their token is refused.
-func TestAServerThatStopsRefusesNoToken(t *testing.T) {
+// TestStoppingServerRefusesNoTokens stops servers while clients use the token of a service account. Clients retry with another server
+// when a connection is closed or the server is unavailable, but not when their token is refused.
+func TestStoppingServerRefusesNoTokens(t *testing.T) {
 	dir := t.TempDir()
 	var name, token string
 	var answered atomic.Int64
@@ -68,7 +68,7 @@ func TestAServerThatStopsRefusesNoToken(t *testing.T) {
 	t.Logf("%d requests were answered", answered.Load())
 }
 
-// newToken returns a token of a service account that may list, and the cluster of both.
+// newToken returns a token of a service account with permission to list, and its cluster.
 func newToken(t *testing.T, server *kcptest.Server) (cluster, token string) {
 	t.Helper()
 	ctx, c := kcptest.Context(t), server.Cluster(t)
@@ -82,7 +82,7 @@ func newToken(t *testing.T, server *kcptest.Server) (cluster, token string) {
 		t.Fatal(err)
 	}
 	bearer := kcptest.User{Name: "robot", Token: request.Status.Token}
-	kcptest.Eventually(t, "the token may list", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the token can list", func(ctx context.Context) error {
 		_, err := c.Kube(t, bearer).CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return fmt.Errorf("listing: %w", err)

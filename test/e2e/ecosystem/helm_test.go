@@ -14,7 +14,7 @@ func TestHelmInstallsUpgradesAndRollsBackInEachCluster(t *testing.T) {
 		t.Helper()
 		for _, from := range [][2]string{{"configmap/fruit-prices", "{.data.apple}"}, {"counter/fruit", "{.spec.price}"}} {
 			if got := cluster.Kubectl(t, "get", from[0], "--namespace=market", "--output=jsonpath="+from[1]); got != want {
-				t.Errorf("%s in %s says %q, want %q", from[0], cluster.Name, got, want)
+				t.Errorf("%s in %s: got %q, want %q", from[0], cluster.Name, got, want)
 			}
 		}
 	}
@@ -27,7 +27,7 @@ func TestHelmInstallsUpgradesAndRollsBackInEachCluster(t *testing.T) {
 	price(theirs, "1")
 	ours.Kubectl(t, "get", "secret", "fruit-key", "--namespace=market")
 	if out := ours.Helm(t, "history", "fruit", "--namespace=market"); !strings.Contains(out, "superseded") || !strings.Contains(out, "deployed") {
-		t.Errorf("the history is\n%s", out)
+		t.Errorf("got history\n%s", out)
 	}
 	ours.Helm(t, "rollback", "fruit", "1", "--namespace=market", "--wait", "--timeout=60s")
 	price(ours, "1")

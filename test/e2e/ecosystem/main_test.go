@@ -1,4 +1,4 @@
-// Package ecosystem installs what people run, with the programs that they use, in logical clusters.
+// Package ecosystem installs widely used projects in logical clusters, with kubectl and Helm.
 package ecosystem
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// server is shared by the tests of this package. Each of them has logical clusters of its own in it.
+// server is shared by the tests of this package. Each test has its own logical clusters in it.
 var server *kcptest.Server
 
 func TestMain(m *testing.M) { kcptest.Main(m, &server) }

@@ -7,10 +7,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// project is the API of a project that many people run: one version in each of two clusters.
+// project is the API of a widely used project, with a different version in each of two clusters.
 type project struct {
 	kcptest.Project
-	// served is a definition that must be established, field one of its fields, manifest an object.
+	// served is a definition that must be established, field is one of its fields, and manifest an object.
 	served, field, manifest string
 }
 
@@ -62,7 +62,7 @@ spec: {selector: {matchLabels: {app: shop}}, endpoints: [{port: web}]}
 	},
 }
 
-func TestDifferentVersionsOfOneProjectLiveInTwoClusters(t *testing.T) {
+func TestClustersCanHaveDifferentVersionsOfProject(t *testing.T) {
 	t.Parallel()
 	for _, p := range projects {
 		t.Run(p.Name, func(t *testing.T) {
@@ -80,13 +80,13 @@ func TestDifferentVersionsOfOneProjectLiveInTwoClusters(t *testing.T) {
 				schemas[i] = cluster.Kubectl(t, "get", "crd", p.served, "--output=jsonpath={.spec}")
 			}
 			if schemas[0] == schemas[1] {
-				t.Errorf("%s and %s have the same schema: they show nothing", p.Versions[0], p.Versions[1])
+				t.Errorf("%s and %s have the same schema: choose other versions", p.Versions[0], p.Versions[1])
 			}
 		})
 	}
 }
 
-// use makes objects, twice by server-side apply, reads them, and asks for their documentation.
+// use applies objects twice with server-side apply, reads them, and runs kubectl explain.
 func (p project) use(t *testing.T, cluster *kcptest.Cluster, version int) {
 	t.Helper()
 	cluster.Apply(t, p.manifest, "--server-side")

@@ -13,10 +13,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// granted are the keys that docs/operations.md says a server needs, with the ends of their ranges.
+// granted are the keys that docs/operations.md lists for a server, with the ends of their ranges.
 var granted = map[string]string{"/registry/": clientv3.GetPrefixRangeEnd("/registry/"), "compact_rev_key": "", "kcp_watch_progress": "", "health": ""}
 
-func TestAServerServesAgainOnceEtcdLetsItIn(t *testing.T) {
+func TestServerRecoversWhenEtcdGrantsAccess(t *testing.T) {
 	dir, ctx := t.TempDir(), t.Context()
 	authority, err := kcptest.NewAuthority(dir, "etcd")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestAServerServesAgainOnceEtcdLetsItIn(t *testing.T) {
 	answers := func(path string, want int, sentence string) func(context.Context) error {
 		return func(context.Context) error {
 			if code, body := server.Get(t, kcptest.Masters, path); code != want || !strings.Contains(body, sentence) {
-				return fmt.Errorf("%d %s", code, body)
+				return fmt.Errorf("got %d %s", code, body)
 			}
 			return nil
 		}

@@ -23,15 +23,15 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// member is a process of an etcd.
+// member is a process of etcd.
 type member struct {
 	name, directory, client, peer string
 	flags                         []string
-	tls                           *tls.Config // of who asks the member
+	tls                           *tls.Config // of clients
 	process                       *exec.Cmd
 }
 
-// newMembers returns the members of an etcd, which do not run yet.
+// newMembers returns the members of an etcd cluster. They are not started.
 func newMembers(t *testing.T, count int) []*member {
 	t.Helper()
 	var members []*member
@@ -49,7 +49,7 @@ func newMembers(t *testing.T, count int) []*member {
 	return members
 }
 
-// run starts members, and waits until they serve.
+// run starts members, and waits until they are ready.
 func run(t *testing.T, members ...*member) {
 	t.Helper()
 	binary, err := kcptest.Binary("etcd")
@@ -90,7 +90,7 @@ func (m *member) signal(t *testing.T, s os.Signal) {
 	}
 }
 
-// leads returns whether a member says that it is the leader.
+// leads reports whether a member is the leader.
 func (m *member) leads(ctx context.Context) (bool, error) {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.client}, TLS: m.tls, DialTimeout: time.Second})
 	if err != nil {
@@ -104,12 +104,12 @@ func (m *member) leads(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if status.Leader == 0 {
-		return false, errors.New("there is no leader")
+		return false, errors.New("no leader")
 	}
 	return status.Leader == status.Header.MemberId, nil
 }
 
-// awaitLeader returns when members other than a frozen one have a leader.
+// awaitLeader returns when the members other than a frozen one have a leader.
 func awaitLeader(t *testing.T, members []*member, frozen *member) time.Time {
 	for t.Context().Err() == nil {
 		for _, m := range members {
@@ -128,11 +128,11 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// recovery is far beyond what requests take to go on when a member freezes, which docs/operations.md says, and below the time after which
-// gRPC gives a connection up.
+// recovery is much longer than requests take when a member freezes (see docs/operations.md), and shorter than the time after which gRPC
+// closes a connection.
 const recovery = 8 * time.Second
 
-func TestServersOutliveAFrozenEtcd(t *testing.T) {
+func TestServersContinueWhenEtcdMemberFreezes(t *testing.T) {
 	members := newMembers(t, 3)
 	run(t, members...)
 	var leader *member
@@ -141,7 +141,7 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 		if leads, err := m.leads(t.Context()); err != nil {
 			t.Fatal(err)
 		} else if leads {
-			leader, endpoints[0] = m, m.client // the one that is asked
+			leader, endpoints[0] = m, m.client // the server connects to this one first
 		} else {
 			endpoints = append(endpoints, m.client)
 		}
@@ -156,7 +156,7 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 			name := fmt.Sprintf("w%d", n)
 			created := first.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace(name, "", ""))
 			if code, body := second.Get(t, kcptest.Masters, "/clusters/"+created.Name+"/api/v1/namespaces/default"); code != http.StatusOK {
-				t.Errorf("%s: %d %s", created.Name, code, body)
+				t.Errorf("%s: got %d %s", created.Name, code, body)
 			}
 			if n%5 > 0 {
 				continue
@@ -168,7 +168,7 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 		}
 	})
 	discovery := func() (int, string) { return second.Get(t, kcptest.Alice, "/clusters/root:team/api") }
-	kcptest.Eventually(t, "alice is known", func(context.Context) error {
+	kcptest.Eventually(t, "Alice is accepted", func(context.Context) error {
 		if code, body := discovery(); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -210,23 +210,23 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 			m.signal(t, syscall.SIGSTOP)
 			defer m.signal(t, syscall.SIGCONT)
 		}
-		kcptest.Eventually(t, "nobody is served by what may be revoked", func(context.Context) error {
+		kcptest.Eventually(t, "no request is authorized with outdated permissions", func(context.Context) error {
 			if code, body := discovery(); code != http.StatusServiceUnavailable || !strings.Contains(body, "has not caught up with etcd") {
 				return fmt.Errorf("%d %s", code, body)
 			}
 			return nil
 		})
 		if code, body := second.Get(t, kcptest.Masters, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: etcd does not respond: ") {
-			t.Errorf("masters are told %d %s", code, body)
+			t.Errorf("system:masters: got %d %s", code, body)
 		}
 		if code, body := second.Get(t, kcptest.Alice, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd failed: reason withheld") {
-			t.Errorf("alice is told %d %s", code, body)
+			t.Errorf("Alice: got %d %s", code, body)
 		}
 		if code, _ := second.Get(t, kcptest.Masters, "/metrics"); code != http.StatusOK {
-			t.Errorf("the metrics are answered %d", code)
+			t.Errorf("metrics: got %d", code)
 		}
 	})
-	kcptest.Eventually(t, "alice is served again", func(context.Context) error {
+	kcptest.Eventually(t, "requests of Alice succeed again", func(context.Context) error {
 		if code, body := discovery(); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -234,8 +234,8 @@ func TestServersOutliveAFrozenEtcd(t *testing.T) {
 	})
 }
 
-// Nothing is written while etcd is away and after it has come back.
-func TestAServerServesAgainOnceEtcdIsBack(t *testing.T) {
+// No object is written while etcd is unavailable, or after that.
+func TestServerRecoversWhenEtcdIsAvailable(t *testing.T) {
 	m := newMembers(t, 1)[0]
 	run(t, m)
 	server := kcptest.StartIn(t, t.TempDir(), "--etcd-servers="+m.client, "--authorization-max-staleness=2s")
@@ -247,15 +247,15 @@ func TestAServerServesAgainOnceEtcdIsBack(t *testing.T) {
 			return nil
 		}
 	}
-	kcptest.Eventually(t, "the server is settled", answers(http.StatusOK))
+	kcptest.Eventually(t, "the server is ready", answers(http.StatusOK))
 	m.kill()
 	kcptest.Eventually(t, "the server refuses requests", answers(http.StatusServiceUnavailable))
-	time.Sleep(12 * time.Second) // the server goes on trying to write for a while, which would hide what is looked for
+	time.Sleep(12 * time.Second) // the server retries writes for a while, which would hide the fault
 	run(t, m)
 	kcptest.Eventually(t, "the server serves again", answers(http.StatusOK))
 }
 
-func TestAServerEndsWhenItsEtcdIsRestored(t *testing.T) {
+func TestServerExitsWhenEtcdIsRestored(t *testing.T) {
 	m := newMembers(t, 1)[0]
 	run(t, m)
 	dir, flag := t.TempDir(), "--etcd-servers="+m.client
@@ -273,16 +273,16 @@ func TestAServerEndsWhenItsEtcdIsRestored(t *testing.T) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	kcptest.Eventually(t, "alice has a right that is not in the copy", grant)
+	kcptest.Eventually(t, "Alice has a permission that is not in the copy", grant)
 	m.kill()
 	m.directory = older
 	run(t, m)
 	success, log := server.AwaitEnd(t)
 	if success || !strings.Contains(log, "etcd was restored or replaced while this server was running: the revision is ") {
-		t.Errorf("the server ends well: %t, and says %s", success, log)
+		t.Errorf("the server succeeded: %t, its log ends with %s", success, log)
 	}
 	server = kcptest.StartIn(t, dir, flag)
 	if code, body := server.Get(t, kcptest.Alice, "/clusters/root/api/v1/secrets"); code != http.StatusForbidden {
-		t.Errorf("alice, who has no right any more, is told %d %s", code, body)
+		t.Errorf("Alice without permission: got %d %s", code, body)
 	}
 }

@@ -1,4 +1,4 @@
-// Package faults proves what clients and operators see of faults of the machine and of etcd.
+// Package faults tests how clients and operators experience faults of the machine and of etcd.
 package faults
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// stopTimeout is far beyond what a stop takes, and below the minute that a server would wait for a watch.
+// stopTimeout is much longer than a stop takes, and shorter than the minute for which a server would wait for a watch.
 const stopTimeout = 30 * time.Second
 
-// grant makes a user or a service account an administrator of a cluster.
+// grant gives a user or a service account the role cluster-admin in a cluster.
 func grant(t *testing.T, kube kubernetes.Interface, name string, subject rbacv1.Subject) {
 	t.Helper()
 	_, err := kube.RbacV1().ClusterRoleBindings().Create(kcptest.Context(t), &rbacv1.ClusterRoleBinding{
@@ -40,7 +40,7 @@ func grant(t *testing.T, kube kubernetes.Interface, name string, subject rbacv1.
 	}
 }
 
-// robot returns a service account that is an administrator of a cluster.
+// robot returns a service account with the role cluster-admin in a cluster.
 func robot(t *testing.T, kube kubernetes.Interface) kcptest.User {
 	t.Helper()
 	ctx, accounts := kcptest.Context(t), kube.CoreV1().ServiceAccounts("default")
@@ -55,7 +55,7 @@ func robot(t *testing.T, kube kubernetes.Interface) kcptest.User {
 	return kcptest.User{Name: "robot", Token: token.Status.Token}
 }
 
-func TestAStartTellsNobodyWhatIsNotSoAndAStopWaitsForNoWatch(t *testing.T) {
+func TestStartingServerAnswersCorrectlyAndStopDoesNotWaitForWatches(t *testing.T) {
 	dir := t.TempDir()
 	server := kcptest.StartIn(t, dir)
 	team := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("team", "", ""))
@@ -84,9 +84,9 @@ func TestAStartTellsNobodyWhatIsNotSoAndAStopWaitsForNoWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > stopTimeout {
-		t.Errorf("with an open watch a stop takes %s", took)
+		t.Errorf("stopping the server with an open watch took %s", took)
 	} else {
-		t.Logf("with an open watch a stop takes %s", took)
+		t.Logf("stopping the server with an open watch took %s", took)
 	}
 	kcptest.RestartIn(t, dir, []kcptest.Probe{
 		{User: kcptest.Masters, Path: "/clusters/root:team/api/v1/namespaces/default"},
@@ -97,7 +97,7 @@ func TestAStartTellsNobodyWhatIsNotSoAndAStopWaitsForNoWatch(t *testing.T) {
 	})
 }
 
-func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
+func TestFullEtcdServesReadsAndRecovers(t *testing.T) {
 	dir, quota := t.TempDir(), "--embedded-etcd-quota-backend-bytes=25165824"
 	server := kcptest.StartIn(t, dir, quota)
 	team := server.Named("root").CreateWorkspace(t, kcptest.Masters, kcptest.Workspace("team", "", ""))
@@ -128,10 +128,10 @@ func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
 			names = append(names, name)
 		}
 	}
-	// Pages that become free a moment later, and history that is dropped, may make room for some more.
+	// Pages that are freed shortly after, and compaction, may make room for a few more objects.
 	check := func() {
 		t.Helper()
-		kcptest.Eventually(t, "masters are told that the storage is full", func(context.Context) error {
+		kcptest.Eventually(t, "system:masters get an error that the storage is full", func(context.Context) error {
 			if err := fill(); err != nil {
 				return err
 			}
@@ -140,10 +140,10 @@ func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
 				return fmt.Errorf("%d %s", code, body)
 			}
 			if code, body = server.Get(t, kcptest.Stranger, "/readyz"); code != http.StatusInternalServerError || !strings.Contains(body, "[-]etcd-space failed: reason withheld") {
-				return fmt.Errorf("a stranger is told %d %s", code, body)
+				return fmt.Errorf("a user without permissions: got %d %s", code, body)
 			}
 			if _, body := server.Get(t, kcptest.Masters, "/metrics"); !strings.Contains(body, "\nkcp_storage_full 1\n") {
-				return errors.New("the metric does not tell")
+				return errors.New("the metric does not report it")
 			}
 			return nil
 		})
@@ -166,14 +166,14 @@ func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
 		return err
 	})
 	check()
-	// What is to be deleted has to be written first: with a finalizer, and all that is in a workspace.
+	// Deletion requires writes: of an object with a finalizer, and of all objects in a workspace.
 	kept, err := maps.Get(kcptest.Context(t), names[0], metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept.Data = nil
 	if _, err := maps.Update(kcptest.Context(t), kept, metav1.UpdateOptions{}); err != nil {
-		t.Errorf("a write that shrinks: %v", err)
+		t.Errorf("a write that makes an object smaller: %v", err)
 	}
 	workspaces := server.Named("root").Dynamic(t, kcptest.Masters).Resource(kcptest.Workspaces)
 	if err := workspaces.Delete(kcptest.Context(t), "team", metav1.DeleteOptions{}); err != nil {
@@ -190,14 +190,14 @@ func TestAFullEtcdServesOnAndTakesWritesAgain(t *testing.T) {
 	kcptest.Eventually(t, "writes resume", func(context.Context) error { return create("large") })
 }
 
-func TestADamagedEtcdIsNamedInOneSentence(t *testing.T) {
+func TestCorruptEtcdFileIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	if err := kcptest.StartIn(t, dir).Stop(); err != nil {
 		t.Fatal(err)
 	}
 	logs, err := filepath.Glob(filepath.Join(dir, "kcp", "etcd-server", "data", "member", "wal", "*.wal"))
 	if err != nil || len(logs) == 0 {
-		t.Fatalf("no log: %v", err)
+		t.Fatalf("reading the log: %v", err)
 	}
 	file, err := os.OpenFile(slices.Max(logs), os.O_WRONLY, 0)
 	if err != nil {
@@ -215,9 +215,9 @@ func TestADamagedEtcdIsNamedInOneSentence(t *testing.T) {
 	success, log := server.AwaitEnd(t)
 	lines := strings.Split(log, "\n")
 	if last := lines[len(lines)-1]; success || !strings.Contains(last, file.Name()+": the file is damaged") || !strings.Contains(last, "restore a copy") {
-		t.Errorf("the server ends well: %t; its last words are %s", success, last)
+		t.Errorf("the server succeeded: %t, the last line of its log is %s", success, last)
 	}
 	if strings.Contains(log, "goroutine ") {
-		t.Errorf("it shows its goroutines: %s", log)
+		t.Errorf("the log contains a goroutine dump: %s", log)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Without --server-side kubectl writes all that it applies into an annotation, which has a limit that large definitions pass.
-func TestTheOperatorsKindsApply(t *testing.T) {
+// Without --server-side, kubectl stores the manifest in an annotation, whose size limit large definitions exceed.
+func TestDefinitionsOfOperatorApplyWithoutServerSide(t *testing.T) {
 	n := host.Namespace(t)
 	n.Kubectl(t, "apply", "--filename=../../../config/crd/bases")
 	n.Kubectl(t, "wait", "--for=condition=Established", "--timeout=1m", "crd/etcdclusters.operator.kcp.io",
@@ -14,9 +14,9 @@ func TestTheOperatorsKindsApply(t *testing.T) {
 	n.Kubectl(t, "apply", "--dry-run=server", "--filename=../../../config/samples")
 	n.Kubectl(t, "apply", "--filename=../../../config/samples/rootshard.yaml")
 	if shown := n.Kubectl(t, "get", "rootshards"); !strings.Contains(shown, "HOSTNAME") || !strings.Contains(shown, "kcp.example.com") {
-		t.Errorf("kubectl shows:\n%s", shown)
+		t.Errorf("got:\n%s", shown)
 	}
 	if described := n.Kubectl(t, "explain", "rootshard.spec.etcd.managed"); !strings.Contains(described, "asks for an etcd of one's own") {
-		t.Errorf("kubectl explains:\n%s", described)
+		t.Errorf("unexpected output of kubectl explain:\n%s", described)
 	}
 }

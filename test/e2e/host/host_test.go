@@ -1,5 +1,5 @@
-// Package host proves that the host cluster is what tests of the operator take it for: a Kubernetes whose pods run, whose
-// volumes outlive them, whose Services answer, and whose cert-manager issues certificates.
+// Package host tests that the host cluster is a working Kubernetes for tests of the operator: pods run, volumes outlive them, Services
+// respond, and cert-manager issues certificates.
 package host
 
 import (
@@ -58,7 +58,7 @@ spec:
       resources: {requests: {storage: 1Mi}}
 `
 
-func TestVolumesOutliveTheirPodsAndServicesAnswer(t *testing.T) {
+func TestVolumesOutlivePodsAndServicesRespond(t *testing.T) {
 	program := hosttest.Build(t.Context(), t, "./counter")
 	host.Load(t, "localhost/counter:test", "/counter", program+"=/counter")
 	n := host.Namespace(t)
@@ -72,12 +72,12 @@ func TestVolumesOutliveTheirPodsAndServicesAnswer(t *testing.T) {
 
 	asked := n.Kubectl(t, "exec", "counter-0", "--", "/counter", "ask", "http://counter."+n.Name+".svc.cluster.local")
 	if asked != "2" {
-		t.Errorf("by its name, from a pod, the Service answers %q", asked)
+		t.Errorf("a request from a pod to the name of the Service got %q", asked)
 	}
 }
 
-// counts waits until a Service says how often its program was started. The address leads to a new pod a moment after that is
-// ready only; what was sent to the one before is never answered, so it is sent again.
+// counts waits until a Service returns the number of starts of its program. The address refers to a new pod shortly after it is ready. A
+// request to the former pod gets no response, so requests are repeated.
 func counts(t *testing.T, address, want string) {
 	t.Helper()
 	kcptest.Eventually(t, "the program was started "+want+" times", func(ctx context.Context) error {
@@ -93,7 +93,7 @@ func counts(t *testing.T, address, want string) {
 		}
 		defer response.Body.Close()
 		if got, err := io.ReadAll(response.Body); err != nil || string(got) != want {
-			return fmt.Errorf("it has counted %q (%v)", got, err)
+			return fmt.Errorf("got %q (%v)", got, err)
 		}
 		return nil
 	})
@@ -143,11 +143,11 @@ func TestCertificatesAreIssued(t *testing.T) {
 	}
 }
 
-func TestUpAgainStartsNothingAgain(t *testing.T) {
-	log := filepath.Join(filepath.Dir(host.Kubeconfig), "log", "node.log") // has a line for each program that is started
+func TestSecondUpStartsNoPrograms(t *testing.T) {
+	log := filepath.Join(filepath.Dir(host.Kubeconfig), "log", "node.log") // has a line for each started program
 	before := host.Exec(t, "cat", log)
-	if !strings.Contains(before, "kubelet is process") {
-		t.Fatalf("the log of the node does not tell what was started:\n%s", before)
+	if !strings.Contains(before, "started kubelet as process") {
+		t.Fatalf("the log of the node does not contain the started programs:\n%s", before)
 	}
 	if err := host.Up(); err != nil {
 		t.Fatal(err)

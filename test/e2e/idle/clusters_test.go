@@ -20,7 +20,7 @@ import (
 
 const parallel = 16
 
-// each calls f for all names, some at a time.
+// each calls f for all names, some concurrently.
 func each(t *testing.T, names []string, f func(context.Context, string) error) {
 	t.Helper()
 	group, ctx := errgroup.WithContext(t.Context())
@@ -36,12 +36,12 @@ func each(t *testing.T, names []string, f func(context.Context, string) error) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if t.Failed() { // in one of the goroutines above
+	if t.Failed() { // in one of these goroutines
 		t.FailNow()
 	}
 }
 
-// names returns so many names of clusters that nothing else contains.
+// names returns a number of unique names of clusters.
 func names(n int) []string {
 	all := make([]string, n)
 	prefix := "idle" + kcptest.Suffix()
@@ -51,7 +51,7 @@ func names(n int) []string {
 	return all
 }
 
-// make creates clusters over the API, and returns when all of them are ready.
+// make creates clusters with the API, and returns when all of them are ready.
 func (s *target) make(t *testing.T, names []string) {
 	t.Helper()
 	each(t, names, func(ctx context.Context, name string) error {
@@ -65,7 +65,7 @@ func (s *target) make(t *testing.T, names []string) {
 	s.wait(t, kcptest.LogicalClusters, metav1.ListOptions{LabelSelector: ready}, names, 1)
 }
 
-// enter makes a first request to clusters, and returns when they hold what every cluster begins with.
+// enter sends a first request to clusters, and returns when they have their default objects.
 func (s *target) enter(t *testing.T, names []string) {
 	t.Helper()
 	each(t, names, func(ctx context.Context, name string) error {
@@ -77,7 +77,7 @@ func (s *target) enter(t *testing.T, names []string) {
 	s.wait(t, corev1.SchemeGroupVersion.WithResource("configmaps"), metav1.ListOptions{}, names, 2)
 }
 
-// delete deletes clusters, and returns when they are gone.
+// delete deletes clusters, and returns when they do not exist any more.
 func (s *target) delete(t *testing.T, names []string) {
 	t.Helper()
 	each(t, names, func(ctx context.Context, name string) error {
@@ -87,10 +87,10 @@ func (s *target) delete(t *testing.T, names []string) {
 	s.wait(t, kcptest.LogicalClusters, metav1.ListOptions{}, names, 0)
 }
 
-// patience is how long nothing may happen while something is waited for.
+// patience limits the time without progress while the test waits.
 const patience = 2 * kcptest.Timeout
 
-// wait returns when each of the clusters has so many objects of a resource, as the list of all clusters tells.
+// wait returns when each of the clusters has a number of objects of a resource, according to the list of all clusters.
 func (s *target) wait(t *testing.T, resource schema.GroupVersionResource, which metav1.ListOptions, clusters []string, want int) {
 	t.Helper()
 	client := s.Named("*").Metadata(t, kcptest.Masters).Resource(resource)
@@ -117,24 +117,24 @@ func (s *target) wait(t *testing.T, resource schema.GroupVersionResource, which 
 			fewest, since = wrong, time.Now()
 		}
 		if time.Since(since) > patience {
-			t.Fatalf("%d of %d clusters still do not have %d %s, and nothing has changed for %s", wrong, len(clusters), want, resource.Resource, patience)
+			t.Fatalf("%d of %d clusters do not have %d %s, without progress for %s", wrong, len(clusters), want, resource.Resource, patience)
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-// wantNoLabel fails the test if a metric tells the name of a cluster.
+// wantNoLabel fails the test if a metric contains the name of a cluster.
 func wantNoLabel(t *testing.T, series map[string]float64, clusters []string) {
 	t.Helper()
 	prefix, _, _ := strings.Cut(clusters[0], "-")
 	for name := range series {
 		if strings.Contains(name, prefix) {
-			t.Errorf("the series %s tells the name of a cluster", name)
+			t.Errorf("the series %s contains the name of a cluster", name)
 		}
 	}
 }
 
-// wantGoneFromEtcd fails the test if a key or a value in etcd tells the name of a cluster.
+// wantGoneFromEtcd fails the test if a key or a value in etcd contains the name of a cluster.
 func (s *target) wantGoneFromEtcd(t *testing.T, clusters []string) {
 	t.Helper()
 	prefix, _, _ := strings.Cut(clusters[0], "-")
@@ -142,21 +142,21 @@ func (s *target) wantGoneFromEtcd(t *testing.T, clusters []string) {
 	s.scan(t, func(key string, value []byte) {
 		if strings.Contains(key, prefix) || strings.Contains(string(value), prefix) {
 			if left++; left <= 10 {
-				t.Errorf("of a deleted cluster there is still %s: %.200s", key, value)
+				t.Errorf("key %s of a deleted cluster remains: %.200s", key, value)
 			}
 		}
 	})
 	if left > 10 {
-		t.Errorf("and %d keys more", left-10)
+		t.Errorf("and %d more keys", left-10)
 	}
 }
 
-// use reads what is built when somebody asks for it.
+// use reads documents that the server builds on demand.
 func (s *target) use(t *testing.T, cluster string) {
 	t.Helper()
 	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/openapi/v3/apis/" + things.GroupVersion().String(), "/api/v1/secrets"} {
 		if code, body := s.Named(cluster).Raw(t, kcptest.Masters, http.MethodGet, "/clusters/"+cluster+path, nil, ""); code != http.StatusOK {
-			t.Errorf("%s answers %d: %.300s", path, code, body)
+			t.Errorf("%s returned %d: %.300s", path, code, body)
 		}
 	}
 }

@@ -19,10 +19,10 @@ const group = "idle.example.com"
 
 var things = schema.GroupVersionResource{Group: group, Version: "v1", Resource: "things"}
 
-// every tenth cluster has a schema that no other has, which is compiled for it alone.
+// every is the interval of clusters with a unique schema, which is compiled for one cluster only.
 const every = 10
 
-// definition of things; its description is what makes it differ from others.
+// definition returns a definition of things with a description that makes it unique.
 func definition(description string) *apiextensionsv1.CustomResourceDefinition {
 	return &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: things.Resource + "." + group},
@@ -40,7 +40,7 @@ func definition(description string) *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// fill uses clusters as somebody would who works in them.
+// fill uses clusters as a tenant would.
 func (s *target) fill(t *testing.T, clusters []string) {
 	t.Helper()
 	all := map[string]int{}
@@ -61,7 +61,7 @@ func (s *target) fill(t *testing.T, clusters []string) {
 		}
 		description := "A thing."
 		if all[name]%every == 0 {
-			// The same in every round: what is built for a schema may be remembered, up to a bound.
+			// The descriptions repeat in every round, because the server caches schemas up to a limit.
 			description = fmt.Sprintf("A thing of the cluster %d only.", all[name])
 		}
 		cluster.Define(t, definition(description))

@@ -8,7 +8,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// scan shows f everything in etcd.
+// scan calls f for every key in etcd.
 func (s *target) scan(t *testing.T, f func(key string, value []byte)) {
 	t.Helper()
 	ctx := kcptest.Context(t)
@@ -27,7 +27,7 @@ func (s *target) scan(t *testing.T, f func(key string, value []byte)) {
 	}
 }
 
-// compact drops the history of etcd, which it would keep for some minutes more.
+// compact removes the history of etcd, which etcd would otherwise keep for some minutes.
 func (s *target) compact(t *testing.T) {
 	t.Helper()
 	ctx := kcptest.Context(t)

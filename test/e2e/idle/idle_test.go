@@ -10,12 +10,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// slack is for connections of the test's own clients, which come and go.
+// slack is for connections of the clients of the test.
 const slack = 12
 
-func TestIdleClustersAddNeitherGoroutinesNorWatchesNorMetrics(t *testing.T) {
+func TestIdleClustersAddNoGoroutinesWatchesOrMetrics(t *testing.T) {
 	server := start(t)
-	first := names(100) // so that everything is there that is there once
+	first := names(100) // to create everything that exists only once
 	server.make(t, first)
 	server.enter(t, first)
 	goroutines, series := server.quiet(t), server.series(t)
@@ -37,7 +37,7 @@ func TestIdleClustersAddNeitherGoroutinesNorWatchesNorMetrics(t *testing.T) {
 		wantNoSeriesOfTheirOwn(t, series, now, len(idle))
 		keys, bytes := server.stored(t, idle[0])
 		if keys == 0 {
-			t.Errorf("the keys of the cluster %s were not found in etcd", idle[0])
+			t.Errorf("found no keys of the cluster %s in etcd", idle[0])
 		}
 		t.Logf("%d clusters %s in %s: goroutines %d, were %d; series %d, were %d; watches %d; heap %d bytes more, %d keys and %d bytes in etcd for each",
 			len(idle), step.name, took.Round(time.Second), total(after), total(goroutines), len(now), len(series), total(watches(now)),
@@ -45,23 +45,23 @@ func TestIdleClustersAddNeitherGoroutinesNorWatchesNorMetrics(t *testing.T) {
 	}
 }
 
-// wantNoSeriesOfTheirOwn fails the test if the number of metrics grows with the number of clusters.
+// wantNoSeriesOfTheirOwn fails the test if the number of series grows with the number of clusters.
 func wantNoSeriesOfTheirOwn(t *testing.T, before, now map[string]float64, clusters int) {
 	t.Helper()
 	var added []string
 	for name := range now {
-		// The histograms and counters of answers have a series for each code and verb, which may come late, and those of
-		// bookmarks one for each resource.
+		// Histograms and counters of responses have a series for each code and verb, which can appear late, and those of bookmarks have
+		// one for each resource.
 		if _, was := before[name]; !was && !strings.HasPrefix(name, "apiserver_") && !strings.HasPrefix(name, "rest_client_") && !strings.HasPrefix(name, "etcd_bookmark_") {
 			added = append(added, name)
 		}
 	}
 	if len(added) > 50 || len(now)-len(before) > max(200, clusters/4) {
-		t.Errorf("%d series were %d; among the new ones are %.1000s", len(now), len(before), strings.Join(added, "\n"))
+		t.Errorf("got %d series, before %d; some of the new ones are %.1000s", len(now), len(before), strings.Join(added, "\n"))
 	}
 }
 
-// stored returns how much there is of a cluster in etcd.
+// stored returns the number of keys and bytes of a cluster in etcd.
 func (s *target) stored(t *testing.T, cluster string) (keys, bytes int) {
 	t.Helper()
 	s.scan(t, func(key string, value []byte) {
@@ -73,10 +73,10 @@ func (s *target) stored(t *testing.T, cluster string) (keys, bytes int) {
 	return keys, bytes
 }
 
-// warmth is how many clusters fill what the server remembers up to a bound: lists, schemas and their documents.
+// warmth is the number of clusters that fill the server's limited caches: lists, schemas and their documents.
 const warmth = 450
 
-func TestDeletedClustersAreGoneFromMemoryAndFromEtcd(t *testing.T) {
+func TestDeletedClustersLeaveNothingInMemoryAndEtcd(t *testing.T) {
 	server := start(t)
 	rounds, clusters := number(t, "KCP_IDLE_ROUNDS", 5), number(t, "KCP_IDLE_CHURN", 150)
 	for warmed := clusters; warmed < warmth; warmed += clusters {
@@ -90,14 +90,14 @@ func TestDeletedClustersAreGoneFromMemoryAndFromEtcd(t *testing.T) {
 		server.settled(t, goroutines, slack)
 		kcptest.Eventually(t, "the heap is at most a tenth larger than after the first round", func(context.Context) error {
 			if heap := server.heap(t); heap > limit {
-				return fmt.Errorf("it is %d KiB, and was %d KiB", heap/1024, first/1024)
+				return fmt.Errorf("got %d KiB, before %d KiB", heap/1024, first/1024)
 			}
 			return nil
 		})
 	}
 }
 
-// churn creates clusters, uses them and deletes them, and checks that nothing of them is left in etcd and in the metrics.
+// churn creates, uses and deletes clusters, and checks that no data of them remains in etcd and in the metrics.
 func (s *target) churn(t *testing.T, clusters int) {
 	t.Helper()
 	began := time.Now()
@@ -111,6 +111,6 @@ func (s *target) churn(t *testing.T, clusters int) {
 	s.wantGoneFromEtcd(t, churned)
 	s.compact(t)
 	wantNoLabel(t, s.series(t), churned)
-	t.Logf("%d clusters made and filled in %s, deleted in %s; goroutines %d, heap %d KiB", clusters, made.Round(time.Second),
+	t.Logf("%d clusters created and filled in %s, deleted in %s; goroutines %d, heap %d KiB", clusters, made.Round(time.Second),
 		took.Round(time.Second), total(s.goroutines(t)), s.heap(t)/1024)
 }

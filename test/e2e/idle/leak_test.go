@@ -16,11 +16,11 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// entered is which part of the workspaces somebody uses.
+// entered is the fraction of the workspaces that are used.
 const entered = 10
 
-// KCP_LEAK=all is ten times 10,000 workspaces.
-func TestDeletedWorkspacesAreGoneFromMemoryAndFromEtcd(t *testing.T) {
+// KCP_LEAK=all runs ten rounds with 10,000 workspaces each.
+func TestDeletedWorkspacesLeaveNothingInMemoryAndEtcd(t *testing.T) {
 	server := start(t)
 	rounds, workspaces := 3, 200
 	if os.Getenv("KCP_LEAK") == "all" {
@@ -40,7 +40,7 @@ func TestDeletedWorkspacesAreGoneFromMemoryAndFromEtcd(t *testing.T) {
 		heap := server.heap(t)
 		kcptest.Eventually(t, "the heap is at most a tenth larger than after the first round", func(context.Context) error {
 			if heap = server.heap(t); heap > first+first/10 {
-				return fmt.Errorf("it is %d KiB, and was %d KiB", heap/1024, first/1024)
+				return fmt.Errorf("got %d KiB, before %d KiB", heap/1024, first/1024)
 			}
 			return nil
 		})
@@ -48,7 +48,8 @@ func TestDeletedWorkspacesAreGoneFromMemoryAndFromEtcd(t *testing.T) {
 	}
 }
 
-// grow creates n workspaces in one, uses some of them, deletes that one, and checks that nothing of them is left in etcd and in the metrics.
+// grow creates n workspaces below one workspace, uses some of them, deletes that workspace, and checks that no data of them remains in
+// etcd and in the metrics.
 func (s *target) grow(t *testing.T, round, n, used int) {
 	t.Helper()
 	ctx := t.Context()
@@ -94,7 +95,7 @@ func (s *target) grow(t *testing.T, round, n, used int) {
 			break
 		}
 		if err != nil || time.Since(waited) > time.Hour {
-			t.Fatalf("%s is not gone: %v", parent, err)
+			t.Fatalf("%s still exists: %v", parent, err)
 		}
 	}
 	t.Logf("round %d: %d workspaces created in %s, deleted in %s", round, n, created.Round(time.Second), (time.Since(began) - created).Round(time.Second))
@@ -104,7 +105,7 @@ func (s *target) grow(t *testing.T, round, n, used int) {
 			left = left || clusters[segment]
 		}
 		if left {
-			t.Errorf("of a deleted workspace there is still %s: %.200s", key, value)
+			t.Errorf("key %s of a deleted workspace remains: %.200s", key, value)
 		}
 	})
 	if t.Failed() {

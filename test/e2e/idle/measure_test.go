@@ -1,5 +1,5 @@
-// Package idle proves that logical clusters which nobody uses cost storage and memory, and nothing that runs: no goroutine,
-// watch or metric series; and that what is deleted is gone from memory and from etcd.
+// Package idle tests that unused logical clusters only cost storage and memory, but no goroutines, watches or metric series, and that
+// deleted ones leave nothing in memory and in etcd.
 package idle
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// number returns what an environment variable says, or fallback when it is not set.
+// number returns the value of an environment variable, or fallback if it is not set.
 func number(t *testing.T, variable string, fallback int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -37,13 +37,13 @@ func number(t *testing.T, variable string, fallback int) int {
 	return n
 }
 
-// target is a server with its etcd, and what measures them.
+// target is a server with its etcd, and measures both.
 type target struct {
 	*kcptest.Server
 	etcd *clientv3.Client
 }
 
-// start starts a server that only this test uses.
+// start starts a server for one test.
 func start(t *testing.T) *target {
 	t.Helper()
 	port, err := kcptest.FreePort()
@@ -68,17 +68,17 @@ func start(t *testing.T) *target {
 	return &target{server, etcd}
 }
 
-// read returns what the server, and not one of its clusters, has at a path.
+// read returns the response of the server for a path outside of clusters.
 func (s *target) read(t *testing.T, path string) []byte {
 	t.Helper()
 	code, body := s.Named("root").Raw(t, kcptest.Masters, http.MethodGet, path, nil, "")
 	if code != http.StatusOK {
-		t.Fatalf("%s answers %d: %.300s", path, code, body)
+		t.Fatalf("%s returned %d: %.300s", path, code, body)
 	}
 	return body
 }
 
-// goroutines returns how many there are, by the function that each began with.
+// goroutines returns the number of goroutines, by the function that each started with.
 func (s *target) goroutines(t *testing.T) map[string]int {
 	t.Helper()
 	began := map[string]int{}
@@ -108,19 +108,19 @@ func total(of map[string]int) int {
 	return sum
 }
 
-// growth tells what there is more of than before.
+// growth describes what has increased.
 func growth(before, now map[string]int) string {
 	var grown []string
 	for name, n := range now {
 		if more := n - before[name]; more > 0 {
-			grown = append(grown, fmt.Sprintf("%d more of %s", more, name))
+			grown = append(grown, fmt.Sprintf("%d more %s", more, name))
 		}
 	}
 	slices.Sort(grown)
 	return strings.Join(grown, "; ")
 }
 
-// series returns the value of each metric by its name and labels.
+// series returns the values of all metrics, by name and labels.
 func (s *target) series(t *testing.T) map[string]float64 {
 	t.Helper()
 	series := map[string]float64{}
@@ -133,12 +133,12 @@ func (s *target) series(t *testing.T) map[string]float64 {
 		}
 	}
 	if err := lines.Err(); err != nil || series["go_goroutines"] == 0 {
-		t.Fatalf("the metrics do not tell the number of goroutines; %v", err)
+		t.Fatalf("the metrics do not contain the number of goroutines; %v", err)
 	}
 	return series
 }
 
-// watches returns how many are in progress, by resource.
+// watches returns the number of open watches, by resource.
 func watches(series map[string]float64) map[string]int {
 	found := map[string]int{}
 	for name, value := range series {
@@ -151,13 +151,13 @@ func watches(series map[string]float64) map[string]int {
 
 var allocated = regexp.MustCompile(`(?m)^# HeapAlloc = (\d+)$`)
 
-// heap returns the bytes that are in use after garbage was collected.
+// heap returns the bytes in use after a garbage collection.
 func (s *target) heap(t *testing.T) int {
 	t.Helper()
-	s.read(t, "/debug/pprof/heap?gc=1&debug=1") // what has a finalizer goes with the second collection
+	s.read(t, "/debug/pprof/heap?gc=1&debug=1") // objects with finalizers are freed by the second collection
 	found := allocated.FindSubmatch(s.read(t, "/debug/pprof/heap?gc=1&debug=1"))
 	if found == nil {
-		t.Fatal("the profile of the heap does not tell its size")
+		t.Fatal("the heap profile does not contain its size")
 	}
 	n, err := strconv.Atoi(string(found[1]))
 	if err != nil {
@@ -166,22 +166,22 @@ func (s *target) heap(t *testing.T) int {
 	return n
 }
 
-// settled waits until there are at most so many goroutines more than before, and returns how many there are. Connections
-// and the work of controllers end a moment after the requests did.
+// settled waits until the number of goroutines is at most by more higher than before, and returns the goroutines. Connections and the
+// work of controllers end shortly after the requests.
 func (s *target) settled(t *testing.T, before map[string]int, more int) map[string]int {
 	t.Helper()
 	var now map[string]int
 	kcptest.Eventually(t, "the goroutines are as many as before", func(context.Context) error {
 		now = s.goroutines(t)
 		if total(now) > total(before)+more {
-			return fmt.Errorf("%d were %d: %s", total(now), total(before), growth(before, now))
+			return fmt.Errorf("got %d, before %d: %s", total(now), total(before), growth(before, now))
 		}
 		return nil
 	})
 	return now
 }
 
-// quiet waits until the number of goroutines has stopped to fall, and returns it: the state to compare with.
+// quiet waits until the number of goroutines does not fall any more, and returns the goroutines for later comparison.
 func (s *target) quiet(t *testing.T) map[string]int {
 	t.Helper()
 	least := s.goroutines(t)

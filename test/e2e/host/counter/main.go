@@ -1,5 +1,4 @@
-// Command counter counts in a file how often it was started, and tells whoever asks: something for pods to run that shows
-// whether their volume and their network are real.
+// Command counter counts its starts in a file, and serves the number. Tests run it in pods, to check volumes and the network.
 package main
 
 import (

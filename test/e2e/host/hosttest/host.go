@@ -1,5 +1,5 @@
-// Package hosttest gives tests the real Kubernetes that make host-up starts, because a fake one has no pods to lose, no
-// volumes to fill and no certificates to wait for.
+// Package hosttest provides tests with the Kubernetes cluster of make host-up. A fake one would have no pods, no volumes and no
+// certificates.
 package hosttest
 
 import (
@@ -23,12 +23,12 @@ import (
 // Host is the host cluster.
 type Host struct {
 	program string
-	// Kubeconfig is the file of its administrator.
+	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 }
 
-// Main runs the tests of a package with the host cluster, and then what is to be done after them. A cluster that ran before
-// goes on. Packages take turns with a cluster.
+// Main runs the tests of a package with the host cluster, and then the functions in after. It does not stop a cluster that ran before.
+// Packages use a cluster in turn.
 func Main(m *testing.M, host **Host, after ...func() error) {
 	os.Exit(run(m, host, after))
 }
@@ -76,7 +76,7 @@ func failed(err error) int {
 	return 1
 }
 
-// Up does what make host-up does.
+// Up does the same as make host-up.
 func (h *Host) Up() error {
 	out, err := exec.Command(h.program, "up").CombinedOutput()
 	if err != nil {
@@ -85,7 +85,7 @@ func (h *Host) Up() error {
 	return nil
 }
 
-// Load packs static binaries (FILE=/PATH) into an image that starts command, and gives it to the node.
+// Load packs static binaries (FILE=/PATH) into an image with a command, and imports it into the node.
 func (h *Host) Load(t testing.TB, reference, command string, files ...string) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "image.tar")
@@ -101,7 +101,7 @@ func (h *Host) Load(t testing.TB, reference, command string, files ...string) {
 	}
 }
 
-// Exec runs a command on the node, and returns what it printed.
+// Exec runs a command on the node, and returns its output.
 func (h *Host) Exec(t testing.TB, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(h.program, append([]string{"exec"}, args...)...).Output()
@@ -111,13 +111,13 @@ func (h *Host) Exec(t testing.TB, args ...string) string {
 	return string(bytes.TrimSpace(out))
 }
 
-// Namespace is one namespace of the host cluster.
+// Namespace is a namespace of the host cluster.
 type Namespace struct {
 	Name string
 	host *Host
 }
 
-// Namespace creates a namespace that nobody else uses, and that is deleted after the test.
+// Namespace creates a namespace for one test, and deletes it when the test ends.
 func (h *Host) Namespace(t testing.TB) *Namespace {
 	t.Helper()
 	n := h.NewNamespace(t)
@@ -125,7 +125,7 @@ func (h *Host) Namespace(t testing.TB) *Namespace {
 	return n
 }
 
-// NewNamespace creates a namespace that nobody else uses, and that stays after the test.
+// NewNamespace creates a namespace for one test, and does not delete it.
 func (h *Host) NewNamespace(t testing.TB) *Namespace {
 	t.Helper()
 	kubectl := kcptest.CommandAt(t, "kubectl", h.Kubeconfig)
@@ -134,7 +134,7 @@ func (h *Host) NewNamespace(t testing.TB) *Namespace {
 	return &Namespace{Name: strings.TrimPrefix(strings.TrimSpace(name), "namespace/"), host: h}
 }
 
-// RemoveAfter begins to delete the namespace after the test.
+// RemoveAfter starts the deletion of the namespace when the test ends.
 func (n *Namespace) RemoveAfter(t testing.TB) {
 	t.Cleanup(func() {
 		if err := n.Remove(); err != nil {
@@ -143,7 +143,7 @@ func (n *Namespace) RemoveAfter(t testing.TB) {
 	})
 }
 
-// Remove begins to delete the namespace if it exists, also when the context of a test has ended.
+// Remove starts the deletion of the namespace if it exists. It works after the context of a test has ended.
 func (n *Namespace) Remove() error {
 	kubectl, err := kcptest.Binary("kubectl")
 	if err != nil {
@@ -156,17 +156,17 @@ func (n *Namespace) Remove() error {
 	return nil
 }
 
-// longest is for how long a command may wait.
+// longest limits the time of a command.
 const longest = 10 * time.Minute
 
-// Kubectl runs kubectl in the namespace, and returns what it printed.
+// Kubectl runs kubectl in the namespace, and returns its output.
 func (n *Namespace) Kubectl(t testing.TB, args ...string) string {
 	t.Helper()
 	args = append([]string{"--namespace=" + n.Name}, args...)
 	return strings.TrimSpace(kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Within(longest).Run(t, args...))
 }
 
-// Show returns what kubectl prints, or why it fails, also when the context of a test has ended.
+// Show returns the output of kubectl, or its error. It works after the context of a test has ended.
 func (n *Namespace) Show(args ...string) string {
 	kubectl, err := kcptest.Binary("kubectl")
 	if err != nil {
@@ -180,7 +180,7 @@ func (n *Namespace) Show(args ...string) string {
 	return string(out)
 }
 
-// Secret returns what a Secret of the namespace has under a key.
+// Secret returns the value of a key of a Secret in the namespace.
 func (n *Namespace) Secret(t testing.TB, name, key string) []byte {
 	t.Helper()
 	encoded := n.Kubectl(t, "get", "secret", name, "--output=jsonpath={.data."+strings.ReplaceAll(key, ".", `\.`)+"}")
@@ -191,7 +191,7 @@ func (n *Namespace) Secret(t testing.TB, name, key string) []byte {
 	return content
 }
 
-// Pair returns the certificate and the key that a Secret of the namespace has.
+// Pair returns the certificate and the key in a Secret of the namespace.
 func (n *Namespace) Pair(t testing.TB, secret string) tls.Certificate {
 	t.Helper()
 	pair, err := tls.X509KeyPair(n.Secret(t, secret, "tls.crt"), n.Secret(t, secret, "tls.key"))
@@ -207,13 +207,13 @@ func (n *Namespace) Apply(t testing.TB, manifest string) {
 	kcptest.CommandAt(t, "kubectl", n.host.Kubeconfig).Input(manifest).Run(t, "--namespace="+n.Name, "apply", "--filename=-")
 }
 
-// Kill ends the process of a pod's only container with SIGKILL, and waits until the pod is ready with another.
+// Kill kills the process of a pod's only container with SIGKILL, and waits until the pod is ready again.
 func (n *Namespace) Kill(t testing.TB, pod string) {
 	t.Helper()
 	status := strings.Fields(n.Kubectl(t, "get", "pod", pod,
 		"--output=jsonpath={.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}"))
 	if len(status) != 2 {
-		t.Fatalf("pod %s has no container: %v", pod, status)
+		t.Fatalf("pod %s does not have exactly one container: %v", pod, status)
 	}
 	restarts, err := strconv.Atoi(status[1])
 	if err != nil {
@@ -224,21 +224,21 @@ func (n *Namespace) Kill(t testing.TB, pod string) {
 	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=5m")
 }
 
-// Replace deletes a pod, and waits until there is another one that is ready.
+// Replace deletes a pod, and waits until a new one is ready.
 func (n *Namespace) Replace(t testing.TB, pod string) {
 	t.Helper()
 	n.Kubectl(t, "delete", "pod", pod)
 	n.Runs(t, pod)
 }
 
-// Runs waits until there is a pod of a name, and it is ready.
+// Runs waits until a pod with that name exists and is ready.
 func (n *Namespace) Runs(t testing.TB, pod string) {
 	t.Helper()
 	n.Kubectl(t, "wait", "--for=create", "pod/"+pod, "--timeout=1m")
 	n.Kubectl(t, "wait", "--for=condition=Ready", "pod/"+pod, "--timeout=5m")
 }
 
-// Build builds a static binary from a package of the repository, with further flags of go build, and returns its file.
+// Build builds a static binary from a package of the repository, with additional flags of go build, and returns its path.
 func Build(ctx context.Context, t testing.TB, pkg string, flags ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(pkg))

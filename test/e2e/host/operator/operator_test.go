@@ -1,4 +1,4 @@
-// Package operator proves that one command leads from a clone to a kcp that serves, on a real Kubernetes.
+// Package operator tests that one command creates a working kcp from a clone of the repository, on a real Kubernetes.
 package operator
 
 import (
@@ -20,7 +20,7 @@ var host *hosttest.Host
 
 func TestMain(m *testing.M) { hosttest.Main(m, &host) }
 
-// printed returns the commands that a program tells people to type: lines that are indented by two spaces, by paragraph.
+// printed returns the commands that a program prints for users: lines that are indented by two spaces, by paragraph.
 func printed(text string) []string {
 	var all []string
 	paragraph := ""
@@ -38,7 +38,7 @@ func printed(text string) []string {
 	return all
 }
 
-func TestFromACloneToAKCPThatServes(t *testing.T) {
+func TestOneCommandCreatesKCPFromClone(t *testing.T) {
 	program, err := kcptest.Binary("kcp-host")
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestFromACloneToAKCPThatServes(t *testing.T) {
 		return kcptest.CommandAt(t, "helm", host.Kubeconfig).Run(t, append(args, "--namespace=kcp-operator")...)
 	}
 	kubectl := kcptest.CommandAt(t, "kubectl", host.Kubeconfig)
-	t.Cleanup(func() { // for who has the cluster started before
+	t.Cleanup(func() { // for a user who started the cluster before
 		for _, args := range [][]string{{"delete", "kubeconfigs,rootshards", "--all"}, {"delete", "namespace", "kcp-operator"}} {
 			_ = exec.Command(filepath.Join(filepath.Dir(program), "kubectl"), append(args, "--kubeconfig="+host.Kubeconfig)...).Run()
 		}
@@ -65,7 +65,7 @@ func TestFromACloneToAKCPThatServes(t *testing.T) {
 	_, next, _ := strings.Cut(out.String(), "kcp is ready.")
 	paragraphs := printed(next)
 	if len(paragraphs) != 2 {
-		t.Fatalf("it tells to type %q of\n%s", paragraphs, &out)
+		t.Fatalf("got the commands %q in\n%s", paragraphs, &out)
 	}
 	for i, want := range []string{`Current workspace is "root:team-a"`, "rootshard.operator.kcp.io/kcp"} {
 		shell := exec.CommandContext(t.Context(), "sh", "-euc", paragraphs[i])
@@ -75,7 +75,7 @@ func TestFromACloneToAKCPThatServes(t *testing.T) {
 		}
 	}
 
-	// A wrong image is told in a sentence.
+	// An image that does not exist is reported.
 	image := kubectl.Run(t, "get", "deployment", "kcp-operator", "--namespace=kcp-operator", "--output=jsonpath={.spec.template.spec.containers[0].image}")
 	helm("uninstall", "kcp-operator", "--wait")
 	helm("install", "kcp-operator", root+"charts/kcp-operator", "--set=image.repository=localhost/nothing,image.tag=v9,testImage="+image)
@@ -86,6 +86,6 @@ func TestFromACloneToAKCPThatServes(t *testing.T) {
 	said, err := exec.CommandContext(t.Context(), helmProgram, "test", "kcp-operator", "--logs", "--timeout=3m", "--namespace=kcp-operator",
 		"--kubeconfig="+host.Kubeconfig).CombinedOutput()
 	if err == nil || !strings.Contains(string(said), "localhost/nothing:v9") || !strings.Contains(string(said), "correct image.repository and image.tag") {
-		t.Errorf("helm test says %v\n%s", err, said)
+		t.Errorf("helm test: %v\n%s", err, said)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// stateless returns a namespace with a kcp of two pods and an etcd that exists, and a client of it.
+// stateless returns a namespace with a kcp of two pods and an external etcd, and a client.
 func stateless(t *testing.T) (*installed, kubernetes.Interface) {
 	t.Helper()
 	n := namespace(t)
@@ -29,7 +29,7 @@ func (n *installed) scale(t *testing.T, pods int) {
 	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"replicas":%d}}`, pods))
 }
 
-func TestPodsOutliveTheirStatefulSet(t *testing.T) {
+func TestPodsOutliveStatefulSet(t *testing.T) {
 	n, client := stateless(t)
 	deleted := func(cascade string) disturbance {
 		return disturbance{"the StatefulSet of kcp is deleted with --cascade=" + cascade, func() {
@@ -49,7 +49,7 @@ func TestPodsOutliveTheirStatefulSet(t *testing.T) {
 		}})
 }
 
-// adopted waits until a StatefulSet has all pods of the one before.
+// adopted waits until a StatefulSet owns all pods of the former one.
 func (n *installed) adopted(t *testing.T) {
 	t.Helper()
 	n.Kubectl(t, "wait", "--for=create", "statefulset/kcp-kcp", "--timeout=1m")
@@ -58,7 +58,7 @@ func (n *installed) adopted(t *testing.T) {
 		owners := n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/instance=kcp,app.kubernetes.io/component=rootshard",
 			`--output=jsonpath={range .items[*]}{.metadata.ownerReferences[?(@.kind=="StatefulSet")].uid}{"\n"}{end}`)
 		if set == "" || owners != set+"\n"+set {
-			return fmt.Errorf("the StatefulSet is %q, the owners are %q", set, owners)
+			return fmt.Errorf("got StatefulSet %q, owners %q", set, owners)
 		}
 		return nil
 	})

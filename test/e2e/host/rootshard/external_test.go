@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestAKCPWithAnEtcdThatExistsBeginsAndEnds(t *testing.T) {
+func TestKCPWithExternalEtcdIsCreatedAndDeleted(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.manifest(t, "etcd.yaml")
@@ -24,23 +24,23 @@ func TestAKCPWithAnEtcdThatExistsBeginsAndEnds(t *testing.T) {
 	n.Kubectl(t, "delete", "statefulset", "etcd")
 	n.Kubectl(t, "wait", "--for=delete", "pod/etcd-0", "--timeout=2m")
 	n.Kubectl(t, "delete", "kubeconfig", "admin", "--timeout=1m")
-	n.manifest(t, "kcp.yaml") // with that Kubeconfig again, though the roles of the old one are still bound
+	n.manifest(t, "kcp.yaml") // with the same Kubeconfig, while the roles of the former one are still bound
 	n.deleted(t)
 }
 
-// forbids waits until kcp refuses a kubeconfig whose Kubeconfig is gone.
+// forbids waits until kcp refuses a kubeconfig whose Kubeconfig object is deleted.
 func (n *installed) forbids(t *testing.T, kubeconfig string) {
 	t.Helper()
 	kcptest.Eventually(t, "kcp refuses the certificate", func(ctx context.Context) error {
 		_, err := n.client(t, kubeconfig, "root").CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{})
 		if !apierrors.IsForbidden(err) {
-			return fmt.Errorf("it answers %v", err)
+			return fmt.Errorf("got %v", err)
 		}
 		return nil
 	})
 }
 
-// deleted deletes the namespace, which must end: no kcp is there that answers, and perhaps no operator.
+// deleted deletes the namespace, which must succeed without a responding kcp, and possibly without the operator.
 func (n *installed) deleted(t *testing.T) {
 	t.Helper()
 	n.Kubectl(t, "delete", "namespace", n.Name, "--timeout=5m")

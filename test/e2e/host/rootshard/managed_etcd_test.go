@@ -19,18 +19,18 @@ import (
 	"github.com/kcplane/kcp/test/e2e/host/hosttest"
 )
 
-// What a member of an etcd listens on.
+// The ports of a member of etcd.
 const clientPort, metricsPort = "2379", "8080"
 
-// before is a version of etcd, of the minor before that of the operator.
+// before is a version of etcd, of the previous minor version.
 const before = "3.6.16"
 
 const (
 	theEtcd   = "etcdcluster/kcp-etcd"
-	ofTheEtcd = "app.kubernetes.io/instance=kcp-etcd,app.kubernetes.io/component=etcd" // its pods and volumes
+	ofTheEtcd = "app.kubernetes.io/instance=kcp-etcd,app.kubernetes.io/component=etcd" // label selector of its pods and volumes
 )
 
-func TestAnEtcdLivesThroughWhatHappensToItsMembers(t *testing.T) {
+func TestEtcdSurvivesLossAndReplacementOfMembers(t *testing.T) {
 	n := install(t)
 	older := hosttest.Build(t.Context(), t, root+"operator/cmd/etcd-member", "-modfile="+root+"test/host/etcd/v3.6.mod")
 	host.Load(t, "localhost/etcd:v"+before, "/etcd", older+"=/etcd")
@@ -47,7 +47,7 @@ func TestAnEtcdLivesThroughWhatHappensToItsMembers(t *testing.T) {
 		disturbance{"etcd goes on to the next minor version", func() {
 			n.etcd(t, "version", strconv.Quote(version.Version))
 			if runs := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.status.currentVersion}"); runs != version.Version {
-				t.Errorf("it runs %s", runs)
+				t.Errorf("got images %s", runs)
 			}
 		}},
 		disturbance{"a pod of etcd is deleted", func() { n.replaceMember(t, n.member(t, false)) }},
@@ -67,7 +67,7 @@ func TestAnEtcdLivesThroughWhatHappensToItsMembers(t *testing.T) {
 	n.restored(t)
 }
 
-// etcd asks for something else of the etcd, and waits until it is so.
+// etcd changes a field of the etcd, and waits until the change is complete.
 func (n *installed) etcd(t *testing.T, field, value string) {
 	t.Helper()
 	n.Kubectl(t, "patch", "rootshard", "kcp", "--type=merge", fmt.Sprintf(`--patch={"spec":{"etcd":{"managed":{%q:%s}}}}`, field, value))
@@ -75,7 +75,7 @@ func (n *installed) etcd(t *testing.T, field, value string) {
 	n.ready(t, theEtcd)
 }
 
-// member returns a member that leads, or one that does not, as the members themselves tell.
+// member returns the leader, or another member, as reported by the members.
 func (n *installed) member(t *testing.T, leads bool) string {
 	t.Helper()
 	n.ready(t, theEtcd)
@@ -96,7 +96,7 @@ func (n *installed) member(t *testing.T, leads bool) string {
 			return name
 		}
 	}
-	t.Fatalf("none of %v is it", pods)
+	t.Fatalf("found no such member among %v", pods)
 	return ""
 }
 
@@ -112,14 +112,14 @@ func (n *installed) killMember(t *testing.T, name string) {
 	n.ready(t, theEtcd)
 }
 
-// settled waits until there is a pod of a name, and the cluster is as it should be.
+// settled waits until a pod with that name exists, and the cluster is healthy.
 func (n *installed) settled(t *testing.T, name string) {
 	t.Helper()
 	n.Runs(t, name)
 	n.ready(t, theEtcd)
 }
 
-// loseVolume deletes a pod with its volume, and waits until another member has taken the place.
+// loseVolume deletes a pod with its volume, and waits until another member has replaced it.
 func (n *installed) loseVolume(t *testing.T, name string) {
 	t.Helper()
 	old := n.identity(t, name)
@@ -127,17 +127,17 @@ func (n *installed) loseVolume(t *testing.T, name string) {
 	n.Kubectl(t, "delete", "pod", name)
 	n.settled(t, name)
 	if n.identity(t, name) == old {
-		t.Errorf("%s is the same member as before, without its data", name)
+		t.Errorf("%s has the same member ID as before, without its data", name)
 	}
 }
 
-// identity is who a member is to the others.
+// identity returns the member ID.
 func (n *installed) identity(t *testing.T, name string) string {
 	t.Helper()
 	return n.Kubectl(t, "get", theEtcd, `--output=jsonpath={.status.members[?(@.name=="`+name+`")].id}`)
 }
 
-// snapshots is where docs/operations.md stores them.
+// snapshots is the volume on which docs/operations.md stores snapshots.
 const snapshots = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -147,7 +147,7 @@ spec:
   resources: {requests: {storage: 64Mi}}
 `
 
-// restored takes a snapshot, destroys every volume, and goes back to the snapshot in the same cluster, as docs/operations.md says.
+// restored takes a snapshot, destroys every volume, and restores the snapshot in the same cluster, as docs/operations.md describes.
 func (n *installed) restored(t *testing.T) {
 	t.Helper()
 	client, kubeconfig := n.used(t)
@@ -161,7 +161,7 @@ func (n *installed) restored(t *testing.T) {
 	}
 	n.Apply(t, snapshots)
 	key := n.follow(t, "Take a snapshot now", 0)
-	replace := []string{"default/kcp-etcd/20310506T020000Z-4711.db", key} // as the status shows it
+	replace := []string{"default/kcp-etcd/20310506T020000Z-4711.db", key} // as in the status
 	n.follow(t, "Verify", 0, replace...)
 
 	begun := time.Now()
@@ -177,23 +177,23 @@ func (n *installed) restored(t *testing.T) {
 	generation := n.Kubectl(t, "get", theEtcd, "--output=jsonpath={.metadata.generation}")
 	n.Kubectl(t, "wait", "--for=jsonpath={.status.observedGeneration}="+generation, theEtcd, "--timeout=1m")
 	if still := n.left(t); !slices.Equal(left, still) {
-		t.Errorf("without a majority, of\n%s\nremains\n%s", strings.Join(left, "\n"), strings.Join(still, "\n"))
+		t.Errorf("without quorum, of\n%s\nthese remain\n%s", strings.Join(left, "\n"), strings.Join(still, "\n"))
 	}
 	n.follow(t, runbook, 2)
 	n.follow(t, runbook, 3)
-	n.Kubectl(t, "delete", "etcdbackup", "before-upgrade", "--cascade=foreground", "--timeout=1m") // with its pod, which is no member
+	n.Kubectl(t, "delete", "etcdbackup", "before-upgrade", "--cascade=foreground", "--timeout=1m") // with its pod, which is not a member
 
 	lost := f.lost(t)
 	startTraffic(t, client).take(t)
 	t.Logf("| every volume of etcd is destroyed, and a snapshot restored | %.0f s | %.0f s | %d | %d | |",
 		time.Since(begun).Seconds(), time.Since(begun).Seconds(), len(f.acknowledged), len(lost))
 	if len(lost) > 0 {
-		t.Errorf("what the snapshot should have is lost: %v", lost)
+		t.Errorf("objects of the snapshot are lost: %v", lost)
 	}
 	n.moved(t, kubeconfig, f, replace)
 }
 
-// left tells which pods and volumes of the etcd there are.
+// left returns the pods and volumes of the etcd.
 func (n *installed) left(t *testing.T) []string {
 	t.Helper()
 	left := strings.Fields(n.Kubectl(t, "get", "pods,pvc", "--selector="+ofTheEtcd,
@@ -241,14 +241,14 @@ spec:
   tls: {issuerRef: {name: company}}
 `
 
-func TestAnEtcdLetsInNobodyElseOfItsIssuer(t *testing.T) {
+func TestEtcdRefusesOtherCertificatesOfItsIssuer(t *testing.T) {
 	n := namespace(t)
 	n.RemoveAfter(t)
 	n.Apply(t, vouched)
 	n.ready(t, "certificate/stranger", "etcdcluster/events")
 	address := net.JoinHostPort(n.Kubectl(t, "get", "pod", "events-0", "--output=jsonpath={.status.podIP}"), clientPort)
 	for secret, letIn := range map[string]bool{"events-client": true, "events-operator": true, "stranger": false} {
-		// Who is refused learns of it in the handshake up to this version, and later after that.
+		// Up to this version the client gets the refusal in the handshake, and with later versions after that.
 		config := &tls.Config{Certificates: []tls.Certificate{n.Pair(t, secret)}, InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
 		connection, err := tls.Dial("tcp", address, config)
 		if err == nil {

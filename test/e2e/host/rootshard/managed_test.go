@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// pods tells which pods there are of kcp and of etcd, and how often their processes were started.
+// pods returns the pods of kcp and of etcd, with the number of starts of their processes.
 func (n *installed) pods(t *testing.T) []string {
 	t.Helper()
 	lines := strings.Split(n.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/managed-by=kcp-operator", "--output=jsonpath="+
@@ -15,19 +15,19 @@ func (n *installed) pods(t *testing.T) []string {
 	return lines
 }
 
-// untouched does something, and fails the test if pods were replaced or restarted by the end of it.
+// untouched does something, and fails the test if this replaced or restarted pods.
 func (n *installed) untouched(t *testing.T, what string, by func()) {
 	t.Helper()
 	before := n.pods(t)
 	by()
 	if after := n.pods(t); !slices.Equal(before, after) {
-		t.Errorf("%s replaces pods: they were\n%s\nand are\n%s", what, strings.Join(before, "\n"), strings.Join(after, "\n"))
+		t.Errorf("%s replaced pods: before\n%s\nafter\n%s", what, strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 }
 
-// guest asks for one more access, which shows that the operator works, and returns its kubeconfig. Before it has it, something
-// may happen.
-func (n *installed) guest(t *testing.T, name string, meanwhile ...func()) string {
+// guest creates another Kubeconfig, which shows that the operator works, and returns the kubeconfig. It calls during before that is
+// ready.
+func (n *installed) guest(t *testing.T, name string, during ...func()) string {
 	t.Helper()
 	n.Apply(t, `
 apiVersion: operator.kcp.io/v1alpha1
@@ -43,14 +43,14 @@ spec:
   authorization:
     clusterRoleBindings: {clusterRoles: [cluster-admin]}
 `)
-	for _, happens := range meanwhile {
-		happens()
+	for _, f := range during {
+		f()
 	}
 	n.ready(t, "kubeconfig/"+name)
 	return n.kubeconfig(t, name+"-kubeconfig")
 }
 
-func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
+func TestKCPWithManagedEtcdStaysAvailable(t *testing.T) {
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")
 	n.undisturbed(t, client,
@@ -59,7 +59,7 @@ func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 			n.Replace(t, "kcp-kcp-1")
 		}},
 		disturbance{"the operator is killed with SIGKILL", func() {
-			n.untouched(t, "an operator that begins again", func() {
+			n.untouched(t, "a restarted operator", func() {
 				n.guest(t, "after-kill", func() { n.operator.Kill(t, n.operator.pod(t)) })
 			})
 		}},
@@ -69,7 +69,7 @@ func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 				n.guest(t, "after-upgrade")
 			})
 			if image := n.Kubectl(t, "get", "rootshard", "kcp", "--output=jsonpath={.status.image}"); image != "localhost/kcp:test" {
-				t.Errorf("the upgrade of the operator makes %s the image of kcp", image)
+				t.Errorf("after the upgrade of the operator, kcp has the image %s", image)
 			}
 		}},
 		disturbance{"kcp is rolled to another image", func() {
@@ -77,7 +77,7 @@ func TestAKCPWithAnEtcdOfItsOwnStays(t *testing.T) {
 			n.observed(t)
 			for _, pod := range []string{"kcp-kcp-0", "kcp-kcp-1"} {
 				if image := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.containers[0].image}"); image != "localhost/kcp:next" {
-					t.Errorf("%s runs %s", pod, image)
+					t.Errorf("%s runs image %s", pod, image)
 				}
 			}
 		}},

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// store is a volume for snapshots with what is on another one.
+// store is a volume for snapshots, with the content of another one.
 const store = `
 apiVersion: v1
 kind: PersistentVolume
@@ -26,7 +26,8 @@ spec:
   volumeName: %[1]s
 `
 
-// moved makes another kcp of the Secrets and a snapshot, as docs/operations.md says, and uses it with a kubeconfig of the first one.
+// moved creates another kcp from the Secrets and a snapshot, as docs/operations.md describes, and uses it with a kubeconfig of the first
+// one.
 func (n *installed) moved(t *testing.T, kubeconfig string, f *traffic, replace []string) {
 	t.Helper()
 	kept := filepath.Join(t.TempDir(), "kcp-secrets.json")
@@ -56,6 +57,6 @@ func (n *installed) moved(t *testing.T, kubeconfig string, f *traffic, replace [
 	t.Logf("a snapshot is restored into a new cluster within %.0f s: %d objects, %d lost", time.Since(begun).Seconds(), len(f.acknowledged), len(lost))
 	other.Kubectl(t, "delete", "pv", other.Name, "--wait=false")
 	if len(lost) > 0 {
-		t.Errorf("what the snapshot should have is lost in the new cluster: %v", lost)
+		t.Errorf("objects of the snapshot are lost in the new cluster: %v", lost)
 	}
 }

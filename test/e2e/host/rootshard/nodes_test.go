@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// lost is a node that has answered once, and does not any more.
+// lost is a node that has stopped responding.
 const lost = `
 apiVersion: v1
 kind: Node
@@ -25,8 +25,8 @@ metadata: {name: lost, namespace: kube-node-lease}
 spec: {holderIdentity: lost, leaseDurationSeconds: 40, renewTime: NOW}
 `
 
-// It takes six minutes: make e2e-nodes runs it.
-func TestPodsOfALostNodeAreReplaced(t *testing.T) {
+// This takes six minutes: make e2e-nodes runs it.
+func TestPodsOfLostNodeAreReplaced(t *testing.T) {
 	const pod = "kcp-kcp-2"
 	n, client := stateless(t)
 	node := n.Kubectl(t, "get", "nodes", "--output=jsonpath={.items[0].metadata.name}")
@@ -51,13 +51,13 @@ func TestPodsOfALostNodeAreReplaced(t *testing.T) {
 		}); err != nil {
 			t.Fatalf("the pod on the lost node is not deleted: %v", err)
 		}
-		t.Logf("the pod is deleted %.0f s after its node was heard of last", time.Since(begun).Seconds())
+		t.Logf("the pod is deleted %.0f s after the last heartbeat of its node", time.Since(begun).Seconds())
 		n.observed(t)
 		if at := n.Kubectl(t, "get", "pod", pod, "--output=jsonpath={.spec.nodeName}"); at != node {
 			t.Errorf("the pod is on node %s", at)
 		}
 	}})
 	if events := n.Kubectl(t, "events", "--for=rootshard/kcp"); !strings.Contains(events, "NodeLost") {
-		t.Errorf("no event tells of the node:\n%s", events)
+		t.Errorf("no event mentions the node:\n%s", events)
 	}
 }

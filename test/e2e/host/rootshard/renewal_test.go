@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// renewAll renews every certificate that signs no others, as docs/operations.md says. It waits until all are issued again, and whoever connects to kcp or etcd gets the new ones. That takes a kubelet a minute, and a server another one.
+// renewAll renews every leaf certificate, as docs/operations.md describes. It waits until all are issued, and kcp and etcd serve them.
+// This takes a kubelet up to a minute, and a server another one.
 func (n *installed) renewAll(t *testing.T) {
 	t.Helper()
 	leaves := strings.Fields(n.Kubectl(t, "get", "certificates", "--output=go-template="+
@@ -44,7 +45,7 @@ func (n *installed) renewAll(t *testing.T) {
 	}
 }
 
-// serves waits until connections to an address get the certificate that is in a Secret.
+// serves waits until an address serves the certificate of a Secret.
 func (n *installed) serves(t *testing.T, address, secret string) {
 	t.Helper()
 	want := n.Pair(t, secret).Leaf

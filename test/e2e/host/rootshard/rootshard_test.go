@@ -1,6 +1,6 @@
-// Package rootshard proves on a real Kubernetes that the operator makes a kcp that people can use, and that it stays in use
-// while what it consists of comes and goes. The tests share one operator and, but for the last ones, one kcp with an etcd of
-// its own; they run in the order of the files, of which those in which everything ends come last.
+// Package rootshard tests on a real Kubernetes that the operator creates a working kcp, which keeps working while its parts are deleted
+// and replaced. The tests share one operator, and most of them one kcp with a managed etcd. They run in the order of the files; those
+// that delete kcp come last.
 package rootshard
 
 import (
@@ -26,24 +26,24 @@ var host *hosttest.Host
 
 func TestMain(m *testing.M) { hosttest.Main(m, &host, remove) }
 
-// release is the operator, which works in all namespaces.
+// release is the Helm release of the operator, which manages all namespaces.
 type release struct {
 	*hosttest.Namespace
 }
 
-// installed is a namespace in which it has something to do.
+// installed is a namespace that the operator manages.
 type installed struct {
 	*hosttest.Namespace
 	operator *release
 }
 
-// What the tests share: the operator, and the namespace of the kcp with an etcd of its own. Nil until a test asks for it.
+// The tests share the operator, and the namespace of the kcp with a managed etcd. They are nil until a test needs them.
 var (
 	operator *release
 	shared   *installed
 )
 
-// remove takes away what the tests share.
+// remove deletes what the tests share.
 func remove() error {
 	var errs []error
 	if operator != nil {
@@ -60,7 +60,7 @@ func remove() error {
 	return errors.Join(errs...)
 }
 
-// install returns the namespace that the tests share, with the operator at work.
+// install returns the namespace that the tests share, with the operator running.
 func install(t *testing.T) *installed {
 	t.Helper()
 	if shared == nil {
@@ -70,24 +70,24 @@ func install(t *testing.T) *installed {
 	return shared
 }
 
-// namespace returns a new namespace, with the operator at work.
+// namespace returns a new namespace, with the operator running.
 func namespace(t *testing.T) *installed {
 	t.Helper()
 	if operator == nil {
 		loadImages(t)
 		operator = &release{restricted(t)}
-		operator.upgrade(t, "test", "--take-ownership") // of definitions that other tests have left
+		operator.upgrade(t, "test", "--take-ownership") // of definitions from other tests
 	}
 	return &installed{restricted(t), operator}
 }
 
-// RemoveAfter begins to delete the namespace after the test, and shows what there was if the test failed.
+// RemoveAfter starts the deletion of the namespace when the test ends, and shows its content if the test failed.
 func (n *installed) RemoveAfter(t *testing.T) {
 	n.Namespace.RemoveAfter(t)
-	n.explain(t) // before that
+	n.explain(t) // before the deletion
 }
 
-// explain shows what there is at the end of a test that fails.
+// explain shows the objects of the namespace if the test has failed.
 func (n *installed) explain(t *testing.T) {
 	t.Cleanup(func() {
 		if !t.Failed() {
@@ -106,7 +106,7 @@ func (n *installed) explain(t *testing.T) {
 	})
 }
 
-// restricted returns a new namespace whose pods may do little.
+// restricted returns a new namespace whose pods are restricted by the Pod Security Standards.
 func restricted(t *testing.T) *hosttest.Namespace {
 	t.Helper()
 	n := host.NewNamespace(t)
@@ -126,7 +126,7 @@ func loadImages(t *testing.T) {
 		build("operator/cmd/etcd-member")+"=/etcd", build("operator/cmd/etcd-snapshot")+"=/etcd-snapshot")
 }
 
-// upgrade installs the chart, or upgrades it, with images of a tag.
+// upgrade installs or upgrades the chart, with images of a tag.
 func (r *release) upgrade(t *testing.T, tag string, flags ...string) {
 	t.Helper()
 	r.helm(t, append([]string{"upgrade", "--install", "--wait", "--timeout=3m", "kcp-operator", root + "charts/kcp-operator", "--set=" +
@@ -150,13 +150,13 @@ func (r *release) pod(t *testing.T) string {
 	return r.Kubectl(t, "get", "pods", "--selector=app.kubernetes.io/instance=kcp-operator", "--output=jsonpath={.items[0].metadata.name}")
 }
 
-// ready waits until objects are Ready, and shows them if they do not become so.
+// ready waits until objects are Ready. If they are not, it shows them.
 func (n *installed) ready(t *testing.T, objects ...string) {
 	t.Helper()
 	n.Kubectl(t, append([]string{"wait", "--for=condition=Ready", "--timeout=6m"}, objects...)...)
 }
 
-// observed waits until the operator has seen the RootShard as it is, and it is Ready.
+// observed waits until the operator has reconciled the current RootShard, and it is Ready.
 func (n *installed) observed(t *testing.T) {
 	t.Helper()
 	generation := n.Kubectl(t, "get", "rootshard", "kcp", "--output=jsonpath={.metadata.generation}")
@@ -164,7 +164,7 @@ func (n *installed) observed(t *testing.T) {
 	n.ready(t, "rootshard/kcp")
 }
 
-// kubeconfig writes what a Secret holds into a file.
+// kubeconfig writes the kubeconfig of a Secret to a file.
 func (n *installed) kubeconfig(t *testing.T, secret string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
@@ -174,7 +174,7 @@ func (n *installed) kubeconfig(t *testing.T, secret string) string {
 	return file
 }
 
-// onNode runs kubectl with the plugins where the names of Services resolve.
+// onNode runs kubectl with the plugins on the node, where names of Services resolve.
 func onNode(t *testing.T, kubeconfig string, args ...string) string {
 	t.Helper()
 	kubectl, err := kcptest.Binary("kubectl")
@@ -185,7 +185,7 @@ func onNode(t *testing.T, kubeconfig string, args ...string) string {
 	return host.Exec(t, append(append([]string{"env"}, environment...), append([]string{kubectl}, args...)...)...)
 }
 
-// client reaches kcp from outside of the cluster, through the address of its Service.
+// client returns a client of kcp from outside of the cluster, through the address of its Service.
 func (n *installed) client(t *testing.T, kubeconfig, workspace string) kubernetes.Interface {
 	t.Helper()
 	return clientOf(t, n.config(t, kubeconfig, workspace))
@@ -222,21 +222,21 @@ func (n *installed) manifest(t *testing.T, file string) {
 	n.Apply(t, string(manifest))
 }
 
-// made applies a file of testdata, and returns a client for a workspace of the kcp that comes of it, and its kubeconfig.
+// made applies a file of testdata, and returns a client for a workspace of the new kcp, and its kubeconfig.
 func (n *installed) made(t *testing.T, file string) (kubernetes.Interface, string) {
 	t.Helper()
 	n.manifest(t, file)
 	return n.used(t)
 }
 
-// used waits until kcp can be used, and returns a client for a workspace of it, and its kubeconfig.
+// used waits until kcp can be used, and returns a client for a workspace, and its kubeconfig.
 func (n *installed) used(t *testing.T) (kubernetes.Interface, string) {
 	t.Helper()
 	n.ready(t, "rootshard/kcp", "kubeconfig/admin")
 	kubeconfig := n.kubeconfig(t, "admin-kubeconfig")
 	onNode(t, kubeconfig, "create", "workspace", "team", "--ignore-existing")
 	if tree := onNode(t, kubeconfig, "ws", "tree"); !strings.Contains(tree, "root") || !strings.Contains(tree, "team") {
-		t.Errorf("kubectl ws tree shows:\n%s", tree)
+		t.Errorf("unexpected output of kubectl ws tree:\n%s", tree)
 	}
 	return n.client(t, kubeconfig, "root:team"), kubeconfig
 }

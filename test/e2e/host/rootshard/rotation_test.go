@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-func TestKeysAreRotatedAsTheRunbookSays(t *testing.T) {
+func TestKeysAreRotatedAccordingToRunbook(t *testing.T) {
 	n := install(t)
 	client, kubeconfig := n.made(t, "managed.yaml")
 	t.Run("the key of service accounts", func(t *testing.T) { n.rotateServiceAccounts(t, client, n.config(t, kubeconfig, "root:team")) })
@@ -44,21 +44,21 @@ func (n *installed) rotateServiceAccounts(t *testing.T, client kubernetes.Interf
 		n.follow(t, section, 0)
 		end()
 	}})
-	for what, token := range map[string]string{"in a Secret": ofSecret, "of now": newToken(t.Context(), t, client)} {
+	for what, token := range map[string]string{"in a Secret": ofSecret, "from now": newToken(t.Context(), t, client)} {
 		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
-			t.Errorf("the token %s: %v", what, err)
+			t.Errorf("token %s: %v", what, err)
 		}
 	}
 	after := asToken(newToken(t.Context(), t, client))
 	n.undisturbed(t, clientOf(t, after), disturbance{"the former key of service accounts is accepted no more", func() { n.follow(t, section, 1) }})
-	for what, token := range map[string]string{"of before": before.BearerToken, "in a Secret": ofSecret} {
+	for what, token := range map[string]string{"from before": before.BearerToken, "in a Secret": ofSecret} {
 		if _, err := clientOf(t, asToken(token)).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
-			t.Errorf("in the end, the token %s gets %v", what, err)
+			t.Errorf("after the rotation, token %s: got %v", what, err)
 		}
 	}
 }
 
-// tokenInSecret makes the service account default an administrator, and returns a token of it that does not expire.
+// tokenInSecret gives the service account default the role cluster-admin, and returns a token of it that does not expire.
 func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
 	t.Helper()
 	binding := &rbacv1.ClusterRoleBinding{
@@ -77,7 +77,7 @@ func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
 		t.Fatal(err)
 	}
 	token := ""
-	// A process of kcp that was killed before has its lease for a minute: nobody runs the controllers until then.
+	// If a process of kcp was killed before, its lease lasts for a minute, during which no replica runs the controllers.
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 		read, err := client.CoreV1().Secrets("default").Get(ctx, secret.Name, metav1.GetOptions{})
 		if err != nil {
@@ -86,7 +86,7 @@ func tokenInSecret(t *testing.T, client kubernetes.Interface) string {
 		token = string(read.Data[corev1.ServiceAccountTokenKey])
 		return token != "", nil
 	}); err != nil {
-		t.Fatalf("no token is in the Secret: %v", err)
+		t.Fatalf("the Secret has no token: %v", err)
 	}
 	return token
 }
@@ -97,15 +97,15 @@ func newToken(ctx context.Context, t *testing.T, client kubernetes.Interface) st
 	made, err := client.CoreV1().ServiceAccounts("default").CreateToken(ctx, "default", request, metav1.CreateOptions{})
 	if err != nil {
 		if ctx.Err() == nil {
-			t.Errorf("no token: %v", err)
+			t.Errorf("creating a token: %v", err)
 		}
 		return ""
 	}
 	return made.Status.Token
 }
 
-// newTokensAreAccepted asks for one token after the other until it is ended, and uses each at once, on a connection of its own: to
-// whichever pod that leads.
+// newTokensAreAccepted creates one token after another until end is called, and uses each at once on a new connection, which may go to
+// any pod.
 func newTokensAreAccepted(t *testing.T, client kubernetes.Interface, config *rest.Config) (end func()) {
 	t.Helper()
 	trust, err := rest.TLSConfigFor(rest.AnonymousClientConfig(config))
@@ -121,7 +121,7 @@ func newTokensAreAccepted(t *testing.T, client kubernetes.Interface, config *res
 			if status, err := use(ctx, trust, config.Host+"/api/v1/namespaces/default/configmaps?limit=1", token); ctx.Err() == nil {
 				used++
 				if err != nil || status != http.StatusOK {
-					t.Errorf("a new token gets %d %v", status, err)
+					t.Errorf("a new token: got %d %v", status, err)
 				}
 			}
 			select {
@@ -161,7 +161,7 @@ func (n *installed) rotateAuthorities(t *testing.T, first string) {
 	user := func(kubeconfig string) kubernetes.Interface { return n.client(t, kubeconfig, "root:team") }
 	n.undisturbed(t, user(first), disturbance{"every authority has a new key", func() { n.follow(t, section, 0) }})
 	second := n.handedOut(t, 2)
-	// Both are made again from what stays: volumes, authorities, and the former authorities that are still trusted.
+	// Both are created again from the volumes, the CAs, and the former CAs that are still trusted.
 	n.survives(t, second, "the EtcdCluster is deleted while two authorities are trusted", func() { n.Kubectl(t, "delete", theEtcd, "--timeout=3m") })
 	n.undisturbed(t, user(second), disturbance{"what the former authorities have signed is renewed", func() {
 		n.follow(t, "Leaf certificates", 0)
@@ -178,18 +178,18 @@ func (n *installed) rotateAuthorities(t *testing.T, first string) {
 		kubeconfig string
 		want       string // of the error
 	}{
-		"trusts the former authority only": {first, "certificate signed by unknown authority"}, "has a certificate of the former one": {second, "Unauthorized"},
-		"trusts both": {third, ""}, "trusts that of now": {fourth, ""},
+		"only trusts the former CA": {first, "certificate signed by unknown authority"}, "has a certificate of the former CA": {second, "Unauthorized"},
+		"trusts both CAs": {third, ""}, "trusts the current CA": {fourth, ""},
 	} {
 		_, err := user(test.kubeconfig).CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 1})
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("who %s gets %v", what, err)
+			t.Errorf("a client that %s: got %v", what, err)
 		}
 	}
 }
 
-// survives deletes something in the middle of a rotation, and fails the test if a kubeconfig that trusts both authorities cannot use kcp once it is
-// Ready again, if anything that was acknowledged is lost, or if the rotation is in another phase than before.
+// survives deletes an object during a rotation. The test fails if a kubeconfig that trusts both CAs cannot use kcp when it is Ready
+// again, if acknowledged data is lost, or if the rotation changes its phase.
 func (n *installed) survives(t *testing.T, kubeconfig, name string, deletes func()) {
 	t.Helper()
 	phases := func() string {
@@ -203,27 +203,27 @@ func (n *installed) survives(t *testing.T, kubeconfig, name string, deletes func
 	deletes()
 	n.Kubectl(t, "wait", "--for=create", theEtcd, "--timeout=2m")
 	n.ready(t, theEtcd, "rootshard/kcp", "kubeconfig/admin")
-	f.client = n.client(t, kubeconfig, "root:team") // the address of the Service may be another one
+	f.client = n.client(t, kubeconfig, "root:team") // the address of the Service can change
 	if lost := f.lost(t); len(lost) > 0 {
 		t.Errorf("%s: writes are lost: %v", name, lost)
 	}
 	if _, err := f.write(t.Context()); err != nil {
-		t.Errorf("%s: everything is Ready, and a write fails: %v", name, err)
+		t.Errorf("%s: a write fails after everything is Ready: %v", name, err)
 	}
 	if after := phases(); after != before {
-		t.Errorf("%s: the rotation was %s and is %s", name, before, after)
+		t.Errorf("%s: the phase of the rotation was %s and is %s", name, before, after)
 	}
 	t.Logf("%s: ready after %.0f s, the rotation is %s", name, time.Since(begun).Seconds(), before)
 }
 
-// handedOut returns the kubeconfig as it is when it trusts a number of authorities.
+// handedOut returns the kubeconfig when it trusts a number of CAs.
 func (n *installed) handedOut(t *testing.T, authorities int) string {
 	t.Helper()
 	file := ""
 	kcptest.Eventually(t, fmt.Sprintf("the kubeconfig trusts %d authorities", authorities), func(context.Context) error {
 		file = n.kubeconfig(t, "admin-kubeconfig")
 		if trusted := strings.Count(string(n.config(t, file, "root:team").CAData), "BEGIN CERTIFICATE"); trusted != authorities {
-			return fmt.Errorf("it trusts %d", trusted)
+			return fmt.Errorf("it trusts %d authorities", trusted)
 		}
 		return nil
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// follow runs the commands of a section of docs/operations.md, those of the block with a number, with pairs of words replaced. It
-// returns the last line that they print.
+// follow runs the commands in a code block of a section of docs/operations.md, with pairs of words replaced, and returns the last line of
+// the output.
 func (n *installed) follow(t *testing.T, section string, number int, replace ...string) string {
 	t.Helper()
 	var found []kcptest.Block
@@ -37,7 +37,7 @@ func (n *installed) follow(t *testing.T, section string, number int, replace ...
 	cmd.Dir, cmd.Env = t.TempDir(), kcptest.CommandAt(t, "kubectl", kubeconfig).WithPlugins(t).Environment()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatalf("the commands of line %d and following: %v\n%s", found[number].Line, err, out)
+		t.Fatalf("the commands at line %d: %v\n%s", found[number].Line, err, out)
 	}
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	return lines[len(lines)-1]

@@ -24,7 +24,7 @@ spec:
   lastSnapshot: {volume: {claimName: snapshots}}
 `
 
-func TestAnEtcdBeginsAnewWithASurvivorAndLeavesASnapshot(t *testing.T) {
+func TestEtcdRecoversFromOneMemberAndTakesSnapshot(t *testing.T) {
 	const theEtcd, ofTheEtcd = "etcdcluster/events", "app.kubernetes.io/instance=events,app.kubernetes.io/component=etcd"
 	n := namespace(t)
 	n.RemoveAfter(t)
@@ -48,13 +48,13 @@ func TestAnEtcdBeginsAnewWithASurvivorAndLeavesASnapshot(t *testing.T) {
 	n.Kubectl(t, "patch", theEtcd, "--type=merge",
 		fmt.Sprintf(`--patch={"spec":{"restore":{"survivor":{"member":"events-1","clusterID":%q}}}}`, cluster))
 	n.Kubectl(t, "wait", "--for=jsonpath={.status.recovery.state}=Done", theEtcd, "--timeout=5m")
-	t.Logf("it took %.0f s to begin anew", time.Since(begun).Seconds())
+	t.Logf("the recovery from one member took %.0f s", time.Since(begun).Seconds())
 	n.ready(t, theEtcd)
 	if after := field(theEtcd, ".status.clusterID"); after == cluster {
-		t.Errorf("it is the cluster %s still", after)
+		t.Errorf("the cluster ID is still %s", after)
 	}
 	if after := field("pvc/data-events-1", ".metadata.uid"); after != volume {
-		t.Error("the survivor's volume is gone")
+		t.Error("the volume of the surviving member is deleted")
 	}
 	for _, member := range []string{"events-0", "events-1", "events-2"} {
 		got, err := n.dial(t, member).Get(t.Context(), "/written/", clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -81,7 +81,7 @@ func (n *installed) dial(t *testing.T, member string) *clientv3.Client {
 		return (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(address, clientPort))
 	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:   []string{"https://localhost"}, // a name in every member's certificate
+		Endpoints:   []string{"https://localhost"}, // this name is in the certificate of every member
 		TLS:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{n.Pair(t, "events-client")}, RootCAs: roots},
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(there)},
 	})

@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// limit is how long the longest time without a successful write may be, of those in which writes fail.
+// limit is the maximum time between two successful writes, if writes fail in between.
 const limit = 10 * time.Second
 
-// series is one request after the other.
+// series is a series of sequential requests.
 type series struct {
-	working   time.Time     // when one succeeded last
-	longest   time.Duration // without a success
-	outage    time.Duration // the longest without a success, in which one failed
+	working   time.Time     // time of the last success
+	longest   time.Duration // longest time without a success
+	outage    time.Duration // longest time without a success during which a request failed
 	failing   bool          // since working
 	succeeded int
 	failed    []error
@@ -48,7 +48,7 @@ func (s *series) take() series {
 	return taken
 }
 
-// traffic creates one object after the other, and reads all the time what was acknowledged last; neither with a second try.
+// traffic creates objects one after another, and continuously reads the last acknowledged one; without retries.
 type traffic struct {
 	client kubernetes.Interface
 	stop   func()
@@ -122,12 +122,12 @@ func (f *traffic) take(t *testing.T) (writes, reads series) {
 		failed := errors.Join(append(f.writes.failed, f.reads.failed...)...)
 		f.mu.Unlock()
 		if time.Since(begun) > time.Minute {
-			t.Fatalf("nothing is written or read any more: %.2000v", failed)
+			t.Fatalf("reads and writes no longer succeed: %.2000v", failed)
 		}
 	}
 }
 
-// lost returns the names that were acknowledged and are not there.
+// lost returns the names of acknowledged objects that do not exist.
 func (f *traffic) lost(t *testing.T) []string {
 	t.Helper()
 	f.mu.Lock()
@@ -143,13 +143,13 @@ func (f *traffic) lost(t *testing.T) []string {
 	return sets.List(acknowledged)
 }
 
-// disturbance is something that happens while somebody writes to kcp, and reads from it.
+// disturbance is an event during reads and writes of kcp.
 type disturbance struct {
 	name string
 	by   func()
 }
 
-// disturbed lets one after the other happen. The test fails if writes are lost, or fail for longer than the limit.
+// disturbed runs disturbances in turn. The test fails if writes are lost, or fail for longer than the limit.
 func (n *installed) disturbed(t *testing.T, client kubernetes.Interface, disturbances ...disturbance) {
 	t.Helper()
 	n.during(t, client, disturbances, func(writes, _ series) error {
@@ -160,7 +160,7 @@ func (n *installed) disturbed(t *testing.T, client kubernetes.Interface, disturb
 	})
 }
 
-// undisturbed lets one after the other happen. The test fails if writes are lost, or if any write or read fails.
+// undisturbed runs disturbances in turn. The test fails if writes are lost, or if any write or read fails.
 func (n *installed) undisturbed(t *testing.T, client kubernetes.Interface, disturbances ...disturbance) {
 	t.Helper()
 	n.during(t, client, disturbances, func(writes, reads series) error {
@@ -177,7 +177,7 @@ func (n *installed) during(t *testing.T, client kubernetes.Interface, disturbanc
 		d.by()
 		writes, reads := f.take(t)
 		lost := f.lost(t)
-		// A row of the table in docs/operations.md.
+		// This is a row of the table in docs/operations.md.
 		t.Logf("| %s | %.1f s | %.1f s | %d | %d | %d |", d.name, writes.longest.Seconds(), reads.longest.Seconds(),
 			writes.succeeded, len(lost), len(writes.failed)+len(reads.failed))
 		if len(lost) > 0 {

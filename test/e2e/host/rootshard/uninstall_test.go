@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestKCPOutlivesTheOperatorAndEndsWithoutIt(t *testing.T) {
+func TestKCPOutlivesOperatorAndIsDeletedWithoutIt(t *testing.T) {
 	n := install(t)
 	client, _ := n.made(t, "managed.yaml")
 	guest := n.guest(t, "guest")
@@ -21,7 +21,7 @@ func TestKCPOutlivesTheOperatorAndEndsWithoutIt(t *testing.T) {
 			n.ready(t, "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin")
 		})
 	}})
-	t.Run("a namespace whose operator and kcp are gone can be deleted", func(t *testing.T) {
+	t.Run("a namespace without operator and kcp can be deleted", func(t *testing.T) {
 		n.operator.uninstall(t)
 		n.Kubectl(t, "scale", "statefulset", "kcp-etcd", "--replicas=0")
 		n.Kubectl(t, "wait", "--for=delete", "pod/kcp-etcd-0", "pod/kcp-etcd-1", "pod/kcp-etcd-2", "--timeout=3m")
@@ -30,7 +30,7 @@ func TestKCPOutlivesTheOperatorAndEndsWithoutIt(t *testing.T) {
 	})
 }
 
-// remains checks that the end of the operator is not the end of what it has made.
+// remains checks that the objects of the operator exist after it is uninstalled.
 func (n *installed) remains(t *testing.T) {
 	t.Helper()
 	n.Kubectl(t, "get", "rootshard/kcp", "etcdcluster/kcp-etcd", "kubeconfig/admin", "secret/admin-kubeconfig", "statefulset/kcp-kcp",
@@ -38,7 +38,7 @@ func (n *installed) remains(t *testing.T) {
 	definitions := n.Kubectl(t, "get", "crds", "--output=name")
 	for _, kind := range []string{"rootshards", "kubeconfigs", "etcdclusters", "etcdbackups", "etcdbackupschedules"} {
 		if !strings.Contains(definitions, kind+".operator.kcp.io") {
-			t.Errorf("the definition of %s is gone: there are\n%s", kind, definitions)
+			t.Errorf("the definition of %s is missing in\n%s", kind, definitions)
 		}
 	}
 }
