@@ -12,30 +12,30 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// member is a watch that follows a stream: that of its keys as soon as it can, and one of its own before.
+// member is a watch that reads a stream: its own stream at first, and the stream of its keys as soon as possible.
 type member struct {
 	streams  *streams
 	keys     streamKeys
 	opts     storage.ListOptions
 	account  string
-	tenant   string   // who pays for the account
+	tenant   string   // the account for the budget
 	consumer Consumer // nil if the server itself reads
 	results  chan watch.Event
 	ctx      context.Context
 	stop     context.CancelFunc
 	ended    atomic.Bool   // by the budget
-	idle     chan struct{} // gets a value when everything is passed, if it is not nil
+	idle     chan struct{} // receives a value when all events are passed, if it is not nil
 
 	at             atomic.Pointer[entry]  // what it reads next
 	passed         atomic.Pointer[passed] // nil until it has passed an event
 	previous, next *member                // of its stream
 }
 
-// buffered is how many events wait in a watch until they are read.
+// buffered is the number of events that wait in a watch until they are read.
 const buffered = 16
 
-// passed is where the events begin that a member has passed and may still hold: those that wait to be read, the one before them,
-// which may be on its way to the client, and the one after them, which is about to wait.
+// passed contains the start positions of events that a member has passed and may still hold: those that wait to be read, the one
+// before them, which may be in transit to the client, and the one after them, which is about to wait.
 type passed struct {
 	count atomic.Uint64
 	from  [buffered + 2]atomic.Int64
@@ -65,7 +65,7 @@ func (s *streams) watch(ctx context.Context, keys streamKeys, opts storage.ListO
 	return m, nil
 }
 
-// begin returns what delivers the events.
+// begin returns the function that delivers the events.
 func (m *member) begin(version uint64) (deliver func(), err error) {
 	switch {
 	case !initial(m.opts):
@@ -86,8 +86,8 @@ func initial(opts storage.ListOptions) bool {
 	return opts.ResourceVersion == "" || opts.ResourceVersion == "0"
 }
 
-// goOn returns what delivers the events after version: those of the stream of the keys, or of a stream of its own if that does not
-// reach back so far.
+// goOn returns the function that delivers the events after version: those of the stream of the keys, or of its own stream if the
+// former does not reach back to version.
 func (m *member) goOn(version uint64) (deliver func(), err error) {
 	if version > 0 && !m.keys.storage.unshared {
 		if st, at, err := m.streams.join(m, nil, version); err != nil || st != nil {
@@ -101,12 +101,13 @@ func (m *member) goOn(version uint64) (deliver func(), err error) {
 	return func() { m.follow(st, at, version, !m.keys.storage.unshared) }, err
 }
 
-// tooOld returns whether a client must not begin at a version. The server itself may: it would have to list all clusters again.
+// tooOld reports whether a version is too old for a client. It is never too old for the server itself, which would have to list
+// all clusters again.
 func (m *member) tooOld(version uint64) bool {
 	return m.account != "" && version > 0 && m.streams.history.tooOld(version)
 }
 
-// fromSnapshot delivers the objects that exist, and then what changes.
+// fromSnapshot delivers the existing objects, and then the changes.
 func (m *member) fromSnapshot() {
 	m.idle = make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -131,7 +132,7 @@ func (m *member) fromSnapshot() {
 }
 
 // catchUp delivers the events of a watch of etcd until a bookmark at which the member can join the stream. The watches of the server
-// and of administrators begin so: etcd holds for them what they have not read.
+// and of administrators begin in this way: etcd buffers their unread events.
 func (m *member) catchUp(own watch.Interface) {
 	defer own.Stop()
 	for event := range own.ResultChan() {
@@ -150,8 +151,8 @@ func (m *member) catchUp(own watch.Interface) {
 	}
 }
 
-// follow delivers the events of a stream that are later than version. If joins is set, it goes on with the stream of the keys as soon
-// as it can.
+// follow delivers the events of a stream that are later than version. If joins is set, it continues with the stream of the keys as
+// soon as possible.
 func (m *member) follow(st *stream, at *entry, version uint64, joins bool) {
 	defer func() { m.streams.leave(m, st) }()
 	for m.await(at) && at.next != nil {
@@ -171,7 +172,7 @@ func (m *member) follow(st *stream, at *entry, version uint64, joins bool) {
 	}
 }
 
-// await returns when an entry is filled, false if the watch has ended.
+// await waits until an entry is filled; it returns false if the watch has ended.
 func (m *member) await(e *entry) bool {
 	if m.idle != nil {
 		select {
@@ -199,7 +200,7 @@ func (m *member) wants(e *entry, version uint64) bool {
 	return e.version > version
 }
 
-// send delivers an event that begins at a place of the stream.
+// send delivers an event that begins at a position of the stream.
 func (m *member) send(event watch.Event, from int64) bool {
 	p := m.passed.Load()
 	if p == nil {
@@ -224,7 +225,7 @@ func (m *member) deliver(event watch.Event) bool {
 	}
 }
 
-// place makes at what the member reads next; what it has passed stays as far behind it as it is.
+// place sets at as the position that the member reads next; passed positions keep their distance to it.
 func (m *member) place(at *entry) {
 	if before, p := m.at.Load(), m.passed.Load(); before != nil && p != nil {
 		for i := range p.from {
@@ -234,7 +235,7 @@ func (m *member) place(at *entry) {
 	m.at.Store(at)
 }
 
-// oldest returns where the oldest event begins that the member holds.
+// oldest returns the start position of the oldest event that the member holds.
 func (m *member) oldest() int64 {
 	at, p := m.at.Load(), m.passed.Load()
 	if p == nil {
@@ -251,7 +252,7 @@ func (m *member) oldest() int64 {
 	return p.from[(n-held)%uint64(len(p.from))].Load()
 }
 
-// written returns how many bytes are on their way to the client: as they are written, and in the buffer of what encodes them.
+// written returns the bytes in transit to the client: being written, and in the buffer of the encoder.
 func (m *member) written() int64 {
 	if m.consumer == nil {
 		return 0

@@ -8,16 +8,16 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 )
 
-// Monitors returns what tells the size of the database, for upstream's metrics. Upstream's own would connect to the etcd
-// of the options, of which an embedded one has no address.
+// Monitors returns monitors of the database size, for upstream's metrics. Upstream's own monitors would connect to the
+// etcd in the options, but an embedded etcd has no address.
 func (b *Backend) Monitors() ([]metrics.Monitor, error) {
 	return []metrics.Monitor{monitor{b.client.Client}}, nil
 }
 
-// monitor asks over a client that it does not own.
+// monitor uses a client that it does not own.
 type monitor struct{ client *clientv3.Client }
 
-// Monitor implements metrics.Monitor. Of several members of a cluster it asks any.
+// Monitor implements metrics.Monitor. It queries any member of the cluster.
 func (m monitor) Monitor(ctx context.Context) (metrics.StorageMetrics, error) {
 	endpoint := ""
 	if all := m.client.Endpoints(); len(all) > 0 {

@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// nextLists are how many lists have their next page made at a time, nextObjects how many objects such a page has at most, and
-	// nextTime how long it waits to be asked for.
+	// nextLists limits the lists whose next page is prefetched at a time, nextObjects the objects of such a page, and nextTime
+	// how long it waits for its request.
 	nextLists, nextObjects, nextTime = 16, 1000, 10 * time.Second
-	// nextBytes is how much memory the page before may have taken.
+	// nextBytes limits the memory of the previous page.
 	nextBytes = 4 << 20
-	// nextTimeout is how long it may take to be made.
+	// nextTimeout limits the time to prefetch a page.
 	nextTimeout = 30 * time.Second
 )
 
-// nextPages are the pages that come next in lists of custom resources over all clusters: while a client reads a page, the server makes
-// the next. Who has asked for a second page goes on.
+// nextPages are the prefetched pages of lists of custom resources across all clusters: while a client reads a page, the server
+// prepares the next one. A client that has requested a second page is expected to continue.
 type nextPages struct {
 	mu    sync.Mutex
 	pages map[pageKey]*nextPage
 }
 
-// pageKey says all that the content of a page depends on: its token contains the revision.
+// pageKey contains everything on which the content of a page depends: its token contains the revision.
 type pageKey struct {
 	storage    *clusterStorage
 	key, token string
@@ -38,13 +38,13 @@ type pageKey struct {
 
 type nextPage struct {
 	made  chan struct{}
-	list  *unstructured.UnstructuredList // nil if it could not be made
+	list  *unstructured.UnstructuredList // nil if the prefetch failed
 	timer *time.Timer
 }
 
 func newNextPages() *nextPages { return &nextPages{pages: map[pageKey]*nextPage{}} }
 
-// list reads a list of s; what selects its objects is part of opts.
+// list reads a list of s; opts contains the selection of its objects.
 func (n *nextPages) list(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions,
 	list *unstructured.UnstructuredList) error {
 	at := pageKey{s, key, opts.Predicate.Continue, opts.Predicate.Limit}
@@ -64,7 +64,7 @@ func (n *nextPages) list(ctx context.Context, s *clusterStorage, key string, opt
 	return nil
 }
 
-// make makes a page. Nobody waits for it.
+// make prefetches a page in the background.
 func (n *nextPages) make(at pageKey, opts storage.ListOptions, list *unstructured.UnstructuredList) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -84,7 +84,7 @@ func (n *nextPages) make(at pageKey, opts storage.ListOptions, list *unstructure
 	}()
 }
 
-// take returns a page that is made or being made, nil if there is none.
+// take returns a page that is prefetched or being prefetched, or nil.
 func (n *nextPages) take(ctx context.Context, at pageKey) *unstructured.UnstructuredList {
 	page := n.forget(at)
 	if page == nil {

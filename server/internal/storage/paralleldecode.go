@@ -13,11 +13,11 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// few objects are decoded by one goroutine as fast as by several.
+// few is the number of objects that one goroutine decodes as fast as several.
 const few = 64
 
-// later are the items of a list of custom resources, which are decoded when all of them have been read: by all processors at once,
-// where upstream decodes one after the other.
+// later are the items of a list of custom resources, which are decoded on all processors after all of them are read; upstream
+// decodes them one by one.
 type later struct{ items []undecoded }
 
 type undecoded struct {
@@ -29,7 +29,7 @@ type undecoded struct {
 
 type laterKey struct{}
 
-// readList reads a list that selects nothing by what an object is.
+// readList reads a list without selectors on the content of objects.
 func readList(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) error {
 	l := &later{}
 	if err := s.Interface.GetList(context.WithValue(ctx, laterKey{}, l), key, opts, list); err != nil {
@@ -37,12 +37,12 @@ func readList(ctx context.Context, s *clusterStorage, key string, opts storage.L
 	}
 	if len(l.items) != len(list.Items) || !l.decode(ctx, list.Items) {
 		list.Items = nil
-		return s.Interface.GetList(ctx, key, opts, list) // upstream knows what to do with an object that cannot be decoded
+		return s.Interface.GetList(ctx, key, opts, list) // upstream handles objects that cannot be decoded
 	}
 	return nil
 }
 
-// decode makes each of into what was read in its place, and returns whether all could be decoded.
+// decode decodes each value into the object at its index, and reports whether all could be decoded.
 func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bool {
 	var next atomic.Int64
 	var failed atomic.Bool
@@ -53,7 +53,7 @@ func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bo
 				return
 			}
 			item := &l.items[i]
-			if ctx.Err() != nil { // the request has ended, and conversions take time
+			if ctx.Err() != nil { // stop if the request has ended, because conversions take time
 				failed.Store(true)
 				return
 			}

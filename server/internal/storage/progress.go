@@ -11,14 +11,14 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// ofInformers returns a context for watches in a stream of their own. Etcd reports progress to all watches of a stream: without it, each
-// report would send a bookmark to all clients.
+// ofInformers returns a context for watches in a separate stream of etcd. Etcd reports progress to all watches of a stream: without a
+// separate stream, each report would send a bookmark to all clients.
 func ofInformers(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", "informers"))
 }
 
-// lanes is how many streams the watches of tenants have. Etcd sends the events of a stream one after the other, and reads the former
-// version of an object for each watch again: large objects with many watches hold up the events of the tenants of their lane only.
+// lanes is the number of streams for the watches of tenants. Etcd sends the events of a stream one by one, and reads the previous
+// version of an object again for each watch: large objects with many watches delay only the events of tenants in the same lane.
 const lanes = 16
 
 var laneSeed = maphash.MakeSeed()
@@ -32,7 +32,7 @@ func ofTenant(ctx context.Context, tenant string) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("kcp-watches", lane))
 }
 
-// Revision returns the revision that the majority of the members of etcd has.
+// Revision returns the revision that the majority of the members of etcd agrees on.
 func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	response, err := b.client.Client.Get(ctx, "health")
 	if err != nil && denied(err) {
@@ -44,7 +44,7 @@ func (b *Backend) Revision(ctx context.Context) (uint64, error) {
 	return uint64(response.Header.Revision), nil
 }
 
-// Progress makes etcd report to the watches of all clusters how far they are. They get bookmarks.
+// Progress makes etcd report progress to the watches across all clusters, which then receive bookmarks.
 func (b *Backend) Progress(ctx context.Context) error {
 	return b.client.Client.RequestProgress(clientv3.WithRequireLeader(ofInformers(ctx)))
 }
@@ -58,5 +58,5 @@ func (b *Backend) Advance(ctx context.Context) error {
 	return err
 }
 
-// pingTimeout is how long etcd may take to answer the health check.
+// pingTimeout limits the response time of etcd in the health check.
 const pingTimeout = 2 * time.Second

@@ -10,28 +10,29 @@ import (
 )
 
 const (
-	// aheadSize is about how many bytes are read ahead for a list, aheadLists for how many at a time, and aheadTime how long they
-	// wait to be asked for.
+	// aheadSize is the approximate number of bytes that are read ahead for a list, aheadLists limits such lists at a time, and
+	// aheadTime how long the pages wait for their requests.
 	aheadSize, aheadLists, aheadTime = 4 << 20, 16, 10 * time.Second
 )
 
-// ahead has the next pages of lists over all clusters that are being read page by page. etcd counts with every page all that are
-// left, which takes longer than to read it: of 100,000 objects in pages of 500 that would be ten million keys.
+// ahead holds the next pages of lists across all clusters that clients read page by page. For every page, etcd counts all
+// remaining keys, which takes longer than reading the page: for 100,000 objects in pages of 500, it would count ten million
+// keys.
 type ahead struct {
 	mu    sync.Mutex
 	rests map[place]rest
 }
 
-// place is where a list goes on.
+// place is the position at which a list continues.
 type place struct {
 	prefix, from string
 	revision     int64
 }
 
-// rest of a list.
+// rest is the remainder of a list.
 type rest struct {
-	read  []*mvccpb.KeyValue // what comes next
-	count int64              // of all that is left
+	read  []*mvccpb.KeyValue // the next objects
+	count int64              // of all remaining objects
 	size  int                // of an object
 	timer *time.Timer        // drops it
 }
@@ -73,7 +74,7 @@ func averageSize(kvs []*mvccpb.KeyValue) int {
 	return max(1, size/max(1, len(kvs)))
 }
 
-// take returns what is known of the rest of a list, and forgets it.
+// take removes and returns the known remainder of a list.
 func (a *ahead) take(at place) rest {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// refused is the error of storing what the server could not read.
+// refused is the error for storing an object that the server could not read.
 type refused struct{ *apierrors.StatusError }
 
 func isRefused(err error) bool {
@@ -20,7 +20,7 @@ func isRefused(err error) bool {
 	return errors.As(err, &r)
 }
 
-// refusal returns what clients get for err: upstream's storage wraps the errors of a transformer.
+// refusal returns the error for clients in err: upstream's storage wraps the errors of a transformer.
 func refusal(err error) error {
 	var r *refused
 	if errors.As(err, &r) {
@@ -29,10 +29,10 @@ func refusal(err error) error {
 	return err
 }
 
-// locating decodes as decoding does, and returns errors that name the field.
+// locating decodes like decoding, and returns errors with the field.
 var locating = jsonv2.JoinOptions(decoding, jsonv1.ReportErrorsWithLegacySemantics(false))
 
-// invalid returns the refusal of data because of cause.
+// invalid returns the error for invalid data with a cause.
 func invalid(c *typedCodec, name string, data []byte, cause error) error {
 	at, value, detail := field.NewPath("metadata", "name"), name, cause.Error()
 	var located *jsonv2.SemanticError
@@ -47,7 +47,7 @@ func invalid(c *typedCodec, name string, data []byte, cause error) error {
 	})}
 }
 
-// valueAt returns what is in data where a pointer leads to, as JSON.
+// valueAt returns the JSON value at a pointer in data.
 func valueAt(data jsontext.Value, pointer jsontext.Pointer) string {
 	for token := range pointer.Tokens() {
 		var fields map[string]jsontext.Value
@@ -64,7 +64,7 @@ func valueAt(data jsontext.Value, pointer jsontext.Pointer) string {
 	return strings.Trim(string(data[:min(len(data), 100)]), `"`)
 }
 
-// pathOf returns the field that a pointer leads to.
+// pathOf returns the field path of a pointer.
 func pathOf(pointer jsontext.Pointer) *field.Path {
 	var path *field.Path
 	for token := range pointer.Tokens() {

@@ -25,23 +25,23 @@ import (
 )
 
 const (
-	// remainsPage is how many objects are read at a time.
+	// remainsPage is the number of objects in a page.
 	remainsPage = 100
-	// mostIdentities bounds how many identities of one resource Identities looks at: any provider can add some.
+	// mostIdentities limits the identities of one resource that Identities reads, because any provider can add some.
 	mostIdentities = 1000
 )
 
-// Remains finds the objects of custom resources by their keys, when their binding or logical cluster ends. What a schema says now about
-// them does not matter, neither its scope nor its versions, and nothing converts, validates or admits.
+// Remains finds the objects of custom resources by their keys, when their binding or logical cluster is deleted. It ignores the scope
+// and the versions in the current schema, and does not convert, validate or admit objects.
 type Remains struct {
 	backend *Backend
 	base    generic.RESTOptionsGetter
 }
 
-// Remains returns what reads and writes custom resources as base stores them.
+// Remains returns the Remains for custom resources that base stores.
 func (b *Backend) Remains(base generic.RESTOptionsGetter) *Remains { return &Remains{b, base} }
 
-// suffixOf returns what is behind a resource in keys.
+// suffixOf returns the part of keys after a resource.
 func suffixOf(identity string) string {
 	if identity == "" {
 		return custom
@@ -89,11 +89,12 @@ func (r *Remains) count(ctx context.Context, resource schema.GroupResource, iden
 	return found.Count, nil
 }
 
-// errHeld is why an object is not deleted yet.
+// errHeld is the reason why an object is not deleted yet.
 var errHeld = errors.New("the object has finalizers")
 
-// Delete deletes what the cluster of ctx stores of a resource under an identity; without one, what its own definition stores. An object
-// with finalizers is marked, and stays until these are removed, if waits returns true for it. Delete returns how many objects stay.
+// Delete deletes the objects of a resource that the cluster of ctx stores under an identity; an empty identity means the objects of the
+// cluster's own definition. If waits returns true for an object with finalizers, Delete marks the object as deleted, and it remains
+// until the finalizers are removed. Delete returns how many objects remain.
 func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, identity string,
 	waits func(*unstructured.Unstructured) bool) (left int, err error) {
 	err = r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
@@ -121,7 +122,7 @@ func (r *Remains) Delete(ctx context.Context, resource schema.GroupResource, ide
 	return left, err
 }
 
-// markDeleted makes an object one that is deleted once it has no finalizers.
+// markDeleted marks an object as deleted, so that it is removed when it has no finalizers.
 func markDeleted(obj runtime.Object) (runtime.Object, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok || u.GetDeletionTimestamp() != nil {
@@ -138,8 +139,8 @@ func markDeleted(obj runtime.Object) (runtime.Object, error) {
 // errFound ends a search.
 var errFound = errors.New("found")
 
-// StoredIn returns a version in which the cluster of ctx stores an object of a resource under an identity, and which is none of those that
-// are known; empty if there is none.
+// StoredIn returns a version, other than the known ones, in which the cluster of ctx stores an object of a resource under an identity;
+// empty if there is none.
 func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, identity string,
 	known sets.Set[string]) (version string, err error) {
 	err = r.each(ctx, resource, identity, func(_ context.Context, _ storage.Interface, _ string, item *unstructured.Unstructured) error {
@@ -156,7 +157,8 @@ func (r *Remains) StoredIn(ctx context.Context, resource schema.GroupResource, i
 	return version, err
 }
 
-// Relabel replaces the labels of what the cluster of ctx stores of a resource under an identity by those that wanted returns for them.
+// Relabel replaces the labels of the objects of a resource that the cluster of ctx stores under an identity by the labels that wanted
+// returns for them.
 func (r *Remains) Relabel(ctx context.Context, resource schema.GroupResource, identity string,
 	wanted func(map[string]string) map[string]string) error {
 	return r.each(ctx, resource, identity, func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error {
@@ -173,8 +175,8 @@ func (r *Remains) Relabel(ctx context.Context, resource schema.GroupResource, id
 	})
 }
 
-// each calls do for every object that the cluster of ctx stores of a resource under an identity. What cannot be read is a stand-in. An
-// object that is gone or replaced is none.
+// each calls do for every object of a resource that the cluster of ctx stores under an identity. An unreadable object is represented
+// by a stand-in. Deleted or replaced objects are skipped.
 func (r *Remains) each(ctx context.Context, resource schema.GroupResource, identity string,
 	do func(ctx context.Context, s storage.Interface, key string, item *unstructured.Unstructured) error) error {
 	cluster, err := logicalcluster.NameFrom(ctx)
@@ -214,7 +216,7 @@ func (r *Remains) each(ctx context.Context, resource schema.GroupResource, ident
 	}
 }
 
-// open returns the storage of a resource under an identity, in which objects may have a namespace or not.
+// open returns the storage of a resource under an identity, for objects with or without a namespace.
 func (r *Remains) open(resource schema.GroupResource, identity string) (s *clusterStorage, prefix string,
 	stop factory.DestroyFunc, err error) {
 	newFunc := func() runtime.Object { return &unstructured.Unstructured{Object: map[string]any{}} }

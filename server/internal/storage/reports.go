@@ -21,7 +21,7 @@ type Unreadable struct {
 	Err             error
 }
 
-// reports tells of each stored value that is set aside once, as long as there are not very many.
+// reports reports each stored value that is set aside once, as long as there are not very many.
 type reports struct {
 	seed  maphash.Seed
 	log   flowcontrol.PassiveRateLimiter
@@ -29,10 +29,10 @@ type reports struct {
 	tells atomic.Pointer[func(Unreadable)]
 
 	mu   sync.Mutex
-	told map[uint64]uint64 // by the hash of the key, that of key and value; mostTold at the most
+	told map[uint64]uint64 // by the hash of the key, the hash of key and value; at most mostTold
 }
 
-// mostTold is how many values are remembered. With more, some are told of again.
+// mostTold is the number of remembered values. With more values, some are reported again.
 const mostTold = 4096
 
 func newReports() *reports {

@@ -17,7 +17,7 @@ import (
 
 type restrictionKey struct{}
 
-// WithRestriction returns a context in which no object can be read or written whose labels selector does not match: such
+// WithRestriction returns a context in which only objects with labels that match selector can be read or written: other
 // objects do not exist for its requests. It adds to the restriction of ctx.
 func WithRestriction(ctx context.Context, selector labels.Selector) context.Context {
 	if already, ok := restriction(ctx); ok {
@@ -26,7 +26,7 @@ func WithRestriction(ctx context.Context, selector labels.Selector) context.Cont
 	return context.WithValue(ctx, restrictionKey{}, selector)
 }
 
-// WithoutRestriction returns a context for what the server itself reads and writes because of a request.
+// WithoutRestriction returns a context for reads and writes of the server itself on behalf of a request.
 func WithoutRestriction(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restrictionKey{}, nil)
 }
@@ -36,7 +36,7 @@ func restriction(ctx context.Context) (labels.Selector, bool) {
 	return s, ok
 }
 
-// both selects what a and b select.
+// both selects the objects that both a and b select.
 func both(a, b labels.Selector) labels.Selector {
 	requirements, ok := b.Requirements()
 	if !ok {
@@ -45,7 +45,7 @@ func both(a, b labels.Selector) labels.Selector {
 	return a.Add(requirements...)
 }
 
-// restricted keeps the requests of a restricted context to the objects that it may reach.
+// restricted limits the requests of a restricted context to the objects that they may access.
 type restricted struct {
 	storage.Interface
 	resource schema.GroupResource
@@ -56,7 +56,7 @@ func matches(selector labels.Selector, obj runtime.Object) bool {
 	return err == nil && selector.Matches(labels.Set(m.GetLabels()))
 }
 
-// refuse tells that an object would not be reachable once it is written.
+// refuse returns the error for a write after which the object would not be accessible.
 func (s restricted) refuse(obj runtime.Object) error {
 	name := ""
 	if m, err := meta.Accessor(obj); err == nil {
@@ -119,7 +119,7 @@ func (s restricted) GuaranteedUpdate(ctx context.Context, key string, out runtim
 	return s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached)
 }
 
-// narrow adds the restriction of ctx to what a list or watch selects.
+// narrow adds the restriction of ctx to the selector of a list or watch.
 func narrow(ctx context.Context, opts storage.ListOptions) storage.ListOptions {
 	selector, ok := restriction(ctx)
 	if !ok {
@@ -132,7 +132,8 @@ func narrow(ctx context.Context, opts storage.ListOptions) storage.ListOptions {
 	return opts
 }
 
-// Watch gives the watches of all clusters, which are those of the informers, a stream of their own: see Backend.Progress.
+// Watch uses a separate stream of etcd for watches across all clusters, which are those of the informers: see
+// Backend.Progress.
 func (s restricted) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard {
 		ctx = ofInformers(ctx)

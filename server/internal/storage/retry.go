@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// patience is for how long a write is tried again. An election takes some seconds.
+	// patience limits how long a write is retried. An election takes some seconds.
 	patience = 10 * time.Second
-	// firstAnswer is how long etcd may take to answer the first try. Each one after that may take twice as long as the one
-	// before: what is only slow is not asked ever more.
+	// firstAnswer is the timeout of the first attempt. Each later attempt has twice the timeout of the previous one, so
+	// that a slow etcd does not get ever more requests.
 	firstAnswer = 2 * time.Second
-	// tryPause is between two tries.
+	// tryPause is the pause between two attempts.
 	tryPause = 50 * time.Millisecond
 )
 
-// again asks etcd until it answers. An etcd of several members gives no answer, and does not tell whether a write was done, while
-// it elects a leader, and when the member that was asked goes away. A write must be one that is done once at most, since it names
-// the revision that it replaces. If lost is not nil, it may have been done by a try before the one that was answered, which
-// failed with that error. The first try takes as long as answer at most, and all of them as long as patience; zero, which is for
-// reads, stands for no limit.
+// again repeats a request until etcd responds. An etcd with several members does not respond, and does not report whether a write
+// was applied, during the election of a leader, and when the requested member stops. A write must contain the revision that it
+// replaces, so that it is applied at most once. If lost is not nil, an attempt before the successful one failed with that error
+// and may have been applied. The first attempt takes at most answer, and all attempts together at most patience; zero, for reads,
+// means no limit.
 func again[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (response R, lost, err error) {
 	reads := answer == 0
 	for end := time.Now().Add(patience); ; answer = min(2*answer, patience) {
@@ -64,7 +64,7 @@ func try[R any](ctx context.Context, answer time.Duration, end time.Time, ask fu
 	return ask(ctx)
 }
 
-// outage is what clients are told of an etcd that does not answer.
+// outage is the error for clients when etcd does not respond.
 type outage struct {
 	*apierrors.StatusError
 	cause error
@@ -72,9 +72,9 @@ type outage struct {
 
 func (o *outage) Unwrap() error { return o.cause }
 
-// unavailable returns what clients are told instead of an error of etcd's. Those that are told when to ask again do so by
-// themselves. Nobody must for a write, which may have been done: it would be done twice, were it the creation of an object that
-// the server names.
+// unavailable returns the error for clients in place of an error of etcd. Clients automatically retry after an error with a
+// retry delay. They must not retry a write that may have been applied: the creation of an object whose name the server
+// generates would be applied twice.
 func unavailable(err error, reads bool) error {
 	if !reads {
 		return &outage{cause: err, StatusError: apierrors.NewTimeoutError(
@@ -85,7 +85,8 @@ func unavailable(err error, reads bool) error {
 	return &outage{cause: err, StatusError: told}
 }
 
-// denied reports whether etcd refuses what the server does because of who the server is: it checks that before it does anything.
+// denied reports whether etcd denied a request because of the identity of the server, which etcd checks before it applies
+// anything.
 func denied(err error) bool {
 	switch rpctypes.Error(err) {
 	case rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
@@ -95,15 +96,17 @@ func denied(err error) bool {
 	return false
 }
 
-// forbidden returns what clients are told when etcd refuses the server: as soon as etcd lets it in, requests work again.
+// forbidden returns the error for clients when etcd denies access to the server: as soon as etcd grants access, requests
+// work again.
 func forbidden(err error) error {
 	told := apierrors.NewServiceUnavailable("etcd denies access to this server: an administrator of the installation must grant access")
 	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return &outage{cause: err, StatusError: told}
 }
 
-// unanswered reports whether an error leaves open if etcd did what it was asked to, and it will do it if asked again. Words
-// without a code come from a leader that is about to hand over, and from what is in between when a member stops.
+// unanswered reports whether an error leaves open whether etcd applied a request, and a retry can succeed. Errors without a
+// code come from a leader that is about to transfer leadership, and from what is between the server and etcd when a member
+// stops.
 func unanswered(err error) bool {
 	var known rpctypes.EtcdError
 	if errors.As(err, &known) {
@@ -113,7 +116,7 @@ func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || ok && (s.Code() == codes.Unavailable || s.Code() == codes.Unknown)
 }
 
-// putAgain is OptimisticPut of kv, done again until etcd answers.
+// putAgain is OptimisticPut of kv, repeated until etcd responds.
 func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64,
 	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	options.GetOnFailure = true
@@ -126,10 +129,10 @@ func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, valu
 	if response.KV != nil && bytes.Equal(response.KV.Value, value) {
 		return etcdkubernetes.PutResponse{Succeeded: true, Revision: response.KV.ModRevision}, nil
 	}
-	return etcdkubernetes.PutResponse{}, lost // it may have been done, and replaced
+	return etcdkubernetes.PutResponse{}, lost // it may have been applied, and replaced
 }
 
-// deleteAgain is OptimisticDelete of kv, done again until etcd answers.
+// deleteAgain is OptimisticDelete of kv, repeated until etcd responds.
 func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64,
 	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	options.GetOnFailure = true
@@ -143,12 +146,12 @@ func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, r
 		response.Succeeded = true
 		return response, nil
 	case response.KV.CreateRevision > revision:
-		return etcdkubernetes.DeleteResponse{}, lost // it may have been done, and what was deleted was made anew
+		return etcdkubernetes.DeleteResponse{}, lost // it may have been applied, and the object created again
 	}
 	return response, nil
 }
 
-// commitAgain stores all of what is held, or nothing if anything of it exists.
+// commitAgain stores all held objects, or none if any of them exists.
 func commitAgain(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
 	absent, puts := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held))
 	for i, h := range held {

@@ -15,18 +15,18 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// Room is the space that an etcd has left.
+// Room is the free space of an etcd.
 type Room interface {
-	// Grow returns why nothing can be stored that takes more room than what it replaces, Write why nothing can be written at all; nil
-	// if it can.
+	// Grow returns an error if writes that need more space than the value that they replace are rejected, Write if all writes are
+	// rejected.
 	Grow() error
 	Write() error
 }
 
-// StatusReasonInsufficientStorage is the reason of the refusals of an etcd that is full.
+// StatusReasonInsufficientStorage is the reason of errors when etcd is full.
 const StatusReasonInsufficientStorage metav1.StatusReason = "InsufficientStorage"
 
-// SetRoom makes every storage keep to what room has left. own recognises the requests of the server itself. It must be called before
+// SetRoom makes every storage respect the free space in room. own recognizes requests of the server itself. It must be called before
 // anything is read or written.
 func (b *Backend) SetRoom(room Room, own func(context.Context) bool) {
 	b.room = room
@@ -35,7 +35,7 @@ func (b *Backend) SetRoom(room Room, own func(context.Context) bool) {
 	b.client.Kubernetes = reach
 }
 
-// CheckRoom returns why writes are refused, nil if they are not.
+// CheckRoom returns the reason why writes are rejected, or nil.
 func (b *Backend) CheckRoom() error {
 	if b.room == nil {
 		return nil
@@ -43,7 +43,7 @@ func (b *Backend) CheckRoom() error {
 	return errors.Join(b.room.Write(), b.room.Grow())
 }
 
-// full returns the error for clients when there is no room for objects that grow, halted when nothing can be written.
+// full returns the error for clients when there is no space for larger objects, halted when nothing can be written.
 func full(cause error) error {
 	return insufficient(cause, "objects cannot be created or grow until other objects are deleted, or an administrator of the "+
 		"server frees space")
@@ -60,7 +60,7 @@ func insufficient(cause error, consequence string) error {
 	}}}
 }
 
-// outOfSpace turns the refusal of an etcd that is full into the error for clients.
+// outOfSpace converts the error of a full etcd to the error for clients.
 func outOfSpace(err error) error {
 	if errors.Is(err, rpctypes.ErrNoSpace) || errors.Is(err, rpctypes.ErrGRPCNoSpace) {
 		return full(errors.New("etcd has raised its NOSPACE alarm"))
@@ -68,8 +68,8 @@ func outOfSpace(err error) error {
 	return err
 }
 
-// refusePut returns an error for a put that there is no room for. exists is set, instead, if it is one of a new object and there is an
-// object of its name.
+// refusePut returns an error for a put without enough space. Instead, it sets exists if the put creates an object and an object of
+// that name exists.
 func (t transactions) refusePut(ctx context.Context, key string, value []byte,
 	revision int64) (exists *etcdkubernetes.PutResponse, err error) {
 	if t.room == nil {
@@ -105,7 +105,7 @@ func (t transactions) refuseWrite() error {
 	return nil
 }
 
-// refuseHeld returns an error for a transaction that there is no room for, unless the first of its keys exists.
+// refuseHeld returns an error for a transaction without enough space, unless its first key exists.
 func (t transactions) refuseHeld(ctx context.Context, held []put) error {
 	if t.room == nil {
 		return nil
@@ -125,7 +125,7 @@ func (t transactions) refuseHeld(ctx context.Context, held []put) error {
 	return full(cause)
 }
 
-// isOwn reports whether the server itself writes: what it changes is of objects that are there, and of their deletion.
+// isOwn reports whether the server itself writes: its writes change existing objects, or delete them.
 func (t transactions) isOwn(ctx context.Context) bool {
 	_, ok := request.RequestInfoFrom(ctx)
 	return !ok || t.own(ctx)

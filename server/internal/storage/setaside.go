@@ -16,14 +16,14 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// setsAside reports whether reads of ctx leave out what cannot be read.
+// setsAside reports whether reads of ctx omit unreadable objects.
 func (s *clusterStorage) setsAside(ctx context.Context) bool {
 	c, _ := logicalcluster.From(ctx)
 	return c.Wildcard || s.own
 }
 
-// tolerant returns the context in which to do again what failed with err because of what is stored, if that is of use: to deletions,
-// which get a stand-in, and to the server, which can do without some fields.
+// tolerant returns the context for repeating a request that failed with err because of a stored value. It applies to deletions,
+// which get a stand-in, and to the server, which does not need some fields.
 func (s *clusterStorage) tolerant(ctx context.Context, err error) (context.Context, bool) {
 	switch {
 	case !IsUnreadable(err):
@@ -34,7 +34,7 @@ func (s *clusterStorage) tolerant(ctx context.Context, err error) (context.Conte
 	return withStandIns(ctx, shown), isDeletion(ctx)
 }
 
-// listAgain lists after an error. Unless that is about what is stored, it is returned.
+// listAgain lists after an error. It returns an error that does not concern stored values.
 func (s *clusterStorage) listAgain(ctx context.Context, err error, list runtime.Object, read func(context.Context) error) error {
 	if !IsUnreadable(err) {
 		return err
@@ -63,7 +63,7 @@ func (s *clusterStorage) listAgain(ctx context.Context, err error, list runtime.
 	return nil
 }
 
-// follow watches. A watch that sets aside what cannot be read tells of it as if it was deleted.
+// follow watches. A watch that sets aside unreadable objects delivers them as deleted.
 func (s *clusterStorage) follow(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if !s.setsAside(ctx) {
 		return s.Interface.Watch(ctx, key, opts)
@@ -71,7 +71,7 @@ func (s *clusterStorage) follow(ctx context.Context, key string, opts storage.Li
 	ctx, stop := context.WithCancel(ctx)
 	f := &followed{storage: s, key: key, opts: opts, ctx: ctx, stop: stop, results: make(chan watch.Event, 16)}
 	version, ok := after(opts)
-	f.version, f.tolerant = version, !ok // what there is at the beginning would be delivered twice
+	f.version, f.tolerant = version, !ok // the initial objects would be delivered twice
 	source, err := f.open()
 	if err != nil {
 		stop()
@@ -81,14 +81,14 @@ func (s *clusterStorage) follow(ctx context.Context, key string, opts storage.Li
 	return f, nil
 }
 
-// after returns the version whose successors a watch wants, unless it wants to know first what there is.
+// after returns the version after which a watch starts, unless it starts with the existing objects.
 func after(opts storage.ListOptions) (uint64, bool) {
 	version, err := strconv.ParseUint(opts.ResourceVersion, 10, 64)
 	initial := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	return version, err == nil && version > 0 && !initial
 }
 
-// followed is a watch that goes on after an event that cannot be decoded.
+// followed is a watch that continues after an event that cannot be decoded.
 type followed struct {
 	storage  *clusterStorage
 	key      string
@@ -130,7 +130,7 @@ func (f *followed) run(source watch.Interface) {
 	}
 }
 
-// deliver delivers events until there are no more, and returns whether that is because one cannot be decoded.
+// deliver delivers events until they end, and reports whether they ended because one cannot be decoded.
 func (f *followed) deliver(source watch.Interface) (again bool) {
 	for event := range source.ResultChan() {
 		if event.Type == watch.Error {

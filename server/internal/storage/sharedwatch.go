@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// shared is an object that several watches deliver. It implements runtime.CacheableObject: it is serialized once in every
-// form. Nobody may change it.
+// shared is an object that several watches deliver. It implements runtime.CacheableObject: it is serialized once in each
+// format. It must not be modified.
 type shared struct {
 	metav1.Object
 	object runtime.Object
-	made   func(bytes int64) // is called with the size of every form
+	made   func(bytes int64) // called with the size of each serialized format
 
 	mu    sync.Mutex
 	forms map[runtime.Identifier]*form
 }
 
-// share returns what several watches may deliver for an object; an error stays what it is. made is called with the size of whatever
-// is made of the object and kept.
+// share returns the object that several watches may deliver; an error is returned unchanged. made is called with the size of
+// everything that is derived from the object and cached.
 func share(object runtime.Object, made func(bytes int64)) runtime.Object {
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -76,6 +76,6 @@ func (s *shared) GetObjectKind() schema.ObjectKind { return s.object.GetObjectKi
 // DeepCopyObject implements runtime.Object.
 func (s *shared) DeepCopyObject() runtime.Object {
 	copied := s.object.DeepCopyObject()
-	m, _ := meta.Accessor(copied) // as the original has
+	m, _ := meta.Accessor(copied) // like the original
 	return &shared{Object: m, object: copied, made: func(int64) {}}
 }

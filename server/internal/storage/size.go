@@ -12,12 +12,13 @@ import (
 const (
 	// stringSize, anySize and sliceSize are the sizes of headers, mapSize that of an empty map.
 	stringSize, anySize, sliceSize, mapSize = 16, 16, 24, 48
-	// leastSize is what an event takes beside its object: the entry of its stream, and allocations that are rounded up.
+	// leastSize is the memory of an event besides its object: the entry of its stream, and allocations that are rounded
+	// up.
 	leastSize = 512
 )
 
-// sizeOf returns about how many bytes of memory an object takes. What is stored says little about it: a list of empty objects takes
-// twenty times as much memory as storage.
+// sizeOf returns the approximate memory of an object in bytes. The stored size is not a good estimate: a list of empty objects
+// takes twenty times as much memory as storage.
 func (s *sizers) sizeOf(object runtime.Object) int64 {
 	size := int64(leastSize)
 	if object == nil {
@@ -30,7 +31,7 @@ func (s *sizers) sizeOf(object runtime.Object) int64 {
 	return size + int64(s.of(v.Type()).size(v))
 }
 
-// sizeOfJSON returns the size of what an interface value points to.
+// sizeOfJSON returns the size of the data to which an interface value points.
 func sizeOfJSON(value any) int {
 	switch v := value.(type) {
 	case string:
@@ -64,10 +65,11 @@ func mapOf(length, entry int) int {
 	return mapSize + (1+entry)<<bits.Len(uint(length*8/7))
 }
 
-// sizer returns the size of what a value of a type points to, without that of the value. It is nil if values point to nothing.
+// sizer returns the size of the data to which a value of a type points, without the value itself. It is nil if values do not
+// contain pointers.
 type sizer func(reflect.Value) int
 
-// sizers are those of the types that were met, by type.
+// sizers are the sizers of known types, by type.
 type sizers struct{ known sync.Map }
 
 // of returns the sizer of a type.
@@ -80,7 +82,7 @@ func (s *sizers) of(t reflect.Type) sizer {
 	return made
 }
 
-// make returns the sizer of a type; those of the types within which it is are being made.
+// make returns the sizer of a type; the sizers of the types that contain it are being made.
 func (s *sizers) make(t reflect.Type, within map[reflect.Type]*sizer) sizer {
 	switch t.Kind() {
 	case reflect.String:

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// probed is how many objects of a collection of unknown size are read first.
+	// probed is the number of objects of a collection of unknown size that are read first.
 	probed = 8
-	// grows is by which part more objects than there were are expected in a collection, and larger how many times as large as they are on
-	// average an object may become before its collection counts as unknown.
+	// grows is the expected relative growth of the number of objects in a collection, and larger the multiple of the average size above
+	// which a written object makes the size of its collection unknown.
 	grows, larger = 4, 4
-	// collections are how many places sizes has. Those that share one take it from each other.
+	// collections is the number of slots in sizes. Collections that share a slot replace each other.
 	collections = 8192
 )
 
-// sizes knows how large collections were when they were last listed, so that a list takes memory before it is read. It is bounded for the
-// whole process. What it does not know is read in two steps: some objects, and then the rest.
+// sizes records how large collections were when they were last listed, so that a list reserves memory before it is read. Its own size is
+// limited for the whole process. A collection of unknown size is read in two steps: some objects, and then the rest.
 type sizes struct {
 	seed maphash.Seed
 	mu   sync.Mutex
@@ -54,7 +54,7 @@ func (s *sizes) put(prefix string, objects, average int64) {
 	s.of[hash%collections] = size{hash, objects, average}
 }
 
-// written forgets the collections of an object that is much larger than the others: those of its namespace, and of its cluster.
+// written drops the collections of an object that is much larger than the others: those of its namespace, and of its cluster.
 func (s *sizes) written(key string, length int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *sizes) written(key string, length int) {
 	}
 }
 
-// list reads a list of kv, and takes memory for it from the queue that the request of ctx is in.
+// list reads a list of kv, and reserves memory for it in the queue of the request of ctx.
 func (s *sizes) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string,
 	opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	t := fairqueue.From(ctx)
@@ -131,15 +131,15 @@ func (s *sizes) list(ctx context.Context, kv etcdkubernetes.Interface, prefix st
 }
 
 const (
-	// answered is how many bytes each one that is stored takes at the least while it is answered.
+	// answered is the minimum memory in bytes for each stored byte while the response is written.
 	answered = 2
-	// unpacked and decrypted are the same for what is stored compressed, and encrypted.
+	// unpacked and decrypted are the same for compressed and encrypted objects.
 	unpacked, decrypted = 12, 6
-	// ofMap and ofField are what a map, and something in a map or a list, take in memory beside their content.
+	// ofMap and ofField are the memory of a map, and of an entry of a map or a list, besides their content.
 	ofMap, ofField = 350, 60
 )
 
-// weight returns how much memory it takes, about, to answer with objects.
+// weight returns the approximate memory for a response with objects.
 func weight(kvs []*mvccpb.KeyValue) int64 {
 	sum := int64(0)
 	for _, kv := range kvs {

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// snapshotBytes is about how much memory the objects of a page may take, firstObjects and mostObjects are how many the first page
-	// and any page has at most.
+	// snapshotBytes limits the approximate memory of the objects of a page; firstObjects and mostObjects limit the objects of the
+	// first page and of any page.
 	snapshotBytes, firstObjects, mostObjects = 2 << 20, 8, 500
 )
 
-// snapshot is a watch of the objects that exist. It reads them page by page, the next when the client has most of the last: etcd's
-// own watch would hold all changes in memory while a client reads slowly what exists.
+// snapshot is a watch of the existing objects. It reads them page by page, the next page when the client has received most of the
+// previous one: a watch of etcd would hold all changes in memory while a slow client reads the existing objects.
 type snapshot struct {
 	storage *clusterStorage
 	key     string
 	opts    storage.ListOptions
-	read    <-chan struct{} // gets a value when the client has most of what was delivered
+	read    <-chan struct{} // receives a value when the client has received most of the delivered objects
 	ctx     context.Context
 	cancel  context.CancelFunc
 	results chan watch.Event
-	// version of the snapshot, to be read when results is closed. Zero if it failed.
+	// version of the snapshot; read it after results is closed. Zero if the snapshot failed.
 	version uint64
 }
 
-// ownedKey marks the contexts of lists whose objects belong to who lists.
+// ownedKey marks the contexts of lists whose objects belong to the caller.
 type ownedKey struct{}
 
 // ResultChan implements watch.Interface.
@@ -56,7 +56,7 @@ func (s *snapshot) run() {
 	}
 }
 
-// list delivers the objects and returns the version that they were read at.
+// list delivers the objects and returns the version at which they were read.
 func (s *snapshot) list() (version uint64, err error) {
 	ctx := context.WithValue(s.ctx, ownedKey{}, true)
 	opts := s.opts
@@ -103,7 +103,7 @@ func (s *snapshot) list() (version uint64, err error) {
 	}
 }
 
-// mark delivers the bookmark that ends the objects that exist.
+// mark delivers the bookmark that ends the existing objects.
 func (s *snapshot) mark(version uint64) error {
 	object := s.storage.newFunc()
 	if err := (storage.APIObjectVersioner{}).UpdateObject(object, version); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// streams let the watches of the same keys follow one watch of etcd: an event is read, decoded and serialized once, however many
-// they are. There is a stream for each set of keys that is watched just now, and none for any other.
+// streams let all watches of the same keys share one watch of etcd: an event is read, decoded and serialized once, however many
+// watches there are. A stream exists only for sets of keys that are being watched.
 type streams struct {
 	budget  *budget
 	history *history
@@ -24,7 +24,7 @@ type streams struct {
 	open map[streamKeys]*stream
 }
 
-// streamKeys are what a watch of one storage selects.
+// streamKeys are the keys that a watch of one storage selects.
 type streamKeys struct {
 	storage        *clusterStorage
 	key            string
@@ -33,14 +33,15 @@ type streamKeys struct {
 }
 
 const (
-	// remembered is how many events back a watch may begin that joins a stream, if they take no more than rememberedBytes.
+	// remembered is the number of past events from which a watch that joins a stream can begin, if they take at most
+	// rememberedBytes.
 	remembered, rememberedBytes = 64, 256 << 10
-	// behind is how many events a watch may leave unread before it is ended; its client begins again where it was.
+	// behind is the number of unread events after which a watch is ended; its client resumes at its position.
 	behind = 10000
 )
 
-// stream is a list of events that grows at its end. Each member walks along it at its own pace, and what all have passed is
-// garbage.
+// stream is a list of events that grows at its end. Each member reads it at its own pace; events that all members have
+// passed are garbage.
 type stream struct {
 	source watch.Interface
 	cancel context.CancelFunc
@@ -49,16 +50,16 @@ type stream struct {
 
 	mu      sync.Mutex
 	members *member // the first of a list
-	floor   uint64  // every event of a later version is in the list
-	first   *entry  // the oldest event that a new member may want
-	last    *entry  // the one that comes next
-	kept    int64   // bytes of the events from first on, as the budget knows them
+	floor   uint64  // all events of later versions are in the list
+	first   *entry  // the oldest event that a new member can request
+	last    *entry  // the next event
+	kept    int64   // bytes of the events from first on, as reported to the budget
 }
 
 // entry is one event; event and next may be read when filled is closed.
 type entry struct {
 	number  uint64
-	before  int64 // bytes of all events before it; grows with what is made of them until the entry is filled
+	before  int64 // bytes of all events before it, including their serialized forms; grows until the entry is filled
 	filled  chan struct{}
 	event   watch.Event
 	version uint64
@@ -69,9 +70,9 @@ func newStreams(b *budget) *streams {
 	return &streams{budget: b, history: newHistory(historyBytes), open: map[streamKeys]*stream{}}
 }
 
-// join makes m a member of the stream of its keys, instead of the stream from if that is not nil, and returns the first of the events
-// that may be later than version. It opens the stream if there is none and version is not too old for m. It returns nil if the stream does
-// not reach back so far.
+// join makes m a member of the stream of its keys, in place of the stream from if that is not nil, and returns the first event that can be
+// later than version. It opens the stream if it does not exist and version is not too old for m. It returns nil if the stream does not
+// reach back to version.
 func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +81,7 @@ func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry
 		return nil, nil, nil
 	}
 	if st == nil {
-		background := context.Background() // it may outlive the request that opens it
+		background := context.Background() // the stream may outlive the request that opens it
 		if cluster, ok := logicalcluster.From(m.ctx); ok {
 			background = logicalcluster.WithCluster(background, cluster)
 		}
@@ -105,7 +106,7 @@ func (s *streams) join(m *member, from *stream, version uint64) (*stream, *entry
 	return st, st.enter(m), nil
 }
 
-// alone makes m the only member of a stream that begins after version, and that no other watch joins.
+// alone makes m the only member of a stream that begins after version, and that other watches cannot join.
 func (s *streams) alone(m *member, version uint64) (*stream, *entry, error) {
 	st, err := s.start(ofTenant(m.ctx, m.tenant), m.keys, version, m.opts)
 	if err != nil {
@@ -116,7 +117,7 @@ func (s *streams) alone(m *member, version uint64) (*stream, *entry, error) {
 	return st, at, nil
 }
 
-// start opens a stream of the events after version, which arrive once it is read. Zero is the version of now.
+// start opens a stream of the events after version, which arrive when it is read. Zero means the current version.
 func (s *streams) start(ctx context.Context, keys streamKeys, version uint64, opts storage.ListOptions) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	opts.ResourceVersion, opts.ResourceVersionMatch, opts.SendInitialEvents = strconv.FormatUint(version, 10), "", nil
@@ -169,7 +170,7 @@ func (s *streams) drop(keys streamKeys, st *stream) {
 	}
 }
 
-// enter makes m a member that begins with the oldest event that is remembered, and returns that.
+// enter makes m a member that begins with the oldest remembered event, and returns that event.
 func (st *stream) enter(m *member) *entry {
 	at := st.first
 	m.place(at)
@@ -226,7 +227,7 @@ func (st *stream) add(event watch.Event, version uint64, size int64) {
 	e.event, e.version = event, version
 	e.next = &entry{number: e.number + 1, before: e.before + size, filled: make(chan struct{})}
 	st.last = e.next
-	// A member that is alone may do with the object what it likes, so no other can have it.
+	// A member that is alone may modify the object, so it must not be shared.
 	for st.first != st.last && (alone || !st.remembers(st.first)) {
 		if st.first == e {
 			st.floor = max(st.floor, version)
@@ -239,20 +240,20 @@ func (st *stream) add(event watch.Event, version uint64, size int64) {
 	close(e.filled)
 }
 
-// remembers reports whether an event stays for watches that join later.
+// remembers reports whether an event is kept for watches that join later.
 func (st *stream) remembers(e *entry) bool {
 	size := st.last.before - e.before
 	return st.last.number-e.number <= remembered && size <= rememberedBytes && st.budget.remembered.Load()-st.kept+size <= allRemembered
 }
 
-// remember informs the budget of what stays for watches that join later.
+// remember reports the bytes that are kept for watches that join later to the budget.
 func (st *stream) remember() {
 	size := st.last.before - st.first.before
 	st.budget.remembered.Add(size - st.kept)
 	st.kept = size
 }
 
-// grow adds the size of what was made of an event. Every member that has not passed the last event may hold it.
+// grow adds the size of a serialized form of an event. Every member that has not passed the last event may hold it.
 func (st *stream) grow(size int64) {
 	st.mu.Lock()
 	st.last.before += size
@@ -260,7 +261,7 @@ func (st *stream) grow(size int64) {
 	st.budget.grew(st, size)
 }
 
-// usage returns what the members hold, the one that holds most last.
+// usage returns the memory that the members hold; the member that holds the most is last.
 func (st *stream) usage() *usage {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Transaction creates objects of several resources and clusters at once: all of them or, if one exists already, none. It
-// is of one goroutine, and must be ended.
+// Transaction creates objects of several resources and clusters atomically: all of them or, if one already exists, none.
+// Only one goroutine may use it, and it must be ended.
 //
-// They share a revision. There can be no two of one resource, because a watch that breaks off between their events, and
-// goes on behind the revision of the first, would miss the second.
+// The objects share a revision. A transaction cannot contain two objects of one resource, because a watch that breaks
+// between their events, and resumes after the revision of the first, would miss the second.
 type Transaction struct {
 	resources []schema.GroupResource
 	held      []put
-	settle    []func(stored bool) // what waits to learn whether the objects are stored
-	// acknowledge notes the revision of what is stored.
+	settle    []func(stored bool) // functions that wait for the result of the transaction
+	// acknowledge records the revision of the stored objects.
 	acknowledge []func(revision int64)
 }
 
@@ -34,7 +34,7 @@ type put struct {
 	options etcdkubernetes.PutOptions
 }
 
-// part is what one Create does in a transaction.
+// part is the part of one Create in a transaction.
 type part struct {
 	*Transaction
 	last bool
@@ -42,18 +42,19 @@ type part struct {
 
 type partKey struct{}
 
-// Hold returns a context for one Create, which stores nothing yet, and leaves the object without a resource version.
+// Hold returns a context for one Create that does not store its object yet, and leaves the object without a resource
+// version.
 func (t *Transaction) Hold(ctx context.Context) context.Context {
 	return context.WithValue(ctx, partKey{}, part{t, false})
 }
 
-// Commit returns a context for the last Create, which stores what is held as well. It fails as if its own object existed
-// if any of them does.
+// Commit returns a context for the last Create, which also stores the held objects. If any of them exists, it fails as
+// if its own object existed.
 func (t *Transaction) Commit(ctx context.Context) context.Context {
 	return context.WithValue(ctx, partKey{}, part{t, true})
 }
 
-// End drops what is held. After the Create of Commit there is nothing to drop.
+// End drops held objects. After the Create of Commit there are none.
 func (t *Transaction) End() { t.ended(false) }
 
 func (t *Transaction) ended(stored bool) {
@@ -63,7 +64,8 @@ func (t *Transaction) ended(stored bool) {
 	t.settle, t.held = nil, nil
 }
 
-// settled calls settle with whether a Create of ctx has stored its object, if that is held once its transaction ends.
+// settled calls settle with whether a Create of ctx stored its object; for a held object, at the end of its
+// transaction.
 func settled(ctx context.Context, settle func(stored bool), stored bool) {
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok {
@@ -75,7 +77,7 @@ func settled(ctx context.Context, settle func(stored bool), stored bool) {
 	}
 }
 
-// join notes that the Create of ctx, if it is of a transaction, is of a resource.
+// join records the resource of a Create of ctx, if it is part of a transaction.
 func join(ctx context.Context, resource schema.GroupResource) error {
 	p, ok := ctx.Value(partKey{}).(part)
 	if !ok {
@@ -88,7 +90,7 @@ func join(ctx context.Context, resource schema.GroupResource) error {
 	return nil
 }
 
-// transactions is how storages reach etcd.
+// transactions is the etcd client of storages.
 type transactions struct {
 	etcdkubernetes.Interface
 	kv    clientv3.KV
@@ -132,7 +134,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	t.sizes.written(key, len(value))
 	defer fairqueue.From(ctx).Store(len(value))()
 	p, ok := ctx.Value(partKey{}).(part)
-	if !ok || revision != 0 { // a change of what exists is in no transaction
+	if !ok || revision != 0 { // changes of existing objects are not part of a transaction
 		if exists, err := t.refusePut(ctx, key, value, revision); err != nil || exists != nil {
 			return derefPut(exists), err
 		}

@@ -25,8 +25,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Typed stores a custom resource in the form of its Go type, for the server itself: without a request, its handlers and
-// its admission. Objects in it must be valid and complete.
+// Typed stores a custom resource as its Go type, for the server itself: without a request, its handlers and its
+// admission. Its objects must be valid and complete.
 type Typed struct {
 	storage  storage.Interface
 	resource schema.GroupResource
@@ -34,12 +34,12 @@ type Typed struct {
 	newList  func() runtime.Object
 }
 
-// Typed returns the storage of a custom resource whose Go types scheme knows. kind and listKind are those types.
+// Typed returns the storage of a custom resource whose Go types are in scheme. kind and listKind are those types.
 func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVersionResource, scheme *runtime.Scheme, kind,
 	listKind string) (*Typed, error) {
 	instance := func(kind string) func() runtime.Object {
 		return func() runtime.Object {
-			obj, _ := scheme.New(resource.GroupVersion().WithKind(kind)) // tried below
+			obj, _ := scheme.New(resource.GroupVersion().WithKind(kind)) // called below
 			return obj
 		}
 	}
@@ -68,14 +68,15 @@ func (b *Backend) Typed(base generic.RESTOptionsGetter, resource schema.GroupVer
 	return t, nil
 }
 
-// typedCodec reads objects of one kind: upstream's would parse each of them once more to learn of what kind it is.
+// typedCodec decodes objects of one kind: upstream's codec would parse each object a second time to determine its
+// kind.
 type typedCodec struct {
 	runtime.Codec
 	kind    schema.GroupVersionKind
 	newFunc func() runtime.Object
 }
 
-// decoding reads what Kubernetes' own decoder of JSON reads, which differs from encoding/json in that case matters, in half the time.
+// decoding accepts the same JSON as Kubernetes' own decoder, which, unlike encoding/json, is case-sensitive. It takes half the time.
 var decoding = jsonv2.JoinOptions(jsonv1.DefaultOptionsV1(), jsonv2.MatchCaseInsensitiveNames(false))
 
 // Decode implements runtime.Decoder.
@@ -93,7 +94,7 @@ func (c *typedCodec) Decode(data []byte, _ *schema.GroupVersionKind, into runtim
 	return into, &c.kind, nil
 }
 
-// storable returns why objects of the server's own cannot be read if data is stored.
+// storable returns an error if the server could not read its own object after data is stored.
 func (c *typedCodec) storable(data []byte) error {
 	obj, _, err := c.Decode(data, nil, nil)
 	if err != nil || !atTheEndOfTime(data) {
@@ -119,13 +120,14 @@ func (t *Typed) Create(ctx context.Context, name string, obj runtime.Object) err
 	return t.api(t.storage.Create(ctx, t.key(name), obj, nil, 0), name)
 }
 
-// Get reads an object of the cluster of ctx, as etcd has it now, into out.
+// Get reads the current state of an object of the cluster of ctx from etcd into out.
 func (t *Typed) Get(ctx context.Context, name string, out runtime.Object) error {
 	return t.api(t.storage.Get(ctx, t.key(name), storage.GetOptions{}, out), name)
 }
 
-// Update changes an object of the cluster of ctx. change gets it as etcd has it, if need be more than once; without a
-// difference nothing is written. into is an empty object of the type, and gets the result.
+// Update changes an object of the cluster of ctx. change receives its current state in etcd, and may be called more
+// than once; if it changes nothing, nothing is written. into is an empty object of the type, which receives the
+// result.
 func (t *Typed) Update(ctx context.Context, name string, into runtime.Object, change func(obj runtime.Object) error) error {
 	return t.api(t.storage.GuaranteedUpdate(ctx, t.key(name), into, false, nil,
 		storage.SimpleUpdate(func(obj runtime.Object) (runtime.Object, error) {
@@ -137,8 +139,8 @@ type replaceKey struct{}
 
 func replaces(ctx context.Context) bool { return ctx.Value(replaceKey{}) != nil }
 
-// Replace stores obj in the cluster of ctx in place of an object that cannot be read. It fails with a conflict if there is none. into
-// is an empty object of the type, and gets the result.
+// Replace stores obj in the cluster of ctx in place of an unreadable object. It fails with a conflict if there is none. into is an
+// empty object of the type, which receives the result.
 func (t *Typed) Replace(ctx context.Context, name string, obj, into runtime.Object) error {
 	ctx = context.WithValue(ctx, replaceKey{}, true)
 	return t.Update(ctx, name, into, func(live runtime.Object) error {
@@ -150,7 +152,8 @@ func (t *Typed) Replace(ctx context.Context, name string, obj, into runtime.Obje
 	})
 }
 
-// Delete removes an object of the cluster of ctx, whatever its finalizers, if allowed returns no error for it as etcd has it.
+// Delete removes an object of the cluster of ctx, whatever its finalizers, if allowed returns no error for its current state
+// in etcd.
 func (t *Typed) Delete(ctx context.Context, name string, into runtime.Object, allowed func(obj runtime.Object) error) error {
 	validate := func(_ context.Context, obj runtime.Object) error { return allowed(obj) }
 	return t.api(t.storage.Delete(ctx, t.key(name), into, nil, validate, nil, storage.DeleteOptions{}), name)
@@ -187,12 +190,12 @@ func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finaliz
 func (t *Typed) going(obj runtime.Object, name string, uid types.UID) (metav1.Object, error) {
 	live, err := meta.Accessor(obj)
 	if err == nil && (live.GetUID() != uid || live.GetDeletionTimestamp() == nil) {
-		err = apierrors.NewNotFound(t.resource, name) // another one has its name
+		err = apierrors.NewNotFound(t.resource, name) // another object has its name
 	}
 	return live, err
 }
 
-// api turns the errors of storage into those of the API.
+// api converts errors of storage to errors of the API.
 func (t *Typed) api(err error, name string) error {
 	switch {
 	case err == nil:
@@ -221,12 +224,12 @@ func (t *Typed) ListIn(ctx context.Context, cluster logicalcluster.Name, options
 	return list, err
 }
 
-// WatchIn follows the objects of one cluster.
+// WatchIn watches the objects of one cluster.
 func (t *Typed) WatchIn(ctx context.Context, cluster logicalcluster.Name, options metav1.ListOptions) (watch.Interface, error) {
 	return t.storage.Watch(logicalcluster.WithName(ctx, cluster), t.prefix, t.options(options))
 }
 
-// WatchWithContext follows the objects of all clusters.
+// WatchWithContext watches the objects of all clusters.
 func (t *Typed) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	return t.storage.Watch(logicalcluster.WithWildcard(ctx), t.prefix, t.options(options))
 }
@@ -241,8 +244,8 @@ func (t *Typed) Watch(options metav1.ListOptions) (watch.Interface, error) {
 	return t.WatchWithContext(context.Background(), options)
 }
 
-// leastPage is how many objects a page has at the least: etcd counts what is left with every page, so that the pages of a
-// million objects must not be many.
+// leastPage is the minimum number of objects in a page: etcd counts the remaining keys for every page, so a million
+// objects must not have many pages.
 const leastPage = 20_000
 
 func (t *Typed) options(options metav1.ListOptions) storage.ListOptions {

@@ -25,14 +25,15 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// This file keeps one stored value that cannot be read from hiding others. A read that meets such a value is done again in a
-// context in which guard answers with a stand-in: an empty object of the type, named by the key. Reads of all clusters, and those of
-// the server itself, leave stand-ins out. Lists of one cluster show them: what is listed can be deleted.
+// This file prevents an unreadable stored value from hiding others. A read that finds such a value is repeated in a context in which
+// guard returns a stand-in: an empty object of the type with the name in the key. Reads across all clusters, and those of the server
+// itself, omit stand-ins. Lists of one cluster include them, so that clients can delete them.
 
-// UnreadableAnnotation is on what a list of one cluster shows for a stored object that cannot be read.
+// UnreadableAnnotation is on the stand-in for an unreadable object in a list of one cluster.
 const UnreadableAnnotation = "kcp.io/unreadable"
 
-// unreadable is the error of decoding a stored value. It is an APIStatus: upstream's watches pass on the status of an error only.
+// unreadable is the error of decoding a stored value. It is an APIStatus, because upstream's watches pass on only the status of
+// an error.
 type unreadable struct{ cause error }
 
 func (u *unreadable) Unwrap() error { return u.cause }
@@ -47,13 +48,13 @@ func (u *unreadable) Status() metav1.Status {
 	}
 }
 
-// IsUnreadable reports whether err says that a stored object cannot be decoded.
+// IsUnreadable reports whether err means that a stored object cannot be decoded.
 func IsUnreadable(err error) bool {
 	var u *unreadable
 	return errors.As(err, &u)
 }
 
-// readCodec is the codec of stored values, without what handlers of definitions add to it: conversions, which fail for other
+// readCodec is the codec of stored values without the conversions that handlers of definitions add, which fail for other
 // reasons.
 type readCodec struct{ runtime.Codec }
 
@@ -70,7 +71,7 @@ func (c readCodec) Decode(data []byte, defaults *schema.GroupVersionKind, into r
 	return obj, kind, nil
 }
 
-// hasMetadata returns why a custom resource has no name. Those of Go types always have metadata.
+// hasMetadata returns an error if a custom resource has no name. Objects with Go types always have metadata.
 func hasMetadata(obj runtime.Object) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -86,13 +87,13 @@ func hasMetadata(obj runtime.Object) error {
 	return nil
 }
 
-// location is what the key of a stored value says.
+// location is the location of an object in its key.
 type location struct {
 	cluster         logicalcluster.Name
 	namespace, name string
 }
 
-// keyOf returns the key of a value. That of upstream's storage is a string already.
+// keyOf returns the key of a value. The key of upstream's storage is already a string.
 func keyOf(of value.Context) string {
 	if v := reflect.ValueOf(of); v.Kind() == reflect.String {
 		return v.String()
@@ -126,14 +127,15 @@ type guard struct {
 	codec      runtime.Codec // decodes what is stored
 	newFunc    func() runtime.Object
 	namespaced bool
-	// above is what stands before an identity in keys, if objects of different definitions are read: some may have namespaces.
+	// above is the part of keys before an identity, if objects of different definitions are read, some of which may have
+	// namespaces.
 	above string
-	kind  schema.GroupVersionKind // of stand-ins that newFunc leaves without one
-	// custom are the resources of which the server may have a Go type.
+	kind  schema.GroupVersionKind // for stand-ins that newFunc creates without a kind
+	// custom are the resources that may have a Go type in the server.
 	custom bool
 }
 
-// locate returns where the object of a key is.
+// locate returns the location of the object of a key.
 func (g *guard) locate(key string) location {
 	namespaced := g.namespaced
 	if at := strings.LastIndex(key, g.above); g.above != "" && at >= 0 {
@@ -147,7 +149,7 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 	stored := data
 	data, stale, err := g.Transformer.TransformFromStorage(ctx, data, dataCtx)
 	if damaged := (*unreadable)(nil); err != nil && !errors.As(err, &damaged) {
-		return data, stale, err // of decryption: the keys may be wrong, and all values as good as before
+		return data, stale, err // an error of decryption: the encryption keys may be wrong, and all values intact
 	}
 	at := func() location { return g.locate(keyOf(dataCtx)) }
 	mark, tolerant := ctx.Value(standInKey{}).(string)
@@ -179,7 +181,7 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 	return data, true, err
 }
 
-// TransformToStorage implements value.Transformer. It refuses what the server's own reads could not decode.
+// TransformToStorage implements value.Transformer. It rejects values that the server's own reads could not decode.
 func (g *guard) TransformToStorage(ctx context.Context, data []byte, dataCtx value.Context) ([]byte, error) {
 	if c := g.typed(); c != nil {
 		if err := c.storable(data); err != nil {
@@ -191,7 +193,7 @@ func (g *guard) TransformToStorage(ctx context.Context, data []byte, dataCtx val
 	return g.Transformer.TransformToStorage(ctx, data, dataCtx)
 }
 
-// typed returns the codec of the Go type of a custom resource, nil if it has none.
+// typed returns the codec of the Go type of a custom resource, or nil.
 func (g *guard) typed() *typedCodec {
 	if !g.custom {
 		return nil
@@ -201,7 +203,7 @@ func (g *guard) typed() *typedCodec {
 	return codec
 }
 
-// isIn reports whether data has the name and the cluster of its key. It may be wrong if it returns false.
+// isIn reports whether data has the name and the cluster of its key. A false result can be wrong.
 func (l location) isIn(data []byte) bool {
 	var buffer [256]byte
 	if len(data) > 0 && data[0] == '{' {
@@ -218,7 +220,7 @@ func (l location) isIn(data []byte) bool {
 	return bytes.Contains(data, append(append(buffer[:0], '\n', byte(len(l.name))), l.name...))
 }
 
-// check returns why a value cannot be read, or is not that of its key.
+// check returns an error if a value is unreadable, or does not belong to its key.
 func (g *guard) check(at location, data []byte) error {
 	obj, _, err := g.codec.Decode(data, nil, nil)
 	if err != nil {
@@ -234,8 +236,8 @@ func (g *guard) check(at location, data []byte) error {
 	return nil
 }
 
-// withoutConditions returns an object without the conditions of its status, nil if it has none. Controllers write them again: the
-// server can use an object without them, and its LogicalCluster stays in service.
+// withoutConditions returns an object without the conditions of its status, or nil if it has none. The server can use an object
+// without conditions, which controllers write again, so that a LogicalCluster stays in service.
 func withoutConditions(data []byte) []byte {
 	var object map[string]any
 	if utiljson.Unmarshal(data, &object) != nil {
@@ -253,7 +255,7 @@ func withoutConditions(data []byte) []byte {
 	return less
 }
 
-// standIn returns an object without content, as it would be stored.
+// standIn returns an object without content in its stored form.
 func (g *guard) standIn(at location, mark string) ([]byte, error) {
 	obj := g.newFunc()
 	m, err := meta.Accessor(obj)
@@ -264,7 +266,7 @@ func (g *guard) standIn(at location, mark string) ([]byte, error) {
 	m.SetNamespace(at.namespace)
 	m.SetUID(types.UID(uuid.NewSHA1(uuid.Nil, []byte(g.resource.String()+"|"+string(at.cluster)+"|"+at.namespace+"/"+at.name)).String()))
 	if ns, ok := obj.(*core.Namespace); ok {
-		ns.Spec.Finalizers = []core.FinalizerName{core.FinalizerKubernetes} // what is in it goes first
+		ns.Spec.Finalizers = []core.FinalizerName{core.FinalizerKubernetes} // its content is deleted first
 	}
 	m.SetAnnotations(map[string]string{logicalcluster.AnnotationKey: string(at.cluster), UnreadableAnnotation: mark})
 	if !g.kind.Empty() {
@@ -275,13 +277,13 @@ func (g *guard) standIn(at location, mark string) ([]byte, error) {
 
 type standInKey struct{}
 
-// leftOut marks stand-ins that are not delivered. Nobody outside of this process knows it.
+// leftOut marks stand-ins that are not delivered. It is unknown outside of this process.
 var leftOut = rand.Text()
 
-// shown is what the annotation of stand-ins says that are delivered.
+// shown is the value of the annotation of delivered stand-ins.
 const shown = "the stored object is unreadable: delete it, or ask an administrator to restore it"
 
-// withStandIns returns a context whose reads replace what cannot be read by stand-ins with a mark.
+// withStandIns returns a context whose reads replace unreadable objects by stand-ins with a mark.
 func withStandIns(ctx context.Context, mark string) context.Context {
 	return context.WithValue(ctx, standInKey{}, mark)
 }
@@ -293,8 +295,8 @@ func isLeftOut(obj runtime.Object) bool {
 
 type repairKey struct{}
 
-// repair lets an update keep what the Go type cannot decode if that is stored already: its finalizers can be removed, and it can be
-// repaired in steps.
+// repair lets an update keep content that the Go type cannot decode if it is already stored: finalizers can be removed, and the
+// object can be repaired in steps.
 type repair struct{ needed bool }
 
 func withRepair(ctx context.Context) context.Context {
