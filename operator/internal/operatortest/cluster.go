@@ -58,10 +58,10 @@ func New(objects ...client.Object) *Cluster {
 			object.SetGeneration(1)
 		}
 	}
-	return At(fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(objects...).WithTypeConverters(converters()...).
+	return At(withReads(fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(objects...).WithTypeConverters(converters()...).
 		WithStatusSubresource(&v1alpha1.RootShard{}, &v1alpha1.Kubeconfig{}, &v1alpha1.EtcdCluster{}, &v1alpha1.EtcdBackup{},
 			&v1alpha1.EtcdBackupSchedule{}, &batchv1.Job{}, &certmanager.Certificate{}, &appsv1.StatefulSet{}).
-		Build())
+		Build()))
 }
 
 // converters know the types that are applied. To parse what they know takes longer than most tests.

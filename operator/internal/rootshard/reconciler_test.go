@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,12 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 	"github.com/kcplane/kcp/operator/internal/rootshard"
 )
+
+// TestMain collects garbage less often. The tests keep little memory, and encode many objects.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	m.Run()
+}
 
 const image = "registry.example.com/kcp:v1"
 
