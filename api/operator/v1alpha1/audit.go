@@ -1,33 +1,33 @@
 package v1alpha1
 
-// AuditSpec says what is recorded of requests, and where.
+// AuditSpec configures audit logging.
 type AuditSpec struct {
-	// Policy says which requests are recorded.
+	// Policy selects the requests to record.
 	//
 	// +optional
 	Policy *AuditPolicySpec `json:"policy,omitempty"`
-	// Webhook is sent what is recorded.
+	// Webhook receives the audit events.
 	//
 	// +optional
 	Webhook *AuditWebhookSpec `json:"webhook,omitempty"`
 }
 
-// AuditPolicySpec says where the policy is.
+// AuditPolicySpec is the source of the audit policy.
 type AuditPolicySpec struct {
-	// ConfigMap that has the policy.
+	// ConfigMap with the policy.
 	//
 	// +optional
 	ConfigMap *LocalKeyReference `json:"configMap,omitempty"`
 }
 
-// AuditWebhookSpec is a service that takes audit events. Fields that are unset have kcp's own defaults.
+// AuditWebhookSpec is a service that receives audit events. Unset fields have kcp's defaults.
 type AuditWebhookSpec struct {
-	// ConfigSecretName names the Secret that says in its key kubeconfig how to reach the service.
+	// ConfigSecretName is the name of the Secret whose key kubeconfig has a kubeconfig for the service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ConfigSecretName string `json:"configSecretName,omitempty"`
-	// Mode says whether requests wait for the service.
+	// Mode defines whether requests wait for the service.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum="";batch;blocking;blocking-strict
@@ -40,79 +40,79 @@ type AuditWebhookSpec struct {
 	//
 	// +optional
 	InitialBackoff *Duration `json:"initialBackoff,omitempty"`
-	// BatchBufferSize is how many events may wait.
+	// BatchBufferSize is the maximum number of events in the buffer.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BatchBufferSize int `json:"batchBufferSize,omitempty"`
-	// BatchMaxSize is how many events are sent at once.
+	// BatchMaxSize is the maximum number of events in a batch.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BatchMaxSize int `json:"batchMaxSize,omitempty"`
-	// BatchMaxWait is how long a batch waits until it is full.
+	// BatchMaxWait is the maximum time before a batch that is not full is sent.
 	//
 	// +optional
 	BatchMaxWait *Duration `json:"batchMaxWait,omitempty"`
-	// BatchThrottleBurst is how many batches may be sent in one go.
+	// BatchThrottleBurst is the maximum number of batches that are sent in a burst.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	BatchThrottleBurst int `json:"batchThrottleBurst,omitempty"`
-	// BatchThrottleEnable says whether batches are throttled.
+	// BatchThrottleEnable limits the rate of batches.
 	//
 	// +optional
 	BatchThrottleEnable bool `json:"batchThrottleEnable,omitempty"`
-	// BatchThrottleQPS is how many batches are sent a second: a number, as a string.
+	// BatchThrottleQPS is the maximum number of batches per second: a number, as a string.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]+([.][0-9]+)?$')",message="batches a second are a number such as \"10\" or \"0.5\""
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]+([.][0-9]+)?$')",message="must be a number such as \"10\" or \"0.5\""
 	BatchThrottleQPS string `json:"batchThrottleQPS,omitempty"`
-	// TruncateEnabled says whether events that are too large are shortened.
+	// TruncateEnabled truncates events that are too large.
 	//
 	// +optional
 	TruncateEnabled bool `json:"truncateEnabled,omitempty"`
-	// TruncateMaxBatchSize is how many bytes a batch may have.
+	// TruncateMaxBatchSize is the maximum size of a batch in bytes.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TruncateMaxBatchSize int `json:"truncateMaxBatchSize,omitempty"`
-	// TruncateMaxEventSize is how many bytes an event may have.
+	// TruncateMaxEventSize is the maximum size of an event in bytes.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TruncateMaxEventSize int `json:"truncateMaxEventSize,omitempty"`
 }
 
-// AuthorizationSpec says who else is asked whether a request is allowed.
+// AuthorizationSpec configures authorization besides RBAC.
 type AuthorizationSpec struct {
-	// Webhook is asked.
+	// Webhook authorizes requests with a service.
 	//
 	// +optional
 	Webhook *AuthorizationWebhookSpec `json:"webhook,omitempty"`
 }
 
-// AuthorizationWebhookSpec is a service that decides.
+// AuthorizationWebhookSpec is a service that authorizes requests.
 type AuthorizationWebhookSpec struct {
-	// ConfigSecretName names the Secret that says in its key kubeconfig how to reach the service.
+	// ConfigSecretName is the name of the Secret whose key kubeconfig has a kubeconfig for the service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ConfigSecretName string `json:"configSecretName,omitempty"`
-	// Version of the reviews that are sent.
+	// Version of the SubjectAccessReview objects that are sent.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
-	// CacheAuthorizedTTL is how long a yes is kept.
+	// CacheAuthorizedTTL is how long an allowed request is cached.
 	//
 	// +optional
 	CacheAuthorizedTTL *Duration `json:"cacheAuthorizedTTL,omitempty"`
-	// CacheUnauthorizedTTL is how long a no is kept.
+	// CacheUnauthorizedTTL is how long a denied request is cached.
 	//
 	// +optional
 	CacheUnauthorizedTTL *Duration `json:"cacheUnauthorizedTTL,omitempty"`
-	// AllowPaths are open to everybody, in place of kcp's /healthz, /readyz and /livez.
+	// AllowPaths are paths that need no authorization. They replace kcp's defaults: /healthz, /readyz and /livez.
 	//
 	// +optional
 	AllowPaths []string `json:"allowPaths,omitempty"`

@@ -1,28 +1,28 @@
 package v1alpha1
 
-// AuthSpec says how clients prove who they are, besides with certificates.
+// AuthSpec configures authentication besides client certificates.
 type AuthSpec struct {
-	// OIDC trusts the tokens of an OpenID Connect issuer.
+	// OIDC accepts the tokens of an OpenID Connect issuer.
 	//
 	// +optional
 	OIDC *OIDCConfiguration `json:"oidc,omitempty"`
-	// Webhook asks a service who a token belongs to.
+	// Webhook authenticates tokens with a service.
 	//
 	// +optional
 	Webhook *AuthenticationWebhook `json:"webhook,omitempty"`
-	// TokenAuthFile has tokens that never change.
+	// TokenAuthFile has static tokens.
 	//
 	// +optional
 	TokenAuthFile *TokenAuthFile `json:"tokenAuthFile,omitempty"`
-	// ServiceAccount is about the tokens of service accounts in workspaces.
+	// ServiceAccount configures the tokens of service accounts in workspaces.
 	//
 	// +optional
 	ServiceAccount *ServiceAccountAuthentication `json:"serviceAccount,omitempty"`
-	// DropGroups are taken from users at the front proxy, which alone heeds this. A * at the end matches any rest.
+	// DropGroups are groups that the front proxy removes from users. Other components ignore this field. A * at the end is a wildcard.
 	//
 	// +optional
 	DropGroups []string `json:"dropGroups,omitempty"`
-	// PassOnGroups are all that users keep at the front proxy, which alone heeds this. A * at the end matches any rest.
+	// PassOnGroups are the only groups that the front proxy keeps of users. Other components ignore this field. A * at the end is a wildcard.
 	//
 	// +optional
 	PassOnGroups []string `json:"passOnGroups,omitempty"`
@@ -30,16 +30,16 @@ type AuthSpec struct {
 
 // OIDCConfiguration describes an OpenID Connect issuer.
 type OIDCConfiguration struct {
-	// IssuerURL is where the issuer is, and what its tokens say of their origin.
+	// IssuerURL is the URL of the issuer, and the claim iss in its tokens.
 	//
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="the URL of an issuer begins with https://, because its keys are fetched from there"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://')",message="must begin with https://, because the keys of the issuer are fetched from this URL"
 	IssuerURL string `json:"issuerURL"`
-	// ClientID that tokens must be made for.
+	// ClientID that tokens must be issued for.
 	//
 	// +kubebuilder:validation:MinLength=1
 	ClientID string `json:"clientID"`
-	// ClientSecret has no effect: kcp checks tokens and never asks for them. Deprecated.
+	// ClientSecret has no effect: kcp verifies tokens and never requests them. Deprecated.
 	//
 	// +optional
 	ClientSecret string `json:"clientSecret,omitempty"`
@@ -51,15 +51,15 @@ type OIDCConfiguration struct {
 	//
 	// +optional
 	UsernameClaim string `json:"usernameClaim,omitempty"`
-	// GroupsPrefix is put before every group.
+	// GroupsPrefix is added to the name of each group.
 	//
 	// +optional
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
-	// UsernamePrefix is put before every name.
+	// UsernamePrefix is added to each username.
 	//
 	// +optional
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
-	// CAFileRef names the Secret with the authority of the issuer's own certificate.
+	// CAFileRef names the Secret with the CA that signed the issuer's certificate.
 	//
 	// +optional
 	CAFileRef *OIDCCAFileRef `json:"caFileRef,omitempty"`
@@ -72,45 +72,45 @@ type OIDCCAFileRef struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in it. Unset: ca.crt.
+	// Key in the Secret. Unset: ca.crt.
 	//
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
-// AuthenticationWebhook is a service that knows whom tokens belong to.
+// AuthenticationWebhook is a service that authenticates tokens.
 type AuthenticationWebhook struct {
-	// ConfigSecretName names the Secret that says in its key kubeconfig how to reach the service.
+	// ConfigSecretName is the name of the Secret whose key kubeconfig has a kubeconfig for the service.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	ConfigSecretName string `json:"configSecretName"`
-	// CacheAuthenticationTTL is how long answers are kept.
+	// CacheAuthenticationTTL is how long answers are cached.
 	//
 	// +optional
 	CacheAuthenticationTTL *Duration `json:"cacheAuthenticationTTL,omitempty"`
-	// Version of the reviews that are sent.
+	// Version of the TokenReview objects that are sent.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=v1beta1;v1
 	Version string `json:"version,omitempty"`
 }
 
-// TokenAuthFile is a file of tokens.
+// TokenAuthFile is a file with static tokens.
 type TokenAuthFile struct {
-	// SecretName names the Secret that has the file.
+	// SecretName is the name of the Secret with the file.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	SecretName string `json:"secretName"`
-	// Key in it. Unset: token.csv.
+	// Key in the Secret. Unset: token.csv.
 	//
 	// +optional
 	Key string `json:"key,omitempty"`
 }
 
-// ServiceAccountAuthentication is about the tokens of service accounts.
+// ServiceAccountAuthentication configures the tokens of service accounts.
 type ServiceAccountAuthentication struct {
-	// Enabled says whether they are taken from every shard.
+	// Enabled accepts the tokens of service accounts of every shard.
 	Enabled bool `json:"enabled"`
 }

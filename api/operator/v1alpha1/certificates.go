@@ -2,27 +2,27 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Certificates says who signs the certificate authorities of an installation. With neither field set the operator makes a
-// self-signed one.
+// Certificates selects the issuer of the certificate authorities of an installation. With neither field set, the operator creates a
+// self-signed CA.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.issuerRef) && has(self.caSecretRef))",message="certificates come from one place: set issuerRef or caSecretRef, not both; with neither the operator makes a self-signed authority"
+// +kubebuilder:validation:XValidation:rule="!(has(self.issuerRef) && has(self.caSecretRef))",message="set issuerRef or caSecretRef, not both; with neither, the operator creates a self-signed CA"
 type Certificates struct {
 	// IssuerRef names an Issuer or ClusterIssuer that may sign certificate authorities.
 	//
 	// +optional
 	IssuerRef *ObjectReference `json:"issuerRef,omitempty"`
-	// CASecretRef names a Secret with the certificate (tls.crt) and the key (tls.key) of an authority that exists.
+	// CASecretRef names a Secret with the certificate (tls.crt) and the key (tls.key) of an existing CA.
 	//
 	// +optional
 	CASecretRef *LocalReference `json:"caSecretRef,omitempty"`
 }
 
-// CertificateTemplateMap has templates by the names of certificates: "server", or "server-ca" for an authority.
+// CertificateTemplateMap maps names of certificates to templates: "server", or "server-ca" for a CA.
 //
 // +kubebuilder:validation:MaxProperties=16
 type CertificateTemplateMap map[string]CertificateTemplate
 
-// CertificateTemplate changes a certificate that the operator asks for.
+// CertificateTemplate customizes a certificate that the operator requests.
 type CertificateTemplate struct {
 	// Metadata to add to the Certificate.
 	//
@@ -34,15 +34,15 @@ type CertificateTemplate struct {
 	Spec *CertificateSpecTemplate `json:"spec,omitempty"`
 }
 
-// CertificateSpecTemplate is what can be said of a certificate.
+// CertificateSpecTemplate customizes the spec of a certificate.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.duration) || !has(self.renewBefore) || duration(self.renewBefore) < duration(self.duration)",message="a certificate is renewed after it is issued: renewBefore must be less than duration",fieldPath=".renewBefore"
+// +kubebuilder:validation:XValidation:rule="!has(self.duration) || !has(self.renewBefore) || duration(self.renewBefore) < duration(self.duration)",message="renewBefore must be less than duration",fieldPath=".renewBefore"
 type CertificateSpecTemplate struct {
-	// Subject to extend that of the certificate with.
+	// Subject has attributes to add to the subject of the certificate.
 	//
 	// +optional
 	Subject *X509Subject `json:"subject,omitempty"`
-	// IssuerRef names an issuer of one's own for this certificate. DNSNames then replace those that the operator asks for.
+	// IssuerRef names another issuer for this certificate. DNSNames then replace the names that the operator requests.
 	//
 	// +optional
 	IssuerRef *ObjectReference `json:"issuerRef,omitempty"`
@@ -56,16 +56,16 @@ type CertificateSpecTemplate struct {
 	// +optional
 	// +listType=set
 	IPAddresses []string `json:"ipAddresses,omitempty"`
-	// SecretTemplate is added to the metadata of the Secret.
+	// SecretTemplate has metadata to add to the Secret.
 	//
 	// +optional
 	SecretTemplate *Metadata `json:"secretTemplate,omitempty"`
-	// Duration for which the certificate is valid. Unset: one year, ten for an authority.
+	// Duration for which the certificate is valid. Unset: one year, ten years for a CA.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="cert-manager issues nothing for less than an hour: 1h is the least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="must be at least 1h, the minimum of cert-manager"
 	Duration *Duration `json:"duration,omitempty"`
-	// RenewBefore is how long before its end the certificate is renewed. Unset: a week, a month for an authority.
+	// RenewBefore is how long before it expires the certificate is renewed. Unset: a week, a month for a CA.
 	//
 	// +optional
 	RenewBefore *Duration `json:"renewBefore,omitempty"`
@@ -118,9 +118,9 @@ type X509Subject struct {
 	SerialNumber string `json:"serialNumber,omitempty"`
 }
 
-// PrivateKeyTemplate is what can be said of a private key.
+// PrivateKeyTemplate customizes a private key.
 type PrivateKeyTemplate struct {
-	// RotationPolicy says whether renewal makes a new key. Unset: Always, Never for authorities and service account keys.
+	// RotationPolicy defines whether renewal creates a new key. Unset: Always, or Never for CAs and service account keys.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=Never;Always
@@ -130,7 +130,7 @@ type PrivateKeyTemplate struct {
 	// +optional
 	// +kubebuilder:validation:Enum=PKCS1;PKCS8
 	Encoding string `json:"encoding,omitempty"`
-	// Algorithm of the key. Unset: ECDSA for servers unless the size is one of RSA keys, RSA for all others.
+	// Algorithm of the key. Unset: ECDSA for servers, unless the size is one of RSA keys; RSA for all others.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=RSA;ECDSA;Ed25519
@@ -143,15 +143,15 @@ type PrivateKeyTemplate struct {
 	Size int `json:"size,omitempty"`
 }
 
-// CertificateStatus is what is known of a certificate that was issued.
+// CertificateStatus is the observed state of an issued certificate.
 type CertificateStatus struct {
 	// Name of the Certificate.
 	Name string `json:"name"`
-	// NotAfter is when it ends.
+	// NotAfter is when the certificate expires.
 	//
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
-	// Revision counts how often it was issued.
+	// Revision counts how often the certificate was issued.
 	//
 	// +optional
 	Revision int `json:"revision,omitempty"`

@@ -6,16 +6,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Duration is a length of time, as Go writes it.
+// Duration is a length of time in Go's format.
 //
 // +kubebuilder:validation:Type=string
 // +kubebuilder:validation:MaxLength=64
-// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$')",message="a duration is written like 8760h or 1h30m"
+// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$')",message="must be a duration such as 8760h or 1h30m"
 type Duration struct {
 	metav1.Duration `json:",inline"`
 }
 
-// LocalReference names an object of the same namespace.
+// LocalReference names an object in the same namespace.
 type LocalReference struct {
 	// Name of the object.
 	//
@@ -24,21 +24,21 @@ type LocalReference struct {
 	Name string `json:"name"`
 }
 
-// LocalKeyReference names a key in a ConfigMap or Secret of the same namespace.
+// LocalKeyReference names a key in a ConfigMap or Secret in the same namespace.
 type LocalKeyReference struct {
 	// Name of the object.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key in its data.
+	// Key in the data of the object.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
 }
 
-// ObjectReference names an issuer of certificates, in the words of cert-manager.
+// ObjectReference names an issuer of cert-manager.
 type ObjectReference struct {
 	// Name of the issuer.
 	//
@@ -55,29 +55,29 @@ type ObjectReference struct {
 	Group string `json:"group,omitempty"`
 }
 
-// ImageSpec says which image a container runs.
+// ImageSpec selects the image of a container.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.tag) && has(self.digest))",message="an image has a tag or a digest, not both: the digest alone decides"
+// +kubebuilder:validation:XValidation:rule="!(has(self.tag) && has(self.digest))",message="set tag or digest, not both: a digest identifies the image without a tag"
 type ImageSpec struct {
-	// Repository of the image. Unset: that of the operator's own release.
+	// Repository of the image. Unset: the repository of the operator's release.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9][A-Za-z0-9._:/-]*)?$') && !self.contains('://')",message="a repository is written like registry.example.com/kcp, without a scheme"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9][A-Za-z0-9._:/-]*)?$') && !self.contains('://')",message="must be a repository such as registry.example.com/kcp, without a scheme"
 	Repository string `json:"repository,omitempty"`
-	// Tag of the image. Unset: the version that belongs to the operator.
+	// Tag of the image. Unset: the version of the operator's release.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=255
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9_][A-Za-z0-9._@:-]*)?$')",message="a tag has letters, digits, dots, dashes and underscores"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9_][A-Za-z0-9._@:-]*)?$')",message="a tag consists of letters, digits, dots, dashes and underscores"
 	Tag string `json:"tag,omitempty"`
-	// Digest of the image, in place of a tag.
+	// Digest of the image, instead of a tag.
 	//
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="a digest is sha256: and 64 hexadecimal digits"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^sha256:[0-9a-f]{64}$')",message="a digest is sha256: followed by 64 hexadecimal digits"
 	// +kubebuilder:validation:MaxLength=71
 	Digest string `json:"digest,omitempty"`
-	// ImagePullSecrets are for registries that ask who one is.
+	// ImagePullSecrets are the image pull Secrets of the pods.
 	//
 	// +optional
 	// +listType=map
@@ -85,7 +85,7 @@ type ImageSpec struct {
 	ImagePullSecrets []LocalReference `json:"imagePullSecrets,omitempty"`
 }
 
-// ExternalConfig is how clients outside of the cluster reach kcp.
+// ExternalConfig is the address of kcp for clients outside of the cluster.
 type ExternalConfig struct {
 	// Hostname that clients use.
 	//
@@ -98,22 +98,22 @@ type ExternalConfig struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port uint32 `json:"port"`
-	// PrivateHostname is used in place of Hostname for what kcp's own components call from inside of the network.
+	// PrivateHostname is the hostname that kcp's own components use inside of the network. Unset: Hostname.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || isIP(self) || self.matches('^[A-Za-z0-9]([-.A-Za-z0-9]*[A-Za-z0-9])?$')",message="a hostname has no scheme, no port and no path: write kcp.example.com, not https://kcp.example.com:443/"
 	PrivateHostname string `json:"privateHostname,omitempty"`
-	// PrivatePort belongs to PrivateHostname. Unset: Port.
+	// PrivatePort is the port at PrivateHostname. Unset: Port.
 	//
 	// +optional
 	// +kubebuilder:validation:Maximum=65535
 	PrivatePort uint32 `json:"privatePort,omitempty"`
 }
 
-// LoggingSpec says how much is logged.
+// LoggingSpec configures logging.
 type LoggingSpec struct {
-	// Level of verbosity. 0 or unset: the component's own default.
+	// Level of verbosity. 0 or unset: the default of the component.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -121,7 +121,7 @@ type LoggingSpec struct {
 	Level int `json:"level,omitempty"`
 }
 
-// Metadata is added to that of an object. What the operator itself sets wins.
+// Metadata has labels and annotations to add to an object. Values that the operator sets take precedence.
 type Metadata struct {
 	// Annotations to add.
 	//
@@ -133,7 +133,7 @@ type Metadata struct {
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// ServiceTemplate changes a Service that the operator makes.
+// ServiceTemplate customizes a Service that the operator creates.
 type ServiceTemplate struct {
 	// Metadata to add to the Service.
 	//
@@ -145,20 +145,20 @@ type ServiceTemplate struct {
 	Spec *ServiceSpecTemplate `json:"spec,omitempty"`
 }
 
-// ServiceSpecTemplate is what can be said of a Service.
+// ServiceSpecTemplate customizes the spec of a Service.
 type ServiceSpecTemplate struct {
 	// Type of the Service. Unset: ClusterIP.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=ClusterIP;NodePort;LoadBalancer
 	Type corev1.ServiceType `json:"type,omitempty"`
-	// ClusterIP is an address of one's own choice.
+	// ClusterIP is the cluster IP of the Service. Unset: assigned by Kubernetes.
 	//
 	// +optional
 	ClusterIP string `json:"clusterIP,omitempty"`
 }
 
-// DeploymentTemplate changes the workload that the operator makes, whatever its kind is.
+// DeploymentTemplate customizes the workload that the operator creates, of whichever kind.
 type DeploymentTemplate struct {
 	// Metadata to add to the workload.
 	//
@@ -170,7 +170,7 @@ type DeploymentTemplate struct {
 	Spec *DeploymentSpecTemplate `json:"spec,omitempty"`
 }
 
-// DeploymentSpecTemplate is what can be said of a workload.
+// DeploymentSpecTemplate customizes the spec of a workload.
 type DeploymentSpecTemplate struct {
 	// Template of the pods.
 	//
@@ -178,54 +178,54 @@ type DeploymentSpecTemplate struct {
 	Template *PodTemplateSpec `json:"template,omitempty"`
 }
 
-// PodTemplateSpec changes the pods that the operator makes.
+// PodTemplateSpec customizes the pods that the operator creates.
 type PodTemplateSpec struct {
 	// Metadata to add to the pods.
 	//
 	// +optional
 	Metadata *Metadata `json:"metadata,omitempty"`
-	// Spec is merged into that of the pods as kubectl patch does it: lists of things with names, containers for one, are
-	// merged by name, and what is not written here stays as the operator makes it. Any field of a pod's spec can be given;
-	// the operator reports those that do not exist in the condition Stalled.
+	// Spec is merged into the spec of the pods by a strategic merge patch, as with kubectl patch: lists of named items, such as
+	// containers, are merged by name, and fields that are not set here keep the value of the operator. Any field of a pod's spec is
+	// possible; the condition Stalled reports fields that do not exist.
 	//
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Spec *runtime.RawExtension `json:"spec,omitempty"`
 }
 
-// PDBSpec is about the PodDisruptionBudget of a workload.
+// PDBSpec configures the PodDisruptionBudget of a workload.
 type PDBSpec struct {
-	// Enabled says whether there is one. Unset: if the workload has more than one pod.
+	// Enabled creates a PodDisruptionBudget. Unset: only if the workload has more than one pod.
 	//
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// MonitoringSpec is about who reads the metrics of a workload.
+// MonitoringSpec configures the monitoring of a workload.
 type MonitoringSpec struct {
-	// ServiceMonitor for the operator of Prometheus. Unset: none is made.
+	// ServiceMonitor for the Prometheus Operator. Unset: none is created.
 	//
 	// +optional
 	ServiceMonitor *ServiceMonitorSpec `json:"serviceMonitor,omitempty"`
 }
 
-// ServiceMonitorSpec is about the ServiceMonitor of a workload.
+// ServiceMonitorSpec configures the ServiceMonitor of a workload.
 type ServiceMonitorSpec struct {
-	// Enabled says whether there is one.
+	// Enabled creates a ServiceMonitor.
 	Enabled bool `json:"enabled"`
-	// Labels to add to it, by which a Prometheus selects it.
+	// Labels to add to the ServiceMonitor, with which a Prometheus selects it.
 	//
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// Interval between two scrapes. Unset: that of Prometheus.
+	// Interval between two scrapes. Unset: the default of Prometheus.
 	//
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^([0-9]+(ms|[smhdwy]))+$`
 	Interval string `json:"interval,omitempty"`
 }
 
-// NetworkPolicySpec is about the NetworkPolicy of a workload.
+// NetworkPolicySpec configures the NetworkPolicy of a workload.
 type NetworkPolicySpec struct {
-	// Enabled says whether there is one, which lets in what the workload serves and nothing else.
+	// Enabled creates a NetworkPolicy that allows connections only to the ports that the workload serves.
 	Enabled bool `json:"enabled"`
 }

@@ -1,45 +1,45 @@
 package v1alpha1
 
-// Types of conditions of every kind, as kstatus reads them. Helm, Argo CD and Flux wait for these.
+// Types of conditions that every kind has, as in kstatus. Helm, Argo CD and Flux wait for these.
 const (
-	// ConditionReady is True when the object is what its spec asks for. Its message names what is waited for.
+	// ConditionReady is True when the object matches its spec. Otherwise, its message says what the operator waits for.
 	ConditionReady = "Ready"
 	// ConditionReconciling is True while the operator works towards the spec.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when nothing will change until somebody changes the spec or what it refers to.
+	// ConditionStalled is True when nothing will change until a user changes the spec or what it refers to.
 	ConditionStalled = "Stalled"
 )
 
-// ConditionRotating of RootShards and EtcdClusters is True while what former keys have signed is accepted besides what those of
-// now have. Its reason tells how far the rotation is.
+// ConditionRotating of RootShards and EtcdClusters is True while signatures of former keys are accepted besides those of the current
+// keys. Its reason is the progress of the rotation.
 const ConditionRotating = "Rotating"
 
-// Reasons of Rotating, in the order in which they follow each other.
+// Reasons of Rotating, in order.
 const (
-	// RotatingDistributing: not every pod accepts a new key yet, so that nothing is signed with it.
+	// RotatingDistributing: not every pod accepts a new key yet, so it does not sign yet.
 	RotatingDistributing = "Distributing"
-	// RotatingRenewable: certificates of former authorities are in use, which the message names.
+	// RotatingRenewable: certificates of former CAs are in use. The message names them.
 	RotatingRenewable = "CertificatesToRenew"
-	// RotatingRenewed: nothing that the operator knows of needs the former keys. They are accepted until a Secret is deleted, which
+	// RotatingRenewed: nothing that the operator knows of needs the former keys. They are accepted until you delete the Secret that
 	// the message names.
 	RotatingRenewed = "Renewed"
 )
 
 // Types of conditions of RootShards and Kubeconfigs.
 const (
-	// ConditionAvailable is True when enough of the workload answers to be used.
+	// ConditionAvailable is True when enough pods answer for the workload to be used.
 	ConditionAvailable = "Available"
 	// ConditionCertificatesReady is True when every certificate is issued and valid.
 	ConditionCertificatesReady = "CertificatesReady"
-	// ConditionCertificatesExpiring is True when a certificate is not renewed, although it is high time.
+	// ConditionCertificatesExpiring is True when the renewal of a certificate is overdue.
 	ConditionCertificatesExpiring = "CertificatesExpiring"
-	// ConditionStepFailed is True when a step of the operator with an EtcdCluster failed. The step is tried again.
+	// ConditionStepFailed is True when a step of the operator for an EtcdCluster failed. The operator retries the step.
 	ConditionStepFailed = "StepFailed"
-	// ConditionRolloutHeld is True when a new operator would make pods otherwise, and nobody has asked for them to be replaced.
+	// ConditionRolloutHeld is True when a new version of the operator has another pod template, and replacing the pods was not requested.
 	ConditionRolloutHeld = "RolloutHeld"
-	// ConditionEtcdReady is True when the managed etcd has quorum, or the external one answers.
+	// ConditionEtcdReady is True when the managed etcd has quorum, or the external etcd answers.
 	ConditionEtcdReady = "EtcdReady"
-	// ConditionReferenceValid is True when everything that the spec names exists.
+	// ConditionReferenceValid is True when all objects that the spec names exist.
 	ConditionReferenceValid = "ReferenceValid"
 )
 
@@ -49,11 +49,11 @@ const (
 	ConditionProgressing = "Progressing"
 	// ConditionDegraded is True when a member is missing or unhealthy, and the others have quorum.
 	ConditionDegraded = "Degraded"
-	// ConditionQuorumLost is True when the cluster takes no writes. The operator then destroys nothing, and waits for help.
+	// ConditionQuorumLost is True when the cluster accepts no writes. The operator then deletes nothing, and waits for a user.
 	ConditionQuorumLost = "QuorumLost"
 	// ConditionBackupHealthy is True when the last snapshot was taken and verified in time.
 	ConditionBackupHealthy = "BackupHealthy"
-	// ConditionSecretsIncluded is False of a snapshot that needs Secrets of the host cluster, which it has not, to be of use.
+	// ConditionSecretsIncluded is False when a snapshot is of use only with Secrets of the host cluster that are not stored with it.
 	ConditionSecretsIncluded = "SecretsIncluded"
 	// ConditionVersionSkew is True while members run different versions.
 	ConditionVersionSkew = "VersionSkew"
@@ -61,18 +61,18 @@ const (
 	ConditionAlarm = "Alarm"
 )
 
-// Annotations that people set.
+// Annotations that users set.
 const (
-	// RenewAnnotation has leaf certificates renewed, once for each value that it is given.
+	// RenewAnnotation requests the renewal of leaf certificates, once for each new value.
 	RenewAnnotation = "operator.kcp.io/renew"
-	// RolloutAnnotation has the pods of a RootShard, and those of its etcd, made as the operator makes them now, whenever its value changes.
-	// An EtcdCluster of its own may have it, too.
+	// RolloutAnnotation, when its value changes, replaces the pods of a RootShard and of its etcd if the operator has a newer template for
+	// them. An EtcdCluster without a RootShard can have it, too.
 	RolloutAnnotation = "operator.kcp.io/rollout"
-	// AllowVersionAnnotation has a version of kcp that a RootShard may change to, however far it is from the one that runs.
+	// AllowVersionAnnotation names a version of kcp that a RootShard may change to, whatever version it runs.
 	AllowVersionAnnotation = "operator.kcp.io/allow-version"
 )
 
-// Phase sums up the conditions in a word, for people.
+// Phase summarizes the conditions in one word.
 type Phase string
 
 // The phases.

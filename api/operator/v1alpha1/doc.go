@@ -1,6 +1,6 @@
-// Package v1alpha1 is the first version of the API group operator.kcp.io: what people write to get kcp, its etcd and its
-// certificates on a Kubernetes cluster. Nothing is filled in when an object is stored, so that what is live is what was
-// applied; what an unset field means is said at the field.
+// Package v1alpha1 is the first version of the API group operator.kcp.io: objects from which the operator runs kcp, its
+// etcd and its certificates on a Kubernetes cluster. Stored objects have no defaults, so that the live object is the one that was
+// applied; the description of each field says what it means when unset.
 //
 // +kubebuilder:object:generate=true
 // +groupName=operator.kcp.io

@@ -2,8 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdBackup is one snapshot of an EtcdCluster: it is taken when the object is made, verified, and stored. Deleting the object
-// leaves the snapshot where it is.
+// EtcdBackup is one snapshot of an EtcdCluster: the operator takes it when the object is created, verifies it, and stores it. Deleting the
+// object does not delete the snapshot.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -14,7 +14,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="the name of an EtcdBackup becomes part of that of a Job: at most 52 characters"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="the name of an EtcdBackup is part of the name of its Job: at most 52 characters"
 type EtcdBackup struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -24,56 +24,58 @@ type EtcdBackup struct {
 	Status EtcdBackupStatus `json:"status,omitempty"`
 }
 
-// EtcdBackupSpec says of what a snapshot is taken, and where it goes.
+// EtcdBackupSpec defines which cluster to take a snapshot of, and where to store it.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a snapshot is taken once: make another EtcdBackup"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec is immutable, because a snapshot is taken once: create another EtcdBackup"
 type EtcdBackupSpec struct {
 	// Cluster is the name of the EtcdCluster.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=45
 	Cluster string `json:"cluster"`
-	// Store is where the snapshot goes.
+	// Store is where the snapshot is stored.
 	Store EtcdStoreSpec `json:"store"`
-	// KeepLast is how many snapshots of the cluster stay in the store after this one was added; older ones are deleted. Unset:
-	// all, if KeepDaily and KeepWeekly are, too.
+	// KeepLast is the number of snapshots of the cluster to keep in the store, including this one; older ones are deleted. Unset: all, if
+	// KeepDaily and KeepWeekly are also unset.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepLast *int32 `json:"keepLast,omitempty"`
-	// KeepDaily is for how many days, of those with snapshots, the last one of each stays as well. Days are those of UTC.
+	// KeepDaily is the number of days for which the last snapshot of the day is also kept. Days without a snapshot do not count. Days are
+	// in UTC.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepDaily *int32 `json:"keepDaily,omitempty"`
-	// KeepWeekly is for how many weeks, of those with snapshots, the last one of each stays as well. They begin on Mondays.
+	// KeepWeekly is the number of weeks for which the last snapshot of the week is also kept. Weeks without a snapshot do not count. Weeks
+	// start on Monday.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	KeepWeekly *int32 `json:"keepWeekly,omitempty"`
-	// IncludeSecrets stores the Secrets of the RootShard beside the snapshot, encrypted: its authorities and the keys of service accounts,
-	// without which nobody has access to what is restored. Unset: they are not stored, and the condition SecretsIncluded is a warning.
+	// IncludeSecrets stores the encrypted Secrets of the RootShard with the snapshot: its CAs and the keys of service accounts, without
+	// which no client has access to the restored data. Unset: they are not stored, and the condition SecretsIncluded is False as a warning.
 	//
 	// +optional
 	IncludeSecrets *EtcdBackupSecretsSpec `json:"includeSecrets,omitempty"`
 }
 
-// EtcdBackupSecretsSpec says how the Secrets that belong to a snapshot are encrypted.
+// EtcdBackupSecretsSpec configures the encryption of the Secrets that are stored with a snapshot.
 type EtcdBackupSecretsSpec struct {
-	// EncryptionKeyRef names the key: 32 bytes or more, made by chance. Keep it where the cluster and the store are not: who has lost
-	// it cannot read the Secrets.
+	// EncryptionKeyRef names the encryption key: at least 32 random bytes. Keep a copy of it outside of the cluster and the store: without
+	// it, the Secrets cannot be read.
 	EncryptionKeyRef LocalKeyReference `json:"encryptionKeyRef"`
 }
 
-// EtcdStoreSpec is a place for snapshots.
+// EtcdStoreSpec is a store for snapshots.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.volume) != has(self.s3)",message="snapshots are in one place: set either volume or s3"
+// +kubebuilder:validation:XValidation:rule="has(self.volume) != has(self.s3)",message="set exactly one of volume and s3"
 type EtcdStoreSpec struct {
-	// Volume keeps snapshots on a PersistentVolumeClaim.
+	// Volume stores snapshots on a PersistentVolumeClaim.
 	//
 	// +optional
 	Volume *EtcdVolumeStore `json:"volume,omitempty"`
-	// S3 keeps snapshots in a bucket of anything that speaks S3.
+	// S3 stores snapshots in a bucket of a service that is compatible with S3.
 	//
 	// +optional
 	S3 *EtcdS3Store `json:"s3,omitempty"`
@@ -81,7 +83,7 @@ type EtcdStoreSpec struct {
 
 // EtcdVolumeStore is a volume with snapshots.
 type EtcdVolumeStore struct {
-	// ClaimName is the name of the PersistentVolumeClaim, of the same namespace.
+	// ClaimName is the name of the PersistentVolumeClaim in the same namespace.
 	//
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -90,12 +92,12 @@ type EtcdVolumeStore struct {
 
 // EtcdS3Store is a bucket with snapshots.
 type EtcdS3Store struct {
-	// Endpoint is the URL of the service. Its scheme says whether there is TLS.
+	// Endpoint is the URL of the service: https:// for TLS, or http://.
 	//
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.startsWith('https://') || self.startsWith('http://')",message="an endpoint is a URL such as https://s3.example.com"
 	Endpoint string `json:"endpoint"`
-	// Bucket that exists.
+	// Bucket is the name of an existing bucket.
 	//
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=63
@@ -105,37 +107,38 @@ type EtcdS3Store struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Prefix string `json:"prefix,omitempty"`
-	// Region of the bucket. Unset: the service knows.
+	// Region of the bucket. Unset: the default of the service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Region string `json:"region,omitempty"`
 	// CredentialsSecretRef names the Secret with the keys AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and ca.crt if the
-	// service has a certificate that not everybody trusts.
+	// service's certificate is not signed by a public CA.
 	CredentialsSecretRef LocalReference `json:"credentialsSecretRef"`
 }
 
-// EtcdBackupStatus is what became of a snapshot.
+// EtcdBackupStatus is the observed state of a snapshot.
 type EtcdBackupStatus struct {
-	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase sums up the conditions: Running, Ready or Failed.
+	// Phase summarizes the conditions: Running, Ready or Failed.
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
-	// Conditions: Ready, Reconciling and Stalled; SecretsIncluded, if it is False, tells what the snapshot is not enough without.
+	// Conditions: Ready, Reconciling and Stalled; SecretsIncluded, which is False if the snapshot needs
+	// Secrets that are not stored with it; the message names them.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Snapshot, once it is stored.
+	// Snapshot is the stored snapshot.
 	//
 	// +optional
 	Snapshot *EtcdSnapshotStatus `json:"snapshot,omitempty"`
-	// CompletedAt is when the snapshot was stored, or could not be.
+	// CompletedAt is when the snapshot was stored or failed.
 	//
 	// +optional
 	CompletedAt *metav1.Time `json:"completedAt,omitempty"`
@@ -143,29 +146,29 @@ type EtcdBackupStatus struct {
 
 // EtcdSnapshotStatus is a snapshot in a store.
 type EtcdSnapshotStatus struct {
-	// Key by which the store has it, below the prefix of a bucket: that is what spec.restore.key of an EtcdCluster is to be.
+	// Key of the snapshot in the store, without the prefix of a bucket. Use it as spec.restore.key of an EtcdCluster.
 	Key string `json:"key"`
 	// Revision of the data.
 	Revision int64 `json:"revision"`
 	// Size in bytes.
 	Size int64 `json:"size"`
-	// ClusterID is the identity of the etcd, in hexadecimal.
+	// ClusterID is the ID of the etcd cluster, in hexadecimal.
 	//
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
-	// EtcdVersion is the version of the member that gave the snapshot.
+	// EtcdVersion is the version of the member from which the snapshot was taken.
 	//
 	// +optional
 	EtcdVersion string `json:"etcdVersion,omitempty"`
-	// KCPVersion is the version of the kcp whose data this is, if the etcd is that of a RootShard, and its image tells.
+	// KCPVersion is the version of kcp that wrote the data, if the etcd belongs to a RootShard and the tag of its image has a version.
 	//
 	// +optional
 	KCPVersion string `json:"kcpVersion,omitempty"`
-	// KeyPrefix is the prefix of that kcp's keys. Unset: the component's own.
+	// KeyPrefix is the prefix of the keys of this kcp. Unset: the default of the component.
 	//
 	// +optional
 	KeyPrefix string `json:"keyPrefix,omitempty"`
-	// Duration is how long it took to take, to verify and to store it.
+	// Duration is how long it took to take, verify and store the snapshot.
 	//
 	// +optional
 	Duration *metav1.Duration `json:"duration,omitempty"`
@@ -173,7 +176,7 @@ type EtcdSnapshotStatus struct {
 	//
 	// +optional
 	Hash int64 `json:"hash,omitempty"`
-	// Version of the data's format, as etcd has it.
+	// Version of etcd's storage format.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`

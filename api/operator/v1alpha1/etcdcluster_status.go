@@ -2,13 +2,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// EtcdClusterStatus is what is known of an etcd.
+// EtcdClusterStatus is the observed state of an etcd cluster.
 type EtcdClusterStatus struct {
-	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase sums up the conditions.
+	// Phase summarizes the conditions.
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
@@ -19,92 +19,92 @@ type EtcdClusterStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// ClusterID is the identity of the etcd, in hexadecimal. Once it is here no member starts a new cluster ever again: an
-	// empty volume is that of a member to be replaced.
+	// ClusterID is the ID of the etcd cluster, in hexadecimal. Once it is set, no member ever bootstraps a new cluster: an
+	// empty volume belongs to a member that must be replaced.
 	//
 	// +optional
 	ClusterID string `json:"clusterID,omitempty"`
-	// RestoreGeneration counts how often the data was restored from a snapshot, or from a survivor.
+	// RestoreGeneration counts how often the data was restored from a snapshot or from a surviving member.
 	//
 	// +optional
 	RestoreGeneration int64 `json:"restoreGeneration,omitempty"`
-	// DataDirectory is the directory of the volumes that members have their data in. Unset: data.
+	// DataDirectory is the directory in the volumes that holds the data of the members. Unset: data.
 	//
 	// +optional
 	DataDirectory string `json:"dataDirectory,omitempty"`
-	// Recovery is what became of the survivor that spec.restore names. It is written before the first step.
+	// Recovery is the state of the recovery from the member in spec.restore.survivor. It is written before the first step.
 	//
 	// +optional
 	Recovery *EtcdRecoveryStatus `json:"recovery,omitempty"`
-	// CurrentVersion is the version that every member runs; while they are upgraded, the one that they come from.
+	// CurrentVersion is the version that every member runs; during an upgrade, the version before it.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern:=`^[0-9]{1,4}\.[0-9]{1,4}\.[0-9]{1,4}$`
 	CurrentVersion string `json:"currentVersion,omitempty"`
-	// Leader is the name of the member that leads.
+	// Leader is the name of the leader.
 	//
 	// +optional
 	Leader string `json:"leader,omitempty"`
-	// ReadyMembers is how many members of how many are ready, as 3/3.
+	// ReadyMembers is the number of ready members and of all members, such as 3/3.
 	//
 	// +optional
 	ReadyMembers string `json:"readyMembers,omitempty"`
-	// Members as they were last seen.
+	// Members are the members as last observed.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Members []EtcdMemberStatus `json:"members,omitempty"`
-	// Endpoints that clients use: the URL of the Service of the members that are ready. It is there once the cluster has
-	// begun, and stays when members come and go, so that clients need not be told; and it does not lead them to a member
-	// that still learns, which would refuse them.
+	// Endpoints are the URLs for clients: that of the Service of the ready members. It is set once the cluster has started and does
+	// not change when members are added or removed, so clients need no new configuration. The Service excludes learners, which refuse
+	// clients.
 	//
 	// +optional
 	// +listType=atomic
 	Endpoints []string `json:"endpoints,omitempty"`
-	// ClientSecretName names the Secret with which clients are accepted: tls.crt, tls.key and ca.crt.
+	// ClientSecretName is the name of the Secret with credentials for clients: tls.crt, tls.key and ca.crt.
 	//
 	// +optional
 	ClientSecretName string `json:"clientSecretName,omitempty"`
-	// LastDefragmentation is when space was last given back by schedule.
+	// LastDefragmentation is the time of the last scheduled defragmentation.
 	//
 	// +optional
 	LastDefragmentation *metav1.Time `json:"lastDefragmentation,omitempty"`
-	// Repairs are the members that were lately replaced. None of them is replaced again so soon.
+	// Repairs are the members that were replaced recently. The operator waits before it replaces one of them again.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=member
 	Repairs []EtcdRepairStatus `json:"repairs,omitempty"`
-	// Operation is the change to the members that is under way. It is written before the first step, and read by an
-	// operator that starts again in the middle.
+	// Operation is the change to the members that is in progress. It is written before the first step, so that an operator that
+	// restarts can continue.
 	//
 	// +optional
 	Operation *EtcdOperationStatus `json:"operation,omitempty"`
 }
 
-// EtcdRepairStatus is a member that was replaced, because its volume was lost, its data corrupt, or its process ended again and again.
+// EtcdRepairStatus is a member that was replaced because its volume was lost, its data was corrupt, or its process kept crashing.
 type EtcdRepairStatus struct {
-	// Member is its name.
+	// Member is the name of the member.
 	Member string `json:"member"`
-	// At is when that was done, or begun.
+	// At is when the replacement was done, or started.
 	At metav1.Time `json:"at"`
 }
 
-// EtcdMemberStatus is what is known of a member.
+// EtcdMemberStatus is the observed state of a member.
 type EtcdMemberStatus struct {
-	// Name of the member, which is that of its pod.
+	// Name of the member and of its pod.
 	Name string `json:"name"`
 	// ID of the member, in hexadecimal.
 	//
 	// +optional
 	ID string `json:"id,omitempty"`
-	// IsLearner says whether the member only follows, and does not vote yet.
+	// IsLearner is true while the member is a learner, which does not vote yet.
 	//
 	// +optional
 	IsLearner bool `json:"isLearner,omitempty"`
-	// IsLeader says whether the member leads.
+	// IsLeader is true if the member is the leader.
 	//
 	// +optional
 	IsLeader bool `json:"isLeader,omitempty"`
@@ -112,59 +112,59 @@ type EtcdMemberStatus struct {
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
-	// DBSize is how many bytes the member's database takes.
+	// DBSize is the size of the member's database in bytes.
 	//
 	// +optional
 	DBSize int64 `json:"dbSize,omitempty"`
-	// DBSizeInUse is how many of them are not free space.
+	// DBSizeInUse is the size in bytes without free space.
 	//
 	// +optional
 	DBSizeInUse int64 `json:"dbSizeInUse,omitempty"`
-	// RaftIndexLag is how many changes the member is behind its leader.
+	// RaftIndexLag is the number of changes that the member is behind the leader.
 	//
 	// +optional
 	RaftIndexLag int64 `json:"raftIndexLag,omitempty"`
-	// Ready says whether the member answers requests.
+	// Ready is true if the member answers requests.
 	//
 	// +optional
 	Ready bool `json:"ready,omitempty"`
 }
 
-// EtcdRecoveryState is how far the recovery of a cluster that has lost its majority is.
+// EtcdRecoveryState is the progress of the recovery of a cluster that has lost quorum.
 //
 // +kubebuilder:validation:Enum=Refused;Copying;Starting;Done
 type EtcdRecoveryState string
 
 // The states.
 const (
-	// EtcdRecoveryRefused means that a majority of the members answered. It stays refused until the survivor is taken out of the spec.
+	// EtcdRecoveryRefused means that a majority of the members answered. It stays refused until the survivor is removed from the spec.
 	EtcdRecoveryRefused EtcdRecoveryState = "Refused"
-	// EtcdRecoveryCopying means that no member runs, and data are made of the survivor's. Until then nothing is given up.
+	// EtcdRecoveryCopying means that no member runs, and the data of the survivor is copied. Up to here, no data is lost.
 	EtcdRecoveryCopying EtcdRecoveryState = "Copying"
 	// EtcdRecoveryStarting means that members run with the new data.
 	EtcdRecoveryStarting EtcdRecoveryState = "Starting"
-	// EtcdRecoveryDone means that the cluster has begun anew.
+	// EtcdRecoveryDone means that the recovered cluster runs.
 	EtcdRecoveryDone EtcdRecoveryState = "Done"
 )
 
-// EtcdRecoveryStatus is a recovery from a lost majority.
+// EtcdRecoveryStatus is a recovery from the loss of quorum.
 type EtcdRecoveryStatus struct {
 	EtcdSurvivorSpec `json:",inline"`
 
 	// State of the recovery.
 	State EtcdRecoveryState `json:"state"`
-	// Directory of the volumes that the members begin anew in.
+	// Directory in the volumes that holds the data of the recovered cluster.
 	//
 	// +optional
 	Directory string `json:"directory,omitempty"`
 }
 
-// EtcdOperationType is a kind of change to the members.
+// EtcdOperationType is a type of change to the members.
 //
 // +kubebuilder:validation:Enum=Add;Remove;Replace;Upgrade;Defragment;GrowVolume;Restore
 type EtcdOperationType string
 
-// The kinds of changes.
+// The types of changes.
 const (
 	EtcdAdd        EtcdOperationType = "Add"
 	EtcdRemove     EtcdOperationType = "Remove"
@@ -175,18 +175,18 @@ const (
 	EtcdRestore    EtcdOperationType = "Restore"
 )
 
-// EtcdOperationStatus is a change to one member, or to all.
+// EtcdOperationStatus is a change to one member or to all members.
 type EtcdOperationStatus struct {
 	// Type of the change.
 	Type EtcdOperationType `json:"type"`
-	// Member that changes. Unset: all.
+	// Member that changes. Unset: all members.
 	//
 	// +optional
 	Member string `json:"member,omitempty"`
-	// MemberID of the member when the change began, in hexadecimal.
+	// MemberID is the ID of the member when the change started, in hexadecimal.
 	//
 	// +optional
 	MemberID string `json:"memberID,omitempty"`
-	// StartedAt is when the change began.
+	// StartedAt is when the change started.
 	StartedAt metav1.Time `json:"startedAt"`
 }

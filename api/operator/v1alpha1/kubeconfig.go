@@ -2,7 +2,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Kubeconfig is access to a workspace for somebody: a client certificate, and roles in the workspace.
+// Kubeconfig gives a user access to a workspace: a client certificate, and roles in the workspace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -12,7 +12,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 200",message="the name of a Kubeconfig becomes part of that of a Certificate: at most 200 characters"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 200",message="the name of a Kubeconfig is part of the name of its Certificate: at most 200 characters"
 type Kubeconfig struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -22,50 +22,50 @@ type Kubeconfig struct {
 	Status KubeconfigStatus `json:"status,omitempty"`
 }
 
-// KubeconfigSpec says who gets access to what.
+// KubeconfigSpec defines the user, the target and the roles.
 //
 // +kubebuilder:validation:XValidation:rule="!(has(self.targetWorkspace) && has(self.authorization) && has(self.authorization.clusterRoleBindings.cluster))",message="targetWorkspace says where the roles are bound: remove authorization.clusterRoleBindings.cluster, which is deprecated"
 type KubeconfigSpec struct {
-	// Target is what the kubeconfig points at.
+	// Target is the server that the kubeconfig points at.
 	Target KubeconfigTarget `json:"target"`
-	// TargetWorkspace is the path of the workspace that the kubeconfig points at, and that the roles are bound in.
+	// TargetWorkspace is the path of the workspace that the kubeconfig points at, in which the roles are bound.
 	// Unset: root.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(:[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*$')",message="a workspace is a path of names with colons between them, such as root:team:project"
 	TargetWorkspace string `json:"targetWorkspace,omitempty"`
-	// Username that the certificate is made out to.
+	// Username in the certificate.
 	//
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:XValidation:rule="self.size() <= 64",message="a certificate has room for a username of 64 characters"
+	// +kubebuilder:validation:XValidation:rule="self.size() <= 64",message="a username in a certificate has at most 64 characters"
 	// +kubebuilder:validation:MaxLength=256
 	Username string `json:"username"`
-	// Groups of the user. The operator adds one that belongs to this object alone, which the roles are bound to.
+	// Groups of the user. The operator adds a group that only this object uses, and binds the roles to it.
 	//
 	// +optional
 	// +listType=set
 	Groups []string `json:"groups,omitempty"`
-	// Validity of the certificate. It is renewed when a third of this is left.
+	// Validity of the certificate. The certificate is renewed when a third of this time is left.
 	//
-	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="cert-manager issues nothing for less than an hour: 1h is the least"
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1h')",message="must be at least 1h, the minimum of cert-manager"
 	Validity Duration `json:"validity"`
-	// SecretRef names the Secret that the kubeconfig is written into, under the key kubeconfig.
+	// SecretRef names the Secret to write the kubeconfig to, under the key kubeconfig.
 	SecretRef LocalReference `json:"secretRef"`
-	// CertificateTemplate changes the client certificate.
+	// CertificateTemplate customizes the client certificate.
 	//
 	// +optional
 	CertificateTemplate *CertificateTemplate `json:"certificateTemplate,omitempty"`
-	// Authorization says what the user may do.
+	// Authorization defines what the user may do.
 	//
 	// +optional
 	Authorization *KubeconfigAuthorization `json:"authorization,omitempty"`
 }
 
-// KubeconfigTarget is what a kubeconfig points at.
+// KubeconfigTarget is the server that a kubeconfig points at.
 //
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a kubeconfig keeps its target, where its roles are bound: make another Kubeconfig"
-// +kubebuilder:validation:XValidation:rule="[has(self.rootShardRef), has(self.shardRef), has(self.frontProxyRef)].filter(set, set).size() == 1",message="a kubeconfig points at one thing: set exactly one of rootShardRef, shardRef and frontProxyRef"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="target is immutable, because the roles are bound there: create another Kubeconfig"
+// +kubebuilder:validation:XValidation:rule="[has(self.rootShardRef), has(self.shardRef), has(self.frontProxyRef)].filter(set, set).size() == 1",message="a kubeconfig has one target: set exactly one of rootShardRef, shardRef and frontProxyRef"
 type KubeconfigTarget struct {
 	// RootShardRef names a RootShard.
 	//
@@ -81,33 +81,33 @@ type KubeconfigTarget struct {
 	FrontProxyRef *LocalReference `json:"frontProxyRef,omitempty"`
 }
 
-// KubeconfigAuthorization says what a user may do.
+// KubeconfigAuthorization defines what a user may do.
 type KubeconfigAuthorization struct {
-	// ClusterRoleBindings of the user.
+	// ClusterRoleBindings lists the roles of the user.
 	ClusterRoleBindings KubeconfigClusterRoleBindings `json:"clusterRoleBindings"`
 }
 
-// KubeconfigClusterRoleBindings are roles of a user.
+// KubeconfigClusterRoleBindings lists the roles of a user.
 type KubeconfigClusterRoleBindings struct {
-	// Cluster is the workspace that the roles are bound in. Deprecated: use spec.targetWorkspace.
+	// Cluster is the workspace in which the roles are bound. Deprecated: use spec.targetWorkspace.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[-a-z0-9]*(:[-a-z0-9]+)*$')",message="a workspace is a path of names with colons between them, such as root:team:project, or the name of its logical cluster"
 	Cluster string `json:"cluster,omitempty"`
-	// ClusterRoles to bind.
+	// ClusterRoles are the names of the ClusterRoles to bind.
 	//
 	// +listType=set
 	ClusterRoles []string `json:"clusterRoles"`
 }
 
-// KubeconfigStatus is what is known of the access.
+// KubeconfigStatus is the observed state of a Kubeconfig.
 type KubeconfigStatus struct {
-	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase sums up the conditions.
+	// Phase summarizes the conditions.
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
@@ -115,7 +115,7 @@ type KubeconfigStatus struct {
 	//
 	// +optional
 	TargetName string `json:"targetName,omitempty"`
-	// Authorization that exists in kcp.
+	// Authorization is the access that exists in kcp.
 	//
 	// +optional
 	Authorization *KubeconfigAuthorizationStatus `json:"authorization,omitempty"`
@@ -125,21 +125,21 @@ type KubeconfigStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Certificates of the user, and until when they are valid.
+	// Certificates of the user, and when they expire.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
-	// Renewed is the value of the annotation operator.kcp.io/renew for which the certificate was last renewed.
+	// Renewed is the value of the annotation operator.kcp.io/renew with which the certificate was last renewed.
 	//
 	// +optional
 	Renewed string `json:"renewed,omitempty"`
 }
 
-// KubeconfigAuthorizationStatus is what exists in kcp.
+// KubeconfigAuthorizationStatus is the access that exists in kcp.
 type KubeconfigAuthorizationStatus struct {
-	// ProvisionedCluster is the workspace that roles are bound in.
+	// ProvisionedCluster is the workspace in which roles are bound.
 	//
 	// +optional
 	ProvisionedCluster string `json:"provisionedCluster,omitempty"`

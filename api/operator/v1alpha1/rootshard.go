@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RootShard is the first shard of an installation of kcp, which holds the workspace root.
+// RootShard is the first shard of an installation of kcp, which stores the workspace root.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -17,7 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",message="the name of a RootShard becomes part of names of Services and certificates: at most 40 lower case letters, digits and dashes, beginning with a letter"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40 && self.metadata.name.matches('^[a-z]([a-z0-9-]*[a-z0-9])?$')",message="the name of a RootShard is part of names of Services and certificates: at most 40 lower case letters, digits and dashes, beginning with a letter"
 type RootShard struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -27,45 +27,45 @@ type RootShard struct {
 	Status RootShardStatus `json:"status,omitempty"`
 }
 
-// RootShardSpec is what the root shard should be.
+// RootShardSpec is the desired state of the root shard.
 type RootShardSpec struct {
 	CommonShardSpec `json:",inline"`
 
-	// External is how clients outside of the cluster reach kcp.
+	// External is the address of kcp for clients outside of the cluster.
 	External ExternalConfig `json:"external"`
-	// Cache says where the shards of the installation share what all must know. Unset: in the root shard.
+	// Cache selects the cache server that shares objects among all shards of the installation. Unset: the root shard contains it.
 	//
 	// +optional
 	Cache *CacheConfig `json:"cache,omitempty"`
-	// Certificates says who signs. Unset: a self-signed authority that the operator makes.
+	// Certificates selects the issuer of certificates. Unset: a self-signed CA that the operator creates.
 	//
 	// +optional
 	Certificates *Certificates `json:"certificates,omitempty"`
-	// CertificateTemplates change certificates of the root shard, by name.
+	// CertificateTemplates customize certificates of the root shard, by name.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['root-ca', 'server-ca', 'client-ca', 'requestheader-client-ca', 'service-account-ca', 'server', 'service-account', 'virtual-workspaces', 'client', 'logical-cluster-admin', 'external-logical-cluster-admin', 'kcp-operator'])",message="a RootShard has no such certificate; it has root-ca, server-ca, client-ca, requestheader-client-ca, service-account-ca, server, service-account, virtual-workspaces, client, logical-cluster-admin, external-logical-cluster-admin and kcp-operator"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Proxy has no effect: it was about a front proxy that an operator goes through. This one goes to the shard itself.
+	// Proxy has no effect: it configured a front proxy for connections of the operator, which now connects to the shard directly.
 	//
 	// +optional
 	Proxy *RootShardProxySpec `json:"proxy,omitempty"`
 }
 
-// CommonShardSpec is what is said of every shard.
+// CommonShardSpec has the fields that every shard has.
 type CommonShardSpec struct {
 	// ClusterDomain is the domain of Services. Unset: cluster.local.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ClusterDomain string `json:"clusterDomain,omitempty"`
-	// ShardBaseURL is how other components reach the shard. Unset: the URL of its Service.
+	// ShardBaseURL is the URL of the shard for other components. Unset: the URL of its Service.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
-	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.startsWith('https://')",message="the base URL of a shard begins with https://"
+	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self.startsWith('https://')",message="must begin with https://"
 	ShardBaseURL string `json:"shardBaseURL,omitempty"`
-	// Etcd says where the data is.
+	// Etcd selects the etcd that stores the data.
 	Etcd EtcdConfig `json:"etcd"`
 	// Image of the server.
 	//
@@ -76,19 +76,19 @@ type CommonShardSpec struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Resources of each pod. What is set here is laid over requests of 1 CPU and 1Gi, and limits of 2 CPU and 2Gi.
+	// Resources of each pod. They override the defaults: requests of 1 CPU and 1Gi, and limits of 2 CPU and 2Gi.
 	//
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// Audit says what is recorded of requests.
+	// Audit configures audit logging.
 	//
 	// +optional
 	Audit *AuditSpec `json:"audit,omitempty"`
-	// Authorization says who else is asked whether a request is allowed.
+	// Authorization configures authorization besides RBAC.
 	//
 	// +optional
 	Authorization *AuthorizationSpec `json:"authorization,omitempty"`
-	// Auth says how clients prove who they are.
+	// Auth configures authentication.
 	//
 	// +optional
 	Auth *AuthSpec `json:"auth,omitempty"`
@@ -96,27 +96,27 @@ type CommonShardSpec struct {
 	//
 	// +optional
 	KCPVirtualWorkspace *LocalReference `json:"kcpVirtualWorkspace,omitempty"`
-	// ServiceTemplate changes the Service.
+	// ServiceTemplate customizes the Service.
 	//
 	// +optional
 	ServiceTemplate *ServiceTemplate `json:"serviceTemplate,omitempty"`
-	// DeploymentTemplate changes the workload and its pods.
+	// DeploymentTemplate customizes the workload and its pods.
 	//
 	// +optional
 	DeploymentTemplate *DeploymentTemplate `json:"deploymentTemplate,omitempty"`
-	// CABundleSecretRef names a Secret whose tls.crt has further authorities that vouch for servers.
+	// CABundleSecretRef names a Secret whose tls.crt has additional CAs to trust for server certificates.
 	//
 	// +optional
 	CABundleSecretRef *LocalReference `json:"caBundleSecretRef,omitempty"`
-	// ClientCABundleRef names a Secret whose tls.crt has further authorities that vouch for clients.
+	// ClientCABundleRef names a Secret whose tls.crt has additional CAs to trust for client certificates.
 	//
 	// +optional
 	ClientCABundleRef *LocalReference `json:"clientCABundleRef,omitempty"`
-	// Logging says how much is logged.
+	// Logging configures logging.
 	//
 	// +optional
 	Logging *LoggingSpec `json:"logging,omitempty"`
-	// PDB is about how many pods may be evicted at once: one, if there are two or more.
+	// PDB configures the PodDisruptionBudget, which allows the eviction of one pod at a time if there are two or more.
 	//
 	// +optional
 	PDB *PDBSpec `json:"pdb,omitempty"`
@@ -124,7 +124,7 @@ type CommonShardSpec struct {
 	//
 	// +optional
 	Monitoring *MonitoringSpec `json:"monitoring,omitempty"`
-	// NetworkPolicy of the pods. Unset: none is made.
+	// NetworkPolicy of the pods. Unset: none is created.
 	//
 	// +optional
 	NetworkPolicy *NetworkPolicySpec `json:"networkPolicy,omitempty"`
@@ -132,7 +132,7 @@ type CommonShardSpec struct {
 	ExtraSpec `json:",inline"`
 }
 
-// ExtraSpec is what is added to the container of a component.
+// ExtraSpec has additions to the container of a component.
 type ExtraSpec struct {
 	// ExtraArgs are added to the command line.
 	//
@@ -153,9 +153,9 @@ type ExtraSpec struct {
 	ExtraVolumeMounts []corev1.VolumeMount `json:"extraVolumeMounts,omitempty"`
 }
 
-// RootShardProxySpec is accepted, for the manifests that have it, and has no effect.
+// RootShardProxySpec is accepted for compatibility with existing manifests, and has no effect.
 type RootShardProxySpec struct {
-	// Image of the proxy. Unset: that of the shard.
+	// Image of the proxy. Unset: the image of the shard.
 	//
 	// +optional
 	Image *ImageSpec `json:"image,omitempty"`
@@ -168,20 +168,20 @@ type RootShardProxySpec struct {
 	//
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// ServiceTemplate changes the Service.
+	// ServiceTemplate customizes the Service.
 	//
 	// +optional
 	ServiceTemplate *ServiceTemplate `json:"serviceTemplate,omitempty"`
-	// DeploymentTemplate changes the workload and its pods.
+	// DeploymentTemplate customizes the workload and its pods.
 	//
 	// +optional
 	DeploymentTemplate *DeploymentTemplate `json:"deploymentTemplate,omitempty"`
-	// CertificateTemplates change certificates of the proxy, by name.
+	// CertificateTemplates customize certificates of the proxy, by name.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['server', 'kubeconfig', 'requestheader'])",message="a proxy has no such certificate; it has server, kubeconfig and requestheader"
 	CertificateTemplates CertificateTemplateMap `json:"certificateTemplates,omitempty"`
-	// Logging says how much is logged.
+	// Logging configures logging.
 	//
 	// +optional
 	Logging *LoggingSpec `json:"logging,omitempty"`
@@ -189,19 +189,19 @@ type RootShardProxySpec struct {
 	ExtraSpec `json:",inline"`
 }
 
-// CacheConfig says where shards share what all must know.
+// CacheConfig selects the cache server that shares objects among all shards.
 type CacheConfig struct {
 	// Reference names a CacheServer.
 	//
 	// +optional
 	Reference *LocalReference `json:"ref,omitempty"`
-	// Embedded has no effect: the root shard has the cache if there is no ref. Deprecated.
+	// Embedded has no effect: without ref, the root shard contains the cache. Deprecated.
 	//
 	// +optional
 	Embedded *EmbeddedCacheConfig `json:"embedded,omitempty"`
 }
 
-// EmbeddedCacheConfig has no effect any more.
+// EmbeddedCacheConfig has no effect.
 type EmbeddedCacheConfig struct {
 	// Enabled has no effect.
 	//
@@ -209,13 +209,13 @@ type EmbeddedCacheConfig struct {
 	Enabled bool `json:"enabled,omitempty"`
 }
 
-// RootShardStatus is what is known of the root shard.
+// RootShardStatus is the observed state of the root shard.
 type RootShardStatus struct {
-	// ObservedGeneration is the generation of the spec that the rest of the status is about.
+	// ObservedGeneration is the generation of the spec that the status describes.
 	//
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase sums up the conditions.
+	// Phase summarizes the conditions.
 	//
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
@@ -226,37 +226,37 @@ type RootShardStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Shards that belong to this one.
+	// Shards of the installation that refer to this root shard.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Shards []ShardReference `json:"shards,omitempty"`
-	// Image that pods were ready with last. It stays when a new operator would choose another, until spec.image names another one. An image
-	// that no pod was ready with is not recorded: when spec.image no longer names it, pods run this one again.
+	// Image with which pods were last ready. A new version of the operator with another default image does not change it; only spec.image
+	// does. An image with which no pod became ready is not recorded: when spec.image no longer names it, pods run this image again.
 	//
 	// +optional
 	Image string `json:"image,omitempty"`
-	// Version that pods have run, if the tag of their image tells it. From it kcp goes to the next minor version, not further and not
-	// back, unless the annotation operator.kcp.io/allow-version names the version that is asked for.
+	// Version that pods have run, if the tag of their image is a version. kcp can be upgraded from it to the next minor version, and cannot
+	// skip a minor version or be downgraded, unless the annotation operator.kcp.io/allow-version names the new version.
 	//
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Pods is how many pods of how many are ready, as 2/2.
+	// Pods is the number of ready pods and of all pods, such as 2/2.
 	//
 	// +optional
 	Pods string `json:"pods,omitempty"`
-	// URL at which clients outside of the cluster reach kcp.
+	// URL of kcp for clients outside of the cluster.
 	//
 	// +optional
 	URL string `json:"url,omitempty"`
-	// Certificates of the shard, and until when they are valid.
+	// Certificates of the shard, and when they expire.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
-	// Renewed is the value of the annotation operator.kcp.io/renew for which certificates were last renewed.
+	// Renewed is the value of the annotation operator.kcp.io/renew with which certificates were last renewed.
 	//
 	// +optional
 	Renewed string `json:"renewed,omitempty"`

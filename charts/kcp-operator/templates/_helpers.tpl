@@ -36,7 +36,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The rules that the operator's own code asks for: see the comments +kubebuilder:rbac there. */ -}}
+{{- /* The rules that the operator's code requires, generated from the comments +kubebuilder:rbac. */ -}}
 {{- define "kcp-operator.rules" -}}
 {{- range $document := splitList "\n---\n" (printf "\n%s" (.Files.Get "files/rbac/role.yaml")) -}}
 {{- $role := fromYaml $document -}}
