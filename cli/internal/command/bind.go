@@ -219,9 +219,10 @@ func (s *session) printBinding(b binding, made *apisv1alpha2.APIBinding, message
 	case asName:
 		_, err := fmt.Fprintf(s.Out, "apibinding.%s/%s\n", apisv1alpha2.SchemeGroupVersion.Group, made.Name)
 		return err
+	default:
+		made.SetGroupVersionKind(apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"))
+		return encode(s.Out, b.output, made)
 	}
-	made.SetGroupVersionKind(apisv1alpha2.SchemeGroupVersion.WithKind("APIBinding"))
-	return encode(s.Out, b.output, made)
 }
 
 // warnOfClaims warns about open and outdated permission claims.

@@ -180,8 +180,8 @@ func (s *session) claimsUpdate(invocation string) *cobra.Command {
 	return &cobra.Command{
 		Use:   "update apibinding NAME",
 		Short: "Update accepted and rejected permission claims after a change of the APIExport",
-		Long: `Update the permission claims of an APIBinding to what its APIExport claims now. Accepted claims stay accepted and rejected claims stay
-rejected, with the verbs that are claimed now. Claims that the APIExport no longer makes are removed. Open claims stay open.`,
+		Long: `Update the permission claims of an APIBinding to what its APIExport claims now. Accepted claims stay accepted and rejected claims
+stay rejected, with the verbs that are claimed now. Claims that the APIExport no longer makes are removed. Open claims stay open.`,
 		Example: examples(invocation+" update", `
 			# Update the claims after the APIExport has claimed another verb
 			%[1]s apibinding widgets`),

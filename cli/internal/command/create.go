@@ -224,8 +224,9 @@ func printWorkspace(w io.Writer, f format, ws *tenancyv1alpha1.Workspace) error 
 		}
 		return table(w, []string{"NAME", "TYPE", "PHASE", "CLUSTER", "URL"},
 			[]string{ws.Name, typeName, string(ws.Status.Phase), ws.Spec.Cluster, ws.Spec.URL})
+	default:
+		ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
+		ws.ManagedFields = nil // as kubectl does
+		return encode(w, f, ws)
 	}
-	ws.SetGroupVersionKind(tenancyv1alpha1.SchemeGroupVersion.WithKind("Workspace"))
-	ws.ManagedFields = nil // as kubectl does
-	return encode(w, f, ws)
 }

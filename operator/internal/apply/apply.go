@@ -28,7 +28,7 @@ import (
 const (
 	// FieldOwner owns every field that the operator writes.
 	FieldOwner = "kcp-operator"
-	// ManagedByLabel, with the value FieldOwner, is on every object that the operator owns. Its caches hold no others.
+	// ManagedByLabel with the value FieldOwner, is on every object that the operator owns. Its caches hold no others.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	// hashAnnotation tells of what was applied last, so that fields which are wanted no more are noticed.
 	hashAnnotation = "operator.kcp.io/applied"

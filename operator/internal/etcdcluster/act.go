@@ -126,8 +126,9 @@ func (s *scope) describe(d decision) string {
 		return "the data of " + name + " is copied"
 	case stepRecovered:
 		return "the members start from the data directory " + dataDirectory(s.cluster)
+	default:
+		return "the alarm is disarmed"
 	}
-	return "the alarm is disarmed"
 }
 
 // token tells this cluster from all others, and from what it was before its data was restored.

@@ -192,12 +192,12 @@ func (m *trio) answers(clients map[int]memberClient) map[int]answer {
 func accepts(c memberClient, trusted, server []byte) bool {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(trusted)
-	any := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
 	as, err := x509.ParseCertificate(c.tls.Certificates[0].Certificate[0])
 	if err != nil {
 		return false
 	}
-	if _, err := as.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: any}); err != nil {
+	if _, err := as.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: usages}); err != nil {
 		return false
 	}
 	block, _ := pem.Decode(server)
@@ -205,7 +205,7 @@ func accepts(c memberClient, trusted, server []byte) bool {
 	if err != nil {
 		return false
 	}
-	_, err = shown.Verify(x509.VerifyOptions{Roots: c.tls.RootCAs, KeyUsages: any})
+	_, err = shown.Verify(x509.VerifyOptions{Roots: c.tls.RootCAs, KeyUsages: usages})
 	return err == nil
 }
 

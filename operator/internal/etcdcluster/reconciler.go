@@ -162,8 +162,9 @@ func pause(d decision) time.Duration {
 		return whenSettled
 	case stepWait:
 		return whileWaiting
+	default:
+		return afterStep
 	}
-	return afterStep
 }
 
 // prepare makes what pods need before there can be any. Its error is a condition, or worth trying again.

@@ -74,6 +74,7 @@ func recoverLost(o observation) (decision, bool) {
 		case o.another:
 			return decision{step: stepRecordIdentity, reason: reasonRecover, why: "the survivor answers"}, true
 		}
+	case recoverNone:
 	}
 	return undecided, false
 }
@@ -183,6 +184,7 @@ func (s *scope) reportRecovery(d decision) {
 		if status.Recovery != nil {
 			status.Recovery.State = v1alpha1.EtcdRecoveryDone
 		}
+	default: // the other steps do not change the recovery
 	}
 }
 

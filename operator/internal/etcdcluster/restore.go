@@ -49,6 +49,7 @@ func restoreFirst(o observation) (decision, bool) {
 		return help(reasonRestore, "restoring the snapshot failed: %s. Delete the Job to try again", o.restoreMessage), true
 	case restoreDone:
 		return decision{step: stepRestored, reason: reasonRestore, why: "the snapshot is restored"}, true
+	case restoreNone:
 	}
 	return undecided, false
 }

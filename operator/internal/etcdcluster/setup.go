@@ -30,7 +30,7 @@ const (
 	DefaultVersion    = "3.7.3"
 )
 
-// concurrency is how many clusters are looked at at a time. One that does not answer takes some seconds.
+// concurrency is how many clusters are reconciled at once. A cluster that does not answer takes some seconds.
 const concurrency = 8
 
 // Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.

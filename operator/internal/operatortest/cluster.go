@@ -186,8 +186,10 @@ func (c *Cluster) Issue(t testing.TB) {
 			t.Fatal(err)
 		}
 		certificate.Status = certmanager.CertificateStatus{
-			Conditions: []certmanager.CertificateCondition{{Type: "Ready", Status: cmmeta.ConditionTrue, ObservedGeneration: certificate.Generation}},
-			NotAfter:   new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
+			Conditions: []certmanager.CertificateCondition{
+				{Type: "Ready", Status: cmmeta.ConditionTrue, ObservedGeneration: certificate.Generation},
+			},
+			NotAfter: new(metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))), Revision: new(1),
 		}
 		c.MustUpdateStatus(t, certificate)
 	}

@@ -79,7 +79,7 @@ func (e *EtcdChecker) Start(ctx context.Context, queue workqueue.TypedRateLimiti
 }
 
 // Answer returns the last answer to the question of a RootShard, if there is one, and asks again if it is old. It does not wait.
-func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (err error, known bool) {
+func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (known bool, err error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", question))
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -95,7 +95,7 @@ func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (err err
 		a.asking = true
 		go e.ask(e.ctx, key, a, question)
 	}
-	return a.err, !a.at.IsZero()
+	return !a.at.IsZero(), a.err
 }
 
 // Forget drops what is known of the etcd of a RootShard.
@@ -247,7 +247,7 @@ func (s *scope) checkEtcd(ctx context.Context) error {
 		question.Certificate, question.Key = secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 		question.Authorities = secret.Data["ca.crt"]
 	}
-	err, known := s.EtcdChecker.Answer(key, question)
+	known, err := s.EtcdChecker.Answer(key, question)
 	switch {
 	case !known:
 		return conditions.Wait("CheckingEtcd", "waiting for etcd to answer at %s", strings.Join(question.Endpoints, ", "))

@@ -21,8 +21,9 @@ import (
 const (
 	// kindLabel and a Kind are the label that has the name of the object which something was made for.
 	kindLabel = "operator.kcp.io/"
-	// RootKind is the Kind of root shards, and RootLabel that label.
-	RootKind  = "rootshard"
+	// RootKind is the Kind of root shards.
+	RootKind = "rootshard"
+	// RootLabel is the label with the name of the RootShard that an object was made for.
 	RootLabel = kindLabel + RootKind
 )
 

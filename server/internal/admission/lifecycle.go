@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,7 +123,7 @@ func (l *lifecycle) validateNamespace(ctx context.Context, a admission.Attribute
 
 // withCause adds a cause to the Status of a refusal. Clients identify the refusal by the cause.
 func withCause(refusal error, cause metav1.StatusCause) error {
-	if status, ok := refusal.(*apierrors.StatusError); ok && status.ErrStatus.Details != nil {
+	if status := (*apierrors.StatusError)(nil); errors.As(refusal, &status) && status.ErrStatus.Details != nil {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, cause)
 	}
 	return refusal

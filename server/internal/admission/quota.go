@@ -86,8 +86,9 @@ func coreCountName(a admission.Attributes) corev1.ResourceName {
 	switch name := corev1.ResourceName(a.GetResource().Resource); name {
 	case corev1.ResourceConfigMaps, corev1.ResourceSecrets, corev1.ResourceQuotas:
 		return name
+	default:
+		return ""
 	}
-	return ""
 }
 
 // quotasFor returns copies of the quotas that a new object is charged to.

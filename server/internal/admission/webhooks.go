@@ -72,8 +72,8 @@ func (i instance[P]) matching(a admission.Attributes) int {
 
 // instance returns the plugin for a source of rules; ok is false if it has no webhooks.
 func (w *webhooks[P]) instance(ctx context.Context, from source) (made instance[P], ok bool, err error) {
-	fingerprint, any, err := w.fingerprints(ctx, from.rules)
-	if err != nil || !any {
+	fingerprint, found, err := w.fingerprints(ctx, from.rules)
+	if err != nil || !found {
 		return made, false, err
 	}
 	w.mu.Lock()

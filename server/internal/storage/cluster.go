@@ -62,7 +62,7 @@ func (s *clusterStorage) relative(key string) (string, error) {
 }
 
 func (s *clusterStorage) scopeError(err error) error {
-	if err == logicalcluster.ErrWildcard {
+	if errors.Is(err, logicalcluster.ErrWildcard) {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 			Message: fmt.Sprintf("%s: only list and watch are supported for logical cluster %q; use the name of one logical "+
@@ -194,7 +194,7 @@ func (s *clusterStorage) GuaranteedUpdate(ctx context.Context, key string, out r
 
 // named replaces the key in storage errors by the key of the caller.
 func (s *clusterStorage) named(err error, key string) error {
-	if e, ok := err.(*storage.StorageError); ok {
+	if e := (*storage.StorageError)(nil); errors.As(err, &e) {
 		renamed := *e
 		renamed.Key = key
 		return &renamed

@@ -57,7 +57,7 @@ func (c compressed) TransformFromStorage(ctx context.Context, data []byte, dataC
 		return data, stale, nil
 	}
 	if n, err := s2.DecodedLen(short); err != nil || n > mostDecompressed {
-		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: decompressed length %d: %v", n, err)}
+		return nil, stale, &unreadable{fmt.Errorf("decompressing an object: damaged data: decompressed length %d: %w", n, err)}
 	}
 	data, err = common.Decode(nil, short)
 	if err != nil {

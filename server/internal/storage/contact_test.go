@@ -166,7 +166,7 @@ func TestAWriteThatALeaderHasLostIsGivenUpWhenThereIsAnother(t *testing.T) {
 			if !errors.Is(err, test.want) {
 				t.Errorf("%s: %v, want %v", name, err, test.want)
 			}
-			if test.want == errLeaderChanged && time.Since(began) > time.Second+3*probeInterval {
+			if errors.Is(test.want, errLeaderChanged) && time.Since(began) > time.Second+3*probeInterval {
 				t.Errorf("%s: given up after %s", name, time.Since(began))
 			}
 		})

@@ -27,8 +27,8 @@ const (
 	dialTimeout = 20 * time.Second
 	// A member that disappears without closing the connection is detected after silence, or after unheard without an
 	// acknowledgement of sent data. Another member is tried soon, and often; behind a Service it can have the same address.
-	silence, unheard     = 10 * time.Second, 5 * time.Second
-	redialMin, redialMax = 50 * time.Millisecond, 2 * time.Second
+	silence, unheard            = 10 * time.Second, 5 * time.Second
+	redialSoonest, redialLatest = 50 * time.Millisecond, 2 * time.Second
 	// connectTimeout is how long a member may take to accept a new connection before the next attempt, which can reach another
 	// member behind a Service.
 	connectTimeout = time.Second
@@ -69,7 +69,7 @@ func Dial(ctx context.Context, config storagebackend.TransportConfig, reverted f
 // redial configures the backoff and the timeout of connections.
 func redial() grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: redialMin, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialMax},
+		Backoff:           backoff.Config{BaseDelay: redialSoonest, Multiplier: 1.6, Jitter: 0.2, MaxDelay: redialLatest},
 		MinConnectTimeout: connectTimeout,
 	})
 }

@@ -196,8 +196,9 @@ func (m *member) wants(e *entry, version uint64) bool {
 		return true
 	case watch.Bookmark:
 		return m.opts.Predicate.AllowWatchBookmarks && e.version > version
+	default:
+		return e.version > version
 	}
-	return e.version > version
 }
 
 // send delivers an event that begins at a position of the stream.

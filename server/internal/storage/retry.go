@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -88,12 +89,10 @@ func unavailable(err error, reads bool) error {
 // denied reports whether etcd denied a request because of the identity of the server, which etcd checks before it applies
 // anything.
 func denied(err error) bool {
-	switch rpctypes.Error(err) {
-	case rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
-		rpctypes.ErrAuthOldRevision:
-		return true
-	}
-	return false
+	return slices.Contains([]error{
+		rpctypes.ErrPermissionDenied, rpctypes.ErrUserNotFound, rpctypes.ErrUserEmpty, rpctypes.ErrAuthFailed, rpctypes.ErrInvalidAuthToken,
+		rpctypes.ErrAuthOldRevision,
+	}, rpctypes.Error(err))
 }
 
 // forbidden returns the error for clients when etcd denies access to the server: as soon as etcd grants access, requests

@@ -240,8 +240,9 @@ func accepts(schema *shape, result *cel.Type) bool {
 			(schema.values == nil || accepts(schema.values, value))
 	case types.StructKind:
 		return schema.Type == "object"
+	default:
+		return false
 	}
-	return false
 }
 
 func typeName(schema *shape) string {

@@ -143,8 +143,8 @@ func (v virtualOptions) GetRESTOptions(resource schema.GroupResource, example ru
 			if err != nil {
 				return nil, err
 			}
-			reader, close, err := theirs.Decorator(config, theirs.ResourcePrefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
-			return &opened{reader: reader, prefix: theirs.ResourcePrefix, close: close}, err
+			reader, destroy, err := theirs.Decorator(config, theirs.ResourcePrefix, keyFunc, newFunc, newListFunc, attributes, triggers, indexers)
+			return &opened{reader: reader, prefix: theirs.ResourcePrefix, close: destroy}, err
 		}
 		return s, func() {
 			destroy()
@@ -184,7 +184,7 @@ type virtualStorage struct {
 // locate returns the storage and context of the provider's objects, and the cluster that reads them.
 func (s *virtualStorage) locate(ctx context.Context) (*reading, context.Context, logicalcluster.Name, error) {
 	consumer, err := logicalcluster.NameFrom(ctx)
-	if err == logicalcluster.ErrWildcard {
+	if errors.Is(err, logicalcluster.ErrWildcard) {
 		return nil, nil, "", apierrors.NewBadRequest(
 			fmt.Sprintf("%s: use the name of one logical cluster, because the objects are the same in all of them", s.resource),
 		)

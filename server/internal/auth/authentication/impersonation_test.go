@@ -29,7 +29,7 @@ func impersonationChain(as *user.DefaultInfo, constrained bool) http.Handler {
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	})
-	var h http.Handler = WithImpersonationScope(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h := WithImpersonationScope(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u, _ := genericrequest.UserFrom(r.Context())
 		fmt.Fprintf(w, "%s %v", u.GetName(), u.GetExtra()[authorization.ScopesKey])
 	}))

@@ -58,6 +58,7 @@ func nextPhase(lc *corev1alpha1.LogicalCluster) corev1alpha1.LogicalClusterPhase
 		if !inactive {
 			return corev1alpha1.LogicalClusterPhaseReady
 		}
+	default: // the phase of what is deleted does not depend on the former one
 	}
 	return lc.Status.Phase
 }

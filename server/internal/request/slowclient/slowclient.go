@@ -4,6 +4,7 @@ package slowclient
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -231,7 +232,7 @@ func (r *request) Read(p []byte) (int, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.complete = err == io.EOF; r.expired {
+	if r.complete = errors.Is(err, io.EOF); r.expired {
 		err = apierrors.NewGenericServerResponse(http.StatusRequestTimeout, "read", schema.GroupResource{}, "",
 			"the body of the request arrived too slowly: send it again", 0, true)
 	}

@@ -294,7 +294,7 @@ func TestConsumersAreToldNothingElse(t *testing.T) {
 		}
 	}
 	for _, err := range []error{nil, apierrors.NewNotFound(schema.GroupResource{}, "x"), apierrors.NewResourceExpired("x")} {
-		if got := told(err); got != err {
+		if got := told(err); !errors.Is(got, err) {
 			t.Errorf("%v becomes %v", err, got)
 		}
 	}
