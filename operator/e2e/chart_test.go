@@ -5,9 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcplane/kcp/operator/internal/workload"
-	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
 var chart = filepath.Join(root, "charts/kcp-operator")
@@ -28,29 +25,13 @@ var chart = filepath.Join(root, "charts/kcp-operator")
 // render returns what the chart consists of, by kind.
 func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstructured {
 	t.Helper()
-	helm, err := kcptest.Binary("helm")
+	made, err := template(set(t, settings...))
 	if err != nil {
-		t.Fatal(err)
-	}
-	args := []string{"template", "release", chart, "--namespace=operators"}
-	for _, setting := range settings {
-		args = append(args, "--set="+setting)
-	}
-	out, err := exec.CommandContext(t.Context(), helm, args...).Output()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		t.Fatalf("%v: %v\n%s", args, err, exit.Stderr)
-	} else if err != nil {
-		t.Fatalf("%v: %v", args, err)
+		t.Fatalf("%v: %v", settings, err)
 	}
 	byKind := map[string][]*unstructured.Unstructured{}
-	for document := range strings.SplitSeq(string(out), "\n---\n") {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if object.Object != nil {
-			byKind[object.GetKind()] = append(byKind[object.GetKind()], object)
-		}
+	for _, object := range parse(t, manifests(made)) {
+		byKind[object.GetKind()] = append(byKind[object.GetKind()], object)
 	}
 	return byKind
 }
@@ -152,19 +133,15 @@ func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
 }
 
 func TestValuesThatCannotWorkAreRefused(t *testing.T) {
-	helm, err := kcptest.Binary("helm")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, setting := range []string{
 		"image.pullPolicy=Sometimes", "image.digest=sha256:1234", "image.tag=a b", "kcpImage=ghcr.io/kcplane/kcp", "etcdRepository=example.com/etcd@sha256:1",
 		"watchNamespaces={Team}", "replicas=-1", "logging.encoder=xml", "logging.level=loud", "podSecurity=baseline", "podServiceAccounts={A}", "metrics.port=8081", "metrics.serviceMonitor.interval=often",
 		"imagePullSecrets={secret}", "unknown=1", "nodeSelector.pool.a=b", "affinity.node=a", "fullnameOverride=Operator",
 	} {
 		value, _, _ := strings.Cut(setting, "=")
-		out, err := exec.CommandContext(t.Context(), helm, "template", "release", chart, "--set="+setting).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), strings.SplitN(value, ".", 2)[0]) {
-			t.Errorf("%s: %v\n%s", setting, err, out)
+		_, err := template(set(t, setting))
+		if err == nil || !strings.Contains(err.Error(), strings.SplitN(value, ".", 2)[0]) {
+			t.Errorf("%s: %v", setting, err)
 		}
 	}
 	digest := strings.Repeat("0", 64)

@@ -72,37 +72,14 @@ func inNamespaces(t *testing.T, names ...string) *operatortest.Cluster {
 	return c
 }
 
-func helm(t *testing.T, args ...string) string {
-	t.Helper()
-	program, err := kcptest.Binary("helm")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.CommandContext(t.Context(), program, args...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %v\n%s", args, err, out)
-	}
-	return string(out)
-}
-
-func TestTheChartHasNothingToComplainAbout(t *testing.T) {
-	if found := helm(t, "lint", "--strict", "--with-subcharts", chart); strings.Contains(found, "[") {
-		t.Error(found)
-	}
-}
-
 // with renders the chart with values.
 func with(t *testing.T, values map[string]any) string {
 	t.Helper()
-	text, err := yaml.Marshal(values)
+	made, err := template(values)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return helm(t, "template", "release", chart, "--namespace=operators", "--values="+file)
+	return manifests(made)
 }
 
 // changed returns the values of testdata, in which every value is another than by default, without those that are named.
@@ -219,7 +196,11 @@ func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
 	for namespace, setting := range map[string]string{"default": "replicas=1", "noted": "watchNamespaces={noted,other}"} {
 		t.Run(namespace, func(t *testing.T) {
 			c := inNamespaces(t, namespace)
-			_, notes, _ := strings.Cut(helm(t, "install", "release", chart, "--namespace=operators", "--dry-run=client", "--set="+setting), "\nNOTES:\n")
+			made, err := template(set(t, setting))
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes := made.Info.Notes
 			dir := t.TempDir()
 			run := func(command string) {
 				t.Helper()
