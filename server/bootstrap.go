@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// bootstrap makes what every installation has.
+// bootstrap creates the objects of every installation.
 func (s *server) bootstrap(ctx context.Context) error {
 	shard := bootstrap.Shard{
 		Name: s.opts.ShardName, BaseURL: s.opts.ShardBaseURL, ExternalURL: s.opts.ShardExternalURL,
@@ -34,15 +34,15 @@ func (s *server) bootstrap(ctx context.Context) error {
 	return nil
 }
 
-// fullInterval is how often a bootstrap is tried that there is no room for.
+// fullInterval is the time between attempts to bootstrap while the storage is full.
 const fullInterval = 5 * time.Second
 
-// bootstrapWithRoom bootstraps once the storage has room for what is missing. Until then the server serves what is there.
+// bootstrapWithRoom bootstraps when the storage has room for the missing objects. Until then, the server serves the existing objects.
 func (s *server) bootstrapWithRoom(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, fullInterval, true, func(ctx context.Context) (bool, error) {
 		err := s.bootstrap(ctx)
 		if apierrors.ReasonForError(err) == storage.StatusReasonInsufficientStorage {
-			klog.FromContext(ctx).Error(err, "The storage is full, objects that every installation has are missing")
+			klog.FromContext(ctx).Error(err, "Creating the objects of every installation failed because the storage is full, will retry")
 			return false, nil
 		}
 		return err == nil, err

@@ -19,29 +19,30 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/informers/clusterclient"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Another process takes over this long after the leader was heard of last. A leader that cannot say that it is one stops
-// its controllers much sooner.
+// Another process takes over leaseDuration after the leader renewed its lease last. A leader that cannot renew its lease stops its
+// controllers much sooner.
 const (
 	leaseDuration = 60 * time.Second
 	renewDeadline = 5 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// election is the part of this process in choosing the one, of all that share an etcd, which runs the controllers.
+// election makes this process take part in the leader election among all processes that share an etcd. The leader runs the controllers.
 type election struct {
 	client    kubernetes.Interface
 	namespace string
 	elector   *leaderelection.LeaderElector
-	term      sync.Mutex    // held while the controllers run: a term begins when the one before has ended
-	ending    chan struct{} // closed when this process shall take no part any more
-	ended     chan struct{} // closed when it does not, and has given up the lease
+	term      sync.Mutex    // held while the controllers run: a term begins after the previous term has ended
+	ending    chan struct{} // closed to leave the election
+	ended     chan struct{} // closed when this process has left the election and released the lease
 }
 
-// newElection prepares to call lead while this process holds the lease of the options, with a context that ends when it
-// does not any more.
+// newElection returns an election that calls lead when this process gets the lease of the options. The context of lead ends when this
+// process loses the lease.
 func (s *server) newElection(ctx context.Context, lead func(context.Context)) (*election, error) {
 	config := rest.CopyConfig(s.clients.loopback)
 	config.Timeout = renewDeadline
@@ -51,11 +52,11 @@ func (s *server) newElection(ctx context.Context, lead func(context.Context)) (*
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("name for the leader election: %w", err)
+		return nil, fmt.Errorf("reading the host name for the leader election: %w", err)
 	}
 	lease := metav1.ObjectMeta{Namespace: s.opts.LeaderElection.Namespace, Name: s.opts.LeaderElection.Name}
 	identity := host + "_" + string(uuid.NewUUID())
-	logger := klog.FromContext(ctx).WithValues("lease", klog.KObj(&lease), "identity", identity)
+	logger := klog.FromContext(ctx).WithValues(decisionlog.Lease, klog.KObj(&lease), decisionlog.Identity, identity)
 	e := &election{client: client, namespace: lease.Namespace, ending: make(chan struct{}), ended: make(chan struct{})}
 	e.elector, err = leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: lease.Name,
@@ -68,17 +69,17 @@ func (s *server) newElection(ctx context.Context, lead func(context.Context)) (*
 				e.term.Lock()
 				defer e.term.Unlock()
 				if ctx.Err() == nil {
-					logger.Info("leads, runs the controllers")
+					logger.Info("Became leader, starting controllers")
 					lead(ctx)
 				}
 			},
-			OnStoppedLeading: func() { logger.Info("does not lead") },
+			OnStoppedLeading: func() { logger.Info("Lost leadership") },
 		},
 	})
 	return e, err
 }
 
-// run takes part until ctx ends or leave is called, and returns when what the leader does has stopped.
+// run takes part in the election until ctx ends or leave is called, and returns when lead has returned.
 func (e *election) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -98,20 +99,20 @@ func (e *election) run(ctx context.Context) {
 	defer e.term.Unlock()
 }
 
-// leave ends run, and returns when another process can lead. It is called once, while this process still serves: the lease
-// is given up by a request to itself.
+// leave ends run, and returns when another process can lead. It must be called once, while this process still serves: it sends the request
+// that releases the lease to itself.
 func (e *election) leave() {
 	close(e.ending)
 	<-e.ended
 }
 
-// ensureNamespace makes the namespace of the lease, trying until ctx ends.
+// ensureNamespace creates the namespace of the lease, and retries until ctx ends.
 func (e *election) ensureNamespace(ctx context.Context) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}
 	_ = wait.PollUntilContextCancel(ctx, retryPeriod, true, func(ctx context.Context) (bool, error) {
 		_, err := e.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
-			klog.FromContext(ctx).Error(err, "creating the namespace of the lease failed, will retry", "namespace", e.namespace)
+			klog.FromContext(ctx).Error(err, "Creating the namespace of the lease failed, will retry", decisionlog.Namespace, e.namespace)
 			return false, nil
 		}
 		return true, nil

@@ -1,5 +1,5 @@
-// Package server puts the steps of a request together and runs them: path, authentication, authorization, admission,
-// REST storage, cluster-aware storage, and the controllers beside them.
+// Package server connects the steps of a request and runs them: path, authentication, authorization, admission, REST storage and
+// cluster-aware storage. It also runs the controllers.
 package server
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// Run serves until ctx ends. announce is called once, when the server is ready for requests.
+// Run serves until ctx ends. It calls announce once, when the server is ready for requests.
 func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	if err := fixFeatures(); err != nil {
 		return err
@@ -44,7 +44,7 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	}
 	certificate, _ := s.up.generic.SecureServing.Cert.CurrentCertKeyContent()
 	if err := tokens.Write(opts.KubeconfigPath, opts.ShardExternalURL, certificate); err != nil {
-		return fmt.Errorf("kubeconfig of the administrators: %w", err)
+		return fmt.Errorf("writing the kubeconfig of the administrators: %w", err)
 	}
 
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -62,24 +62,24 @@ func Run(ctx context.Context, opts options.Completed, announce func()) error {
 	case err = <-ended:
 		return err
 	case broken := <-fatal:
-		klog.FromContext(ctx).Error(broken, "The server ends")
+		klog.FromContext(ctx).Error(broken, "Stopping the server: its storage is unusable")
 		s.fresh.Lose(broken)
 		cancel(broken)
 		select {
 		case <-ended:
-		case <-time.After(brokenTimeout): // requests may wait for what does not come
+		case <-time.After(brokenTimeout): // requests may wait for the storage
 		}
 		return broken
 	}
 }
 
-// brokenTimeout is how long a server whose storage is of no use any more may take to end.
+// brokenTimeout is how long the server may take to stop when its storage is unusable.
 const brokenTimeout = 10 * time.Second
 
-// fixFeatures sets the gates that the design of the server decides: there is no watch cache to estimate sizes from or to
-// compare with, and there are no peers of other versions. A goroutine for each event of each watch would cost more than the decoding
-// that it takes off the others. Lists as streams of etcd would go past what storage does for each call: the budget of memory, another try
-// when a member does not answer, and a clear error.
+// fixFeatures sets the feature gates that the design of the server decides. There is no watch cache to estimate sizes from or to compare
+// with, and there are no peers of other versions. Decoding each event of each watch in its own goroutine would cost more than it saves.
+// Lists as streams of etcd would bypass what the storage does for each call: the memory budget, the retry when a member does not respond,
+// and a clear error.
 func fixFeatures() error {
 	return utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		"SizeBasedListCostEstimate":           false,
@@ -92,7 +92,7 @@ func fixFeatures() error {
 	})
 }
 
-// addHooks starts what runs beside the requests.
+// addHooks adds the hooks that start the informers, the controllers and other background work.
 func (s *server) addHooks(announce func()) {
 	s.api.AddPostStartHookOrDie("kcp-informers", func(hook genericapiserver.PostStartHookContext) error {
 		s.background.Go(func() { s.runInformers(hook) })
@@ -100,7 +100,7 @@ func (s *server) addHooks(announce func()) {
 			return err
 		}
 		if _, err := s.tenancy.set.LogicalClusters.Get(logicalcluster.Root, "", corev1alpha1.LogicalClusterName); err == nil {
-			s.fresh.Filled() // otherwise there is nothing to serve yet
+			s.fresh.Filled() // without root, there is nothing to serve until the bootstrap
 		}
 		if s.fresh.Limit > 0 {
 			s.background.Go(func() { s.fresh.Run(hook, s.backend, s.tenancy.decisive()) })
@@ -112,7 +112,7 @@ func (s *server) addHooks(announce func()) {
 			return err
 		}
 		if err := s.bootstrapWithRoom(hook); err != nil {
-			return fmt.Errorf("bootstrap: %w", err)
+			return fmt.Errorf("creating the objects of every installation: %w", err)
 		}
 		s.fresh.Filled()
 		announce()
@@ -121,14 +121,14 @@ func (s *server) addHooks(announce func()) {
 	s.api.AddPostStartHookOrDie("kcp-client-certificates", func(hook genericapiserver.PostStartHookContext) error {
 		if err := s.certificates.Load(hook); err != nil {
 			klog.FromContext(hook).Error(err,
-				"Client certificates of logical clusters are neither signed nor accepted until their authority can be loaded")
+				"Loading the certificate authority of logical clusters failed; client certificates are neither signed nor accepted until it succeeds")
 		}
 		s.background.Go(func() { s.certificates.Run(hook) })
 		return nil
 	})
 	s.api.AddPostStartHookOrDie("kcp-unreadable-events", func(hook genericapiserver.PostStartHookContext) error {
 		s.background.Go(func() {
-			if s.tenancy.informers.WaitForSync(hook) == nil { // before, the logical cluster of an object is not found
+			if s.tenancy.informers.WaitForSync(hook) == nil { // before, the logical cluster of an object is unknown
 				s.unreadable.run(hook, s.clients.kube)
 			}
 		})
@@ -139,7 +139,7 @@ func (s *server) addHooks(announce func()) {
 	}
 }
 
-// addControllerHooks runs the controllers, at once or whenever this process leads.
+// addControllerHooks adds the hooks that run the controllers: immediately, or while this process is the leader.
 func (s *server) addControllerHooks() {
 	var taking atomic.Pointer[election]
 	s.api.AddPostStartHookOrDie("kcp-controllers", func(hook genericapiserver.PostStartHookContext) error {
@@ -147,6 +147,7 @@ func (s *server) addControllerHooks() {
 			return err
 		}
 		if !s.opts.LeaderElection.Enabled {
+			klog.FromContext(hook).Info("Starting controllers")
 			s.background.Go(func() { s.runControllers(hook) })
 			return nil
 		}

@@ -5,15 +5,17 @@ import (
 	"fmt"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 	"github.com/kcplane/kcp/server/options"
 )
 
-// openStorage connects to the etcd of the options, which it starts if it is the embedded one. fatal delivers an error with which the
-// server cannot go on.
+// openStorage connects to the etcd of the options, and starts it if it is the embedded etcd. fatal receives an error after which the server
+// must stop.
 func openStorage(ctx context.Context,
 	opts options.Completed) (backend *storage.Backend, fatal <-chan error, closeStorage func(), err error) {
 	var client *clientv3.Client
@@ -21,6 +23,7 @@ func openStorage(ctx context.Context,
 	stop := func() {}
 	broken := make(chan error, 1)
 	if opts.Embedded {
+		klog.FromContext(ctx).Info("Starting the embedded etcd", decisionlog.Directory, opts.EmbeddedEtcd.Directory)
 		server, err := etcd.Start(ctx, opts.EmbeddedEtcd)
 		if err != nil {
 			return nil, nil, nil, err
@@ -32,8 +35,9 @@ func openStorage(ctx context.Context,
 			}
 		}()
 	} else {
+		klog.FromContext(ctx).Info("Connecting to etcd", decisionlog.Servers, opts.Generic.Etcd.StorageConfig.Transport.ServerList)
 		client, err = storage.Dial(ctx, opts.Generic.Etcd.StorageConfig.Transport, func(err error) {
-			broken <- fmt.Errorf("%w: what this server knows is not what is stored, start it again", err)
+			broken <- fmt.Errorf("%w: the objects in memory do not match etcd; restart the server", err)
 		})
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("--etcd-servers: %w", err)

@@ -5,7 +5,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// registerStorageMetrics registers metrics that warn before the storage refuses writes, or the server refuses requests.
+// registerStorageMetrics registers metrics about conditions in which the storage refuses writes or the server refuses requests.
 func (s *server) registerStorageMetrics() {
 	full := metrics.NewGaugeFunc(&metrics.GaugeOpts{
 		Name: "kcp_storage_full", Help: "1 while the embedded etcd or its disk is full, and writes are refused.", StabilityLevel: metrics.ALPHA,
@@ -16,8 +16,9 @@ func (s *server) registerStorageMetrics() {
 		return 0
 	})
 	age := metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name:           "kcp_authorization_staleness_seconds",
-		Help:           "How far the objects that authorize requests may be behind etcd; 0 with an embedded etcd that only this server writes to.",
+		Name: "kcp_authorization_staleness_seconds",
+		Help: "Maximum time that the objects that authorize requests are behind etcd. 0 with an embedded etcd to which only this server " +
+			"writes.",
 		StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
 		if s.fresh.Limit == 0 {

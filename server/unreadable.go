@@ -11,26 +11,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 const (
-	// unreadableQueue is how many objects wait for their Event, unreadableRate how many Events are created per second.
+	// unreadableQueue is the maximum number of objects that wait for their Event, unreadableRate the number of Events created per second.
 	unreadableQueue, unreadableRate = 1000, 10
 	unreadableTimeout               = 10 * time.Second
 )
 
-// unreadableObjects creates an Event, in the logical cluster of each, for stored objects that cannot be read.
+// unreadableObjects creates an Event for each stored object that cannot be read, in the logical cluster of the object.
 type unreadableObjects chan storage.Unreadable
 
 func newUnreadableObjects() unreadableObjects {
 	return make(unreadableObjects, unreadableQueue)
 }
 
-// add drops an object if very many wait.
+// add queues an object, and drops it if the queue is full.
 func (o unreadableObjects) add(u storage.Unreadable) {
 	select {
 	case o <- u:
@@ -51,8 +51,8 @@ func (o unreadableObjects) run(ctx context.Context, kube kubernetes.Interface) {
 				continue
 			}
 			if err := createEvent(logicalcluster.WithName(ctx, u.Cluster), kube, unreadableEvent(u, metav1.Now())); err != nil {
-				klog.FromContext(ctx).Info("No Event tells of a stored object that cannot be read", "cluster", u.Cluster, "resource",
-					u.Resource.String(), "name", u.Name, "err", err)
+				decisionlog.ForFailure(ctx, u.Cluster).Info("Creating the Event about an unreadable object failed", decisionlog.Cluster, u.Cluster,
+					decisionlog.Resource, u.Resource.String(), decisionlog.Namespace, u.Namespace, decisionlog.Name, u.Name, decisionlog.Error, err)
 			}
 		}
 	}
@@ -62,14 +62,14 @@ func createEvent(ctx context.Context, kube kubernetes.Interface, event *corev1.E
 	ctx, cancel := context.WithTimeout(ctx, unreadableTimeout)
 	defer cancel()
 	_, err := kube.CoreV1().Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
-	// It may be there from another replica, or an earlier process; and a cluster may be without the namespace, or be deleted.
+	// The Event may exist, from another replica or an earlier process. The logical cluster may lack the namespace, or be deleted.
 	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
 	return err
 }
 
-// unreadableEvent has a name that is the same in all processes.
+// unreadableEvent returns the Event about an object. Its name is the same in all processes.
 func unreadableEvent(u storage.Unreadable, now metav1.Time) *corev1.Event {
 	namespace := u.Namespace
 	if namespace == "" {

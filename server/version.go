@@ -4,17 +4,26 @@ import (
 	"runtime/debug"
 
 	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	utilcompatibility "k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/component-base/compatibility"
 )
 
-// kubernetesModule is the module whose version the server tells its clients.
+// kubernetesModule is the module whose version the server reports to clients.
 const kubernetesModule = "k8s.io/kubernetes"
 
-// linkedVersion is upstream's version of the server, with the one of Kubernetes that is linked into the program, which
-// only releases of Kubernetes themselves have otherwise.
+// Version returns the version of the server: the version of Kubernetes that is linked into the program, and of kcp if it is known.
+func Version() string {
+	if info := (linkedVersion{utilcompatibility.DefaultBuildEffectiveVersion()}).Info(); info != nil {
+		return info.GitVersion
+	}
+	return ""
+}
+
+// linkedVersion is upstream's version of the server, with the version of Kubernetes that is linked into the program. Otherwise, only
+// releases of Kubernetes itself have this version.
 type linkedVersion struct{ compatibility.EffectiveVersion }
 
-// Info is what /version answers.
+// Info returns the response of /version.
 func (v linkedVersion) Info() *apimachineryversion.Info {
 	info := v.EffectiveVersion.Info()
 	build, ok := debug.ReadBuildInfo()

@@ -54,7 +54,7 @@ type server struct {
 
 // newServer makes a server of its options and storage. stopping is closed when it begins to stop.
 func newServer(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens, stopping <-chan struct{}) (*server, error) {
-	metrics.WithoutNames() // before the flags that may name some
+	metrics.WithoutNames(opts.Generic.Metrics)
 	networks, err := outbound.NewNetworks(opts.TenantWebhookNetworks)
 	if err != nil {
 		return nil, err

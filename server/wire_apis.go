@@ -100,6 +100,7 @@ func (s *server) definitionStorage(reserved sets.Set[schema.GroupResource]) (*ge
 	info := genericapiserver.NewDefaultAPIGroupInfo(apiextensions.GroupName, apiextensionsapiserver.Scheme, metav1.ParameterCodec,
 		apiextensionsapiserver.Codecs)
 	info.VersionedResourcesStorageMap["v1"] = storages
+	builtin.OnlyServedVersions(&info)
 	return &info, func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
 		obj, err := definitions.Get(ctx, name, &metav1.GetOptions{})
 		if err != nil {

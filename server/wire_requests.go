@@ -92,6 +92,10 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	h = authorization.WithDeepReview(h)
 	h = authentication.WithImpersonationScope(h)
 	h = q.inflight.WithLimits(h)
+	traced := q.opts.Generic.Traces != nil && q.opts.Generic.Traces.ConfigFile != ""
+	if traced {
+		h = path.WithSpan(h, q.tenancy.tree.Path)
+	}
 	h = genericapiserver.DefaultBuildHandlerChain(h, g)
 	h = authentication.WithOriginalUser(h)
 	if g.AuditBackend != nil {
@@ -103,7 +107,12 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	own := func(r *http.Request) bool { return authorization.IsServer(r.Context()) }
 	h = inactive.WithRefusal(h, set.LogicalClusters, own, g.Serializer)
 	places := pathindex.NewStored(q.tenancy.tree, q.tenancy.stored["logicalclusters"], q.tenancy.stored["workspaces"], own)
-	h = path.WithCluster(h, g.Serializer, places)
+	resolve := func(h http.Handler) http.Handler { return path.WithCluster(h, g.Serializer, places) }
+	if traced {
+		h = path.WithTrace(h, resolve)
+	} else {
+		h = resolve(h)
+	}
 	bare = virtual.WithKnown(bare, func(r *http.Request, cluster logicalcluster.Name) error {
 		_, _, err := places.Find(r, string(cluster)) // authorization answers for a cluster that does not exist
 		return err

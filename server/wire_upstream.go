@@ -28,21 +28,22 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// upstream is what Kubernetes' own control plane is configured with.
+// upstream is the configuration of Kubernetes' control plane.
 type upstream struct {
 	generic      *genericapiserver.Config
 	controlPlane *controlplaneapiserver.Config
-	// definitionOptions place types outside of the built-in scheme: definitions and custom resources.
+	// definitionOptions store types outside of the built-in scheme: definitions and custom resources.
 	definitionOptions generic.RESTOptionsGetter
-	// secretIssuer signs the tokens of Secrets.
+	// secretIssuer signs the tokens in Secrets.
 	secretIssuer serviceaccount.TokenGenerator
-	// rootCA has the certificates that service accounts verify the server with.
+	// rootCA contains the certificates with which service accounts verify the server.
 	rootCA []byte
 }
 
-// newUpstream returns upstream's configuration, with the cluster-aware storage below it.
+// newUpstream returns the configuration of upstream, with the cluster-aware storage.
 func newUpstream(opts options.Completed, backend *storage.Backend, served *served) (*upstream, error) {
-	opts.Generic.Authentication.ServiceAccounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+	accounts := opts.Generic.Authentication.ServiceAccounts
+	accounts.OptionalTokenGetter = func(kubeinformers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
 		return authentication.Getter{Objects: &served.registries, Label: served.labelSecret}
 	}
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme}
@@ -54,7 +55,7 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	g.EffectiveVersion = linkedVersion{g.EffectiveVersion}
 	g.RequestInfoResolver = customresources.RequestInfo{RequestInfoResolver: genericapiserver.NewRequestInfoResolver(g)}
 	g.SecureServing.Listener = slowclient.Listener(g.SecureServing.Listener, opts.StalledClientTimeout)
-	otel.SetTracerProvider(g.TracerProvider) // for the client of etcd, which is older
+	otel.SetTracerProvider(g.TracerProvider) // the client of etcd uses the global provider
 	etcd := *opts.Generic.Etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
 	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1.SchemeGroupVersion,
@@ -73,7 +74,7 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 	if err != nil {
 		return nil, fmt.Errorf("--service-account-private-key-file: %s: %w", opts.SecretTokenKeyFile, err)
 	}
-	// These write to one cluster, on behalf of components that do not exist here.
+	// These hooks write to one cluster for components that do not exist in kcp.
 	g.DisabledPostStartHooks.Insert("start-legacy-token-tracking-controller", "start-cluster-authentication-info-controller")
 	rootCA := opts.RootCA
 	if len(rootCA) == 0 {
@@ -83,7 +84,7 @@ func newUpstream(opts options.Completed, backend *storage.Backend, served *serve
 		secretIssuer: secretIssuer, rootCA: rootCA}, nil
 }
 
-// newSecretIssuer returns what signs tokens in Secrets, under the name that Kubernetes gives to their issuer.
+// newSecretIssuer returns the generator of tokens in Secrets, with the issuer name of Kubernetes.
 func newSecretIssuer(keyFile string) (serviceaccount.TokenGenerator, error) {
 	key, err := keyutil.PrivateKeyFromFile(keyFile)
 	if err != nil {

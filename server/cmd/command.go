@@ -3,7 +3,7 @@ package cmd
 
 import (
 	"github.com/spf13/cobra"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // which process leads, as a metric
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // metric of the leader
 	_ "k8s.io/component-base/metrics/prometheus/restclient"              // metrics of clients
 	_ "k8s.io/component-base/metrics/prometheus/version"                 // build information as a metric
 	_ "k8s.io/component-base/metrics/prometheus/workqueue"               // metrics of queues
@@ -13,9 +13,9 @@ import (
 func New() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kcp",
-		Short: "A control plane of many Kubernetes-like clusters in one process",
+		Short: "A control plane with many Kubernetes-like clusters in one process",
 		Long: `kcp serves many isolated, Kubernetes-like logical clusters from one process.
-Each is a cluster of its own to kubectl, client-go, Helm and Argo CD.`,
+To kubectl, client-go, Helm and Argo CD, each of them is a cluster.`,
 		SilenceUsage: true,
 	}
 	root.AddCommand(newStart())

@@ -26,6 +26,7 @@ import (
 
 	"github.com/kcplane/kcp/server"
 	"github.com/kcplane/kcp/server/internal/process/boundedlog"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/gctuner"
 	"github.com/kcplane/kcp/server/options"
 )
@@ -37,16 +38,16 @@ func newStart() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "start",
 		Short: "Start the server",
-		Long: `Start the server. Without flags it keeps everything in .kcp, with an etcd of its own, and serves on port 6443.
-The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
-		Example: `  # everything below .kcp, on port 6443
+		Long: `Start the server. Without flags, it stores everything in .kcp, runs an embedded etcd, and serves on port 6443.
+The kubeconfig of the administrators is .kcp/admin.kubeconfig.`,
+		Example: `  # Store everything in .kcp, serve on port 6443
   kcp start
 
-  # an etcd cluster of yours
+  # Use an existing etcd cluster
   kcp start --etcd-servers=https://etcd:2379 --etcd-cafile=ca.crt --etcd-certfile=client.crt --etcd-keyfile=client.key`,
 		Args: cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
-			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // the server's own clients have nobody to warn
+			rest.SetDefaultWarningHandler(rest.NoWarnings{}) // warnings to the server's own clients have no reader
 			return opts.Generic.GenericServerRunOptions.ComponentGlobalsRegistry.Set()
 		},
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -69,11 +70,12 @@ The administrators' kubeconfig is .kcp/admin.kubeconfig.`,
 func start(command *cobra.Command, opts *options.Options) error {
 	gctuner.Tune()
 	began := time.Now()
-	if err := applyLogs(opts.Generic.Logs); err != nil {
+	started, err := applyLogs(opts.Generic.Logs)
+	if err != nil {
 		return err
 	}
 	for _, warning := range opts.Warnings(command.Flags(), utilfeature.DefaultFeatureGate) {
-		klog.Warning(warning)
+		klog.InfoS("A flag has no effect", decisionlog.Reason, warning)
 	}
 	if err := options.CheckFiles(command.Flags()); err != nil {
 		return err
@@ -93,19 +95,37 @@ func start(command *cobra.Command, opts *options.Options) error {
 		}
 		go serveProfiles(listener)
 	}
-	return server.Run(ctx, completed, func() { greet(command.ErrOrStderr(), completed, time.Since(began)) })
+	klog.InfoS("Starting kcp", decisionlog.Version, server.Version(), decisionlog.Directory, completed.RootDirectory)
+	return server.Run(ctx, completed, func() {
+		started()
+		greet(command.ErrOrStderr(), completed, time.Since(began))
+	})
 }
 
-// verbose is the verbosity from which on somebody looks for something, and wants all of the log.
-const verbose = 4
+const (
+	// detailed is the verbosity at which the log has the details of a start.
+	detailed = 2
+	// unbounded is the verbosity at which the log has no limit: the reader is looking for something.
+	unbounded = 4
+)
 
-// applyLogs makes the process log as configured, in bounds.
-func applyLogs(config *logsapi.LoggingConfiguration) error {
+// applyLogs configures the log. The caller calls started when the server is ready.
+func applyLogs(config *logsapi.LoggingConfiguration) (started func(), err error) {
 	var streams *logsapi.LoggingOptions
-	if config.Verbosity < verbose {
-		streams = &logsapi.LoggingOptions{ErrorStream: boundedlog.New(os.Stderr), InfoStream: boundedlog.New(os.Stdout)}
+	started = func() {}
+	if config.Verbosity < unbounded {
+		errors, information := boundedlog.New(os.Stderr), boundedlog.New(os.Stdout)
+		streams = &logsapi.LoggingOptions{ErrorStream: errors, InfoStream: information}
+		if config.Verbosity < detailed {
+			errors.Starting()
+			information.Starting()
+			started = func() {
+				errors.Started()
+				information.Started()
+			}
+		}
 	}
-	return logsapi.ValidateAndApplyWithOptions(config, streams, utilfeature.DefaultFeatureGate)
+	return started, logsapi.ValidateAndApplyWithOptions(config, streams, utilfeature.DefaultFeatureGate)
 }
 
 func serveProfiles(listener net.Listener) {
@@ -115,13 +135,14 @@ func serveProfiles(listener net.Listener) {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	klog.ErrorS(s.Serve(listener), "profiles are not served any more")
+	klog.ErrorS(s.Serve(listener), "Serving profiles failed")
 }
 
-// greet tells a person what to type next, or a program that reads the log that the server is ready.
+// greet reports that the server is ready: to a person, with commands to try next, or as an entry of the log if its format is for programs.
 func greet(out io.Writer, opts options.Completed, took time.Duration) {
 	if opts.Generic.Logs.Format != logsapi.DefaultLogFormat {
-		klog.InfoS("kcp is ready", "url", opts.ShardExternalURL, "seconds", took.Seconds())
+		klog.InfoS("kcp is ready", decisionlog.URL, opts.ShardExternalURL, decisionlog.Kubeconfig, opts.KubeconfigPath,
+			decisionlog.Seconds, took.Seconds())
 		return
 	}
 	fmt.Fprintf(out, "\nkcp is ready at %s (%.1f s).", opts.ShardExternalURL, took.Seconds())

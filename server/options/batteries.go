@@ -8,15 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Batteries are what an installation starts with, besides what it needs.
+// Batteries are optional objects that an installation starts with.
 const (
-	// BatteryAdmin makes the administrators' users, and their kubeconfig.
+	// BatteryAdmin creates the users of the administrators, and their kubeconfig.
 	BatteryAdmin = "admin"
-	// BatteryUser makes a user without any right, and its context in the kubeconfig.
+	// BatteryUser creates a user without permissions, and a context for it in the kubeconfig.
 	BatteryUser = "user"
-	// BatteryWorkspaceTypes makes the types organization and team in root.
+	// BatteryWorkspaceTypes creates the types organization and team in root.
 	BatteryWorkspaceTypes = "workspace-types"
-	// BatteryMetricsViewer makes a service account in root that may read the metrics.
+	// BatteryMetricsViewer creates a service account in root that may read the metrics.
 	BatteryMetricsViewer = "metrics-viewer"
 )
 
@@ -25,8 +25,8 @@ var (
 	defaultBatteries = []string{BatteryAdmin, BatteryWorkspaceTypes}
 )
 
-// parseBatteries returns the set that a list means: either the batteries themselves, or what to add to the defaults, as
-// "+name", and to take from them, as "-name".
+// parseBatteries returns the batteries of a list. The list either names all batteries, or changes the defaults: "+name" adds a battery and
+// "-name" removes one.
 func parseBatteries(list []string) (sets.Set[string], error) {
 	chosen, relative := sets.New[string](), 0
 	for _, item := range list {
@@ -36,7 +36,7 @@ func parseBatteries(list []string) (sets.Set[string], error) {
 	}
 	switch {
 	case relative > 0 && relative < len(list):
-		return nil, fmt.Errorf("--batteries-included: %s: either name all batteries, or change the defaults (%s) with +name and -name",
+		return nil, fmt.Errorf("--batteries-included: %s: either list all batteries, or change the defaults (%s) with +name and -name",
 			strings.Join(list, ","), strings.Join(defaultBatteries, ","))
 	case relative > 0:
 		chosen.Insert(defaultBatteries...)
@@ -47,7 +47,7 @@ func parseBatteries(list []string) (sets.Set[string], error) {
 			name = item[1:]
 		}
 		if !slices.Contains(batteries, name) {
-			return nil, fmt.Errorf("--batteries-included: there is no battery %q; there are %s", name, strings.Join(batteries, ", "))
+			return nil, fmt.Errorf("--batteries-included: unknown battery %q, must be one of %s", name, strings.Join(batteries, ", "))
 		}
 		if strings.HasPrefix(item, "-") {
 			chosen.Delete(name)

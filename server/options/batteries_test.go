@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-func TestBatteriesAreNamedOrChangeTheDefaults(t *testing.T) {
+func TestABatteryListReplacesOrChangesTheDefaults(t *testing.T) {
 	for _, test := range []struct {
 		list []string
 		want []string
@@ -28,19 +28,19 @@ func TestBatteriesAreNamedOrChangeTheDefaults(t *testing.T) {
 	}
 }
 
-func TestUnknownBatteriesAreRefusedWithThoseThatExist(t *testing.T) {
+func TestAnUnknownBatteryIsRefusedWithTheListOfBatteries(t *testing.T) {
 	for _, list := range [][]string{{"lamp"}, {"+lamp"}, {"-lamp"}, {"admin", "lamp"}, {"Admin"}, {""}, {"+"}, {"+-user"}, {" admin"}} {
 		_, err := parseBatteries(list)
-		if err == nil || !strings.Contains(err.Error(), "there are admin, metrics-viewer, user") {
+		if err == nil || !strings.Contains(err.Error(), "must be one of admin, metrics-viewer, user") {
 			t.Errorf("%q: got %v", list, err)
 		}
 	}
 	if _, err := parseBatteries([]string{"user", "-admin"}); err == nil || !strings.Contains(err.Error(), "either") {
-		t.Errorf("a list that is both: got %v", err)
+		t.Errorf("a list of names and changes: got %v", err)
 	}
 }
 
-func TestALeaseNeedsANamespaceAndAName(t *testing.T) {
+func TestTheLeaderElectionNeedsANamespaceAndAName(t *testing.T) {
 	o := newLeaderElection()
 	o.Enabled = true
 	if err := o.validate(); err != nil {
@@ -52,6 +52,6 @@ func TestALeaseNeedsANamespaceAndAName(t *testing.T) {
 	}
 	o.Enabled = false
 	if err := o.validate(); err != nil {
-		t.Errorf("without a lease its name matters: %v", err)
+		t.Errorf("without leader election, the name matters: %v", err)
 	}
 }

@@ -11,18 +11,17 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// alwaysOn are the feature gates of kcp whose features cannot be switched off. They are accepted so that a command line that switches
-// them on starts the server.
+// alwaysOn are the feature gates of kcp whose features cannot be switched off. The server accepts a command line that switches them on.
 var alwaysOn = []featuregate.Feature{"CacheAPIs", "WorkspaceAuthentication", "WorkspaceMounts"}
 
-// withoutEffect are the feature gates of kcp whose features do not exist, and the reason.
+// withoutEffect are the feature gates of kcp whose features do not exist, with the reason.
 var withoutEffect = map[featuregate.Feature]string{
 	"EnableDeprecatedAPIExportVirtualWorkspacesUrls": "status.virtualWorkspaces of an APIExport stays empty; read the URLs from an " +
 		"APIExportEndpointSlice",
 	"LogicalClusterMigration": "logical clusters cannot be moved between shards yet",
 }
 
-// AddFeatures adds the feature gates of kcp to those of the server.
+// AddFeatures adds the feature gates of kcp to gates.
 func AddFeatures(gates featuregate.MutableFeatureGate) {
 	known := map[featuregate.Feature]featuregate.FeatureSpec{}
 	for _, name := range alwaysOn {
@@ -34,13 +33,13 @@ func AddFeatures(gates featuregate.MutableFeatureGate) {
 	utilruntime.Must(gates.Add(known))
 }
 
-// Warnings returns what to say about flags of a command line that have no effect.
+// Warnings returns a warning for each flag of a command line that has no effect.
 func (o *Options) Warnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) []string {
 	warnings := featureWarnings(flags, gates)
 	audit := o.Generic.Audit
 	if audit.PolicyFile == "" && (audit.LogOptions.Path != "" || audit.WebhookOptions.ConfigFile != "") {
 		warnings = append(warnings,
-			"--audit-log-path and --audit-webhook-config-file have no effect without --audit-policy-file, which says what is recorded")
+			"--audit-log-path and --audit-webhook-config-file have no effect without --audit-policy-file, which selects the events to record")
 	}
 	return warnings
 }
@@ -54,7 +53,7 @@ func featureWarnings(flags *pflag.FlagSet, gates featuregate.FeatureGate) []stri
 	var warnings []string
 	for _, name := range alwaysOn {
 		if strings.Contains(given, string(name)+"=") {
-			warnings = append(warnings, fmt.Sprintf("--feature-gates: %s is always on in this server; the gate can be left out", name))
+			warnings = append(warnings, fmt.Sprintf("--feature-gates: %s is always on in this server; you can remove the gate", name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(withoutEffect)) {

@@ -47,7 +47,7 @@ func TestFeatureGatesOfKCPAreAcceptedWithAWarning(t *testing.T) {
 	}
 }
 
-func TestAuditBackendsWithoutAPolicyAreWarnedOf(t *testing.T) {
+func TestAnAuditBackendWithoutAPolicyCausesAWarning(t *testing.T) {
 	o := New()
 	o.Generic.Audit.LogOptions.Path = "-"
 	if got := o.Warnings(pflag.NewFlagSet("kcp", pflag.ContinueOnError), featuregate.NewFeatureGate()); len(got) != 1 || !strings.Contains(got[0], "--audit-policy-file") {

@@ -10,7 +10,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// CheckFiles returns an error that names the flag if a flag of a command line names a file that cannot be read.
+// CheckFiles returns an error that names the flag if a flag of a command line names an unreadable file.
 func CheckFiles(flags *pflag.FlagSet) error {
 	var failed error
 	flags.Visit(func(f *pflag.Flag) {
@@ -33,7 +33,7 @@ func CheckFiles(flags *pflag.FlagSet) error {
 	return failed
 }
 
-// namesFile tells whether a flag names files that the server reads: all such flags end alike.
+// namesFile reports whether a flag names files that the server reads. The names of all such flags have these endings.
 func namesFile(flag string) bool {
 	return strings.HasSuffix(flag, "file") || strings.HasSuffix(flag, "-config")
 }
@@ -50,7 +50,7 @@ func readable(flag, name string) error {
 	return nil
 }
 
-// readRootCA returns the certificates of --root-ca-file, in PEM; nothing without the flag.
+// readRootCA returns the certificates of --root-ca-file, in PEM, or nil without the flag.
 func (o *Options) readRootCA() ([]byte, error) {
 	if o.RootCAFile == "" {
 		return nil, nil
@@ -65,7 +65,7 @@ func (o *Options) readRootCA() ([]byte, error) {
 	return content, nil
 }
 
-// completeKeys decides which keys sign and verify the tokens of service accounts, and makes one in the directory unless a flag names one.
+// completeKeys sets the keys that sign and verify service account tokens. Unless a flag names a key, it creates one in the directory.
 func (o *Options) completeKeys(directory string) error {
 	g := o.Generic
 	if g.ServiceAccountSigningKeyFile == "" {
@@ -74,7 +74,7 @@ func (o *Options) completeKeys(directory string) error {
 	if g.ServiceAccountSigningKeyFile == "" {
 		g.ServiceAccountSigningKeyFile = filepath.Join(directory, "sa.key")
 		if err := ensureSigningKey(g.ServiceAccountSigningKeyFile); err != nil {
-			return fmt.Errorf("key of service account tokens: %w", err)
+			return fmt.Errorf("creating the key of service account tokens: %w", err)
 		}
 	}
 	if o.SecretTokenKeyFile == "" {

@@ -23,7 +23,7 @@ func flags(o *Options) *pflag.FlagSet {
 	return all
 }
 
-func TestEveryFlagThatNamesAFileNeedsOneThatCanBeRead(t *testing.T) {
+func TestEveryFlagThatNamesAFileNeedsAReadableFile(t *testing.T) {
 	var names []string
 	flags(New()).VisitAll(func(f *pflag.Flag) {
 		if namesFile(f.Name) {
@@ -56,13 +56,13 @@ func TestEveryFlagThatNamesAFileNeedsOneThatCanBeRead(t *testing.T) {
 	}
 }
 
-func TestKeysOfServiceAccountsAreThoseOfTheFlags(t *testing.T) {
+func TestFlagsSetTheKeysOfServiceAccountTokens(t *testing.T) {
 	dir := t.TempDir()
 	made := filepath.Join(dir, "sa.key")
 	for _, c := range []struct {
 		signing, secrets string
 		keys             []string
-		want             []string // that sign, that sign tokens of Secrets, that verify
+		want             []string // the key that signs, the key for Secrets, the keys that verify
 	}{
 		{want: []string{made, made, made}},
 		{secrets: "p", want: []string{"p", "p", "p"}},
@@ -82,7 +82,7 @@ func TestKeysOfServiceAccountsAreThoseOfTheFlags(t *testing.T) {
 	}
 }
 
-func TestTheDirectoryOfTheServingCertificateIsMade(t *testing.T) {
+func TestTheDirectoryOfTheServingCertificateIsCreated(t *testing.T) {
 	o, directory := New(), filepath.Join(t.TempDir(), "certificates")
 	if err := o.completeServingCertificate(directory); err != nil {
 		t.Fatal(err)

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// year is how long a serving certificate that the server makes for itself is valid.
+	// year is the validity of a serving certificate that the server creates.
 	year = 365 * 24 * time.Hour
-	// renewBefore is how long it must be valid still when the server starts. Otherwise the server makes another one.
+	// renewBefore is the minimum remaining validity when the server starts. The server replaces a certificate that expires earlier.
 	renewBefore = 90 * 24 * time.Hour
 )
 
-// madeHere matches the names of the authorities of certificates that the server makes for itself.
+// madeHere matches the names of the issuers of certificates that the server creates.
 var madeHere = regexp.MustCompile(`-ca@[0-9]+$`)
 
-// ensureSigningKey makes a private key for service account tokens in file unless there is one.
+// ensureSigningKey creates a private key for service account tokens in file unless the file exists.
 func ensureSigningKey(file string) error {
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -46,8 +46,8 @@ func ensureSigningKey(file string) error {
 	return replaceFile(file, encoded, 0o600)
 }
 
-// renews tells whether the server has made the certificate in a file for itself, and it ends soon, or the key in keyFile is not its own:
-// a process that ends between writing the two leaves that.
+// renews reports whether the server has created the certificate in a file, and must replace it: the certificate expires soon, or the key in
+// keyFile does not match, because a process ended between writing the two files.
 func renews(certificateFile, keyFile string) bool {
 	certificates, err := certutil.CertsFromFile(certificateFile)
 	if err != nil || !madeHere.MatchString(certificates[0].Issuer.CommonName) {
@@ -57,8 +57,8 @@ func renews(certificateFile, keyFile string) bool {
 	return err != nil || time.Until(certificates[0].NotAfter) < renewBefore
 }
 
-// ensureServingCertificate makes a certificate for host, names and addresses, which an authority has signed that signs nothing else, unless
-// there is one that does not end soon. Upstream would make one with an RSA key, which signs a handshake in some thirty times as long.
+// ensureServingCertificate creates a certificate for host, names and addresses unless one exists that does not expire soon. Its certificate
+// authority signs no other certificate. Upstream would use an RSA key, which takes about thirty times as long to sign a handshake.
 func ensureServingCertificate(certificateFile, keyFile string, host net.IP, names []string, addresses []net.IP) error {
 	if !renews(certificateFile, keyFile) {
 		if exists, err := certutil.CanReadCertAndKey(certificateFile, keyFile); exists || err != nil {
@@ -73,7 +73,7 @@ func makeServingCertificate(certificateFile, keyFile string, now time.Time, host
 	if err != nil {
 		return err
 	}
-	begin := now.Add(-time.Hour) // clocks differ
+	begin := now.Add(-time.Hour) // for clients whose clocks are behind
 	authority, err := certutil.NewSelfSignedCACert(certutil.Config{CommonName: fmt.Sprintf("%s-ca@%d", host, now.Unix()),
 		NotBefore: begin}, authorityKey)
 	if err != nil {
@@ -113,7 +113,7 @@ func makeServingCertificate(certificateFile, keyFile string, now time.Time, host
 	return replaceFile(keyFile, encodedKey, 0o600)
 }
 
-// replaceFile writes a file at once: a process that ends halfway leaves the former content.
+// replaceFile replaces a file atomically: a process that ends halfway leaves the previous content.
 func replaceFile(file string, content []byte, mode fs.FileMode) error {
 	if err := os.WriteFile(file+".new", content, mode); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-func TestTheServerMakesItselfACertificateOnce(t *testing.T) {
+func TestTheServerCreatesItsCertificateOnce(t *testing.T) {
 	directory := t.TempDir()
 	certificate, key := filepath.Join(directory, "apiserver.crt"), filepath.Join(directory, "apiserver.key")
 	ensure := func() []byte {
@@ -42,7 +42,7 @@ func TestTheServerMakesItselfACertificateOnce(t *testing.T) {
 		t.Errorf("the key is a %T, want one of an elliptic curve", pair.PrivateKey)
 	}
 	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(made) // as kubeconfigs have it
+	trusted.AppendCertsFromPEM(made) // as in kubeconfigs
 	for _, host := range []string{"localhost", "127.0.0.1", "10.1.2.3"} {
 		if _, err := pair.Leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: trusted}); err != nil {
 			t.Errorf("%s: %v", host, err)
@@ -55,22 +55,22 @@ func TestTheServerMakesItselfACertificateOnce(t *testing.T) {
 		t.Errorf("the key: %v, %v, want mode 0600", info, err)
 	}
 	if again := ensure(); string(again) != string(made) {
-		t.Error("a certificate that exists was replaced")
+		t.Error("an existing certificate was replaced")
 	}
 }
 
-func TestACertificateThatTheServerMadeIsRenewedBeforeItEnds(t *testing.T) {
+func TestACertificateOfTheServerIsRenewedBeforeItExpires(t *testing.T) {
 	directory, host := t.TempDir(), net.IPv4(10, 1, 2, 3)
 	certificate, key := filepath.Join(directory, "apiserver.crt"), filepath.Join(directory, "apiserver.key")
 	for name, test := range map[string]struct {
 		age    time.Duration
-		signer string // in place of the authority that the server makes
+		signer string // instead of the authority that the server creates
 		want   bool
 	}{
-		"young":            {age: year / 2},
-		"ends soon":        {age: year - renewBefore, want: true},
-		"has ended":        {age: 2 * year, want: true},
-		"of somebody else": {age: 2 * year, signer: "example"},
+		"young":             {age: year / 2},
+		"expires soon":      {age: year - renewBefore, want: true},
+		"has expired":       {age: 2 * year, want: true},
+		"of another issuer": {age: 2 * year, signer: "example"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := makeServingCertificate(certificate, key, time.Now().Add(-test.age), host, nil, nil); err != nil {

@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LeaderElection are the options of choosing the one process, of all that share an etcd, which runs the controllers.
+// LeaderElection are the options of the leader election among the processes that share an etcd. The leader runs the controllers.
 type LeaderElection struct {
-	// Enabled tells whether one is chosen. Without, the controllers run in every process that is to run them.
+	// Enabled switches leader election on. Without it, every process runs the controllers unless --run-controllers is false.
 	Enabled bool
 	// Namespace and Name of the lease, in the logical cluster system:admin.
 	Namespace, Name string
@@ -20,7 +20,7 @@ func newLeaderElection() LeaderElection {
 
 func (o *LeaderElection) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Enabled, "enable-leader-election", o.Enabled,
-		"Run the controllers only in the one process, of all that share an etcd, that holds a lease.")
+		"Run the controllers only in one of the processes that share an etcd: the process that holds a lease.")
 	fs.StringVar(&o.Namespace, "leader-election-namespace", o.Namespace, "Namespace of the lease, in the logical cluster system:admin.")
 	fs.StringVar(&o.Name, "leader-election-name", o.Name, "Name of the lease.")
 }

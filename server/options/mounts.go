@@ -6,22 +6,23 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
-// MountProxy are the options of how requests for mounted workspaces are passed on.
+// MountProxy are the options for proxying requests to mounted workspaces.
 type MountProxy struct {
-	// Hosts outside of the installation that mounts may lead to.
+	// Hosts are the hosts outside of the installation that mounts may use.
 	Hosts []string
-	// Files are for calling these.
+	// Files are the certificates for calls to Hosts.
 	Files outbound.Files
 }
 
 func (m *MountProxy) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Hosts, "mount-proxy-hosts", m.Hosts,
-		"Hosts outside of this installation that mounted workspaces may lead to: host[:port] or *.domain[:port]. "+
-			"Requests are passed on to them with the tokens of the users.")
+		"Hosts outside of this installation that mounted workspaces may use: host[:port] or *.domain[:port]. "+
+			"The server proxies requests to these hosts with the tokens of the users.")
 	m.Files.Flag = "mount-proxy"
 	m.Files.AddFlags(
 		fs,
-		"Certificate authorities of these hosts, besides those of the system.",
-		"Client certificate that this server shows to these hosts. It tells which server asks, not which user: it must stand for no rights there.",
+		"Certificate authorities of these hosts, in addition to those of the system.",
+		"Client certificate that this server presents to these hosts. It identifies this server, not the user of a request. "+
+			"The hosts must not grant it any permissions.",
 	)
 }

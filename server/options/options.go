@@ -1,5 +1,5 @@
-// Package options turns command line flags into the configuration of a server: upstream's groups of flags, less those
-// that would take the server's own choices away, and kcp's.
+// Package options turns command line flags into the configuration of a server: the flags of kcp, and upstream's groups of flags without
+// those that would override the design of the server.
 package options
 
 import (
@@ -29,63 +29,63 @@ const DefaultIssuer = "https://kcp.default.svc"
 
 // Options of kcp start.
 type Options struct {
-	// Generic are upstream's.
+	// Generic are the options of upstream.
 	Generic *controlplaneoptions.Options
 	// EmbeddedEtcd is used unless Generic.Etcd names servers.
 	EmbeddedEtcd etcd.Config
 	// Authorization chooses and configures the steps of authorization.
 	Authorization Authorization
 
-	// RootDirectory holds every file that the server makes.
+	// RootDirectory contains every file that the server creates.
 	RootDirectory string
 	// KubeconfigPath and AdminTokenPath are relative to RootDirectory unless absolute.
 	KubeconfigPath, AdminTokenPath string
-	// ShardName is the name of this server among those that share a tree of workspaces.
+	// ShardName is the name of this server among the servers that share a tree of workspaces.
 	ShardName string
-	// ShardBaseURL is how other shards and the front proxy reach this server, ShardExternalURL how users do.
+	// ShardBaseURL is the URL of this server for other shards and the front proxy, ShardExternalURL the URL for users.
 	ShardBaseURL, ShardExternalURL string
-	// ShardVirtualWorkspaceURL is where users reach the virtual workspaces of this server.
+	// ShardVirtualWorkspaceURL is the URL of the virtual workspaces of this server for users.
 	ShardVirtualWorkspaceURL string
-	// ProfilerAddress, host:port, serves pprof without authentication. Empty means none.
+	// ProfilerAddress is the address (host:port) that serves pprof without authentication. If it is empty, pprof is not served.
 	ProfilerAddress string
-	// Homes are the workspaces that users get by asking for them.
+	// Homes are the workspaces that users get by requesting them.
 	Homes Homes
-	// MountProxy tells where mounted workspaces may lead.
+	// MountProxy configures where the server proxies requests for mounted workspaces.
 	MountProxy MountProxy
-	// VirtualStorage tells where endpoint slices of providers may lead.
+	// VirtualStorage configures which URLs endpoint slices of providers may use.
 	VirtualStorage VirtualStorage
-	// TenantWebhookNetworks are where the server calls the webhooks and issuers of tenants, for outbound.NewNetworks.
+	// TenantWebhookNetworks are the networks in which the server calls webhooks and issuers of tenants, for outbound.NewNetworks.
 	TenantWebhookNetworks []string
-	// TotalObjectLimit is how many objects a logical cluster may hold unless it says otherwise; zero is any number.
+	// TotalObjectLimit is the maximum number of objects in a logical cluster without its own limit. Zero means no limit.
 	TotalObjectLimit int64
-	// MaxRequests and MaxWatches are how many a logical cluster may have open at a time; zero is any number.
+	// MaxRequests and MaxWatches are the maximum numbers of open requests and watches of a logical cluster. Zero means no limit.
 	MaxRequests, MaxWatches int
-	// MaxAllWatches is how many watches all tenants may have open; zero is any number.
+	// MaxAllWatches is the maximum number of open watches of all tenants. Zero means no limit.
 	MaxAllWatches int
-	// RequestMemory is how many bytes of memory the bodies and answers of all requests of tenants may take; zero is any number.
+	// RequestMemory is the maximum memory, in bytes, of the bodies and responses of all requests of tenants. Zero means no limit.
 	RequestMemory int64
-	// MaxLargeObjects is how many bytes of memory large objects of all tenants may take that the server keeps; zero is any number.
+	// MaxLargeObjects is the maximum memory, in bytes, of large objects of all tenants that the server keeps. Zero means no limit.
 	MaxLargeObjects int64
-	// StalledClientTimeout is how long a client may keep the server waiting without progress.
+	// StalledClientTimeout is the time after which the server ends a request whose client makes no progress.
 	StalledClientTimeout time.Duration
-	// ObjectCountInterval is how long a count of the objects of a cluster is good.
+	// ObjectCountInterval is the maximum age of the object count of a logical cluster.
 	ObjectCountInterval time.Duration
-	// RunControllers tells whether this process runs the controllers.
+	// RunControllers makes this process run the controllers.
 	RunControllers bool
-	// RootCAFile has the certificates that service accounts verify the server with; empty for those that it serves with.
+	// RootCAFile contains the certificates with which service accounts verify the server. If it is empty, they use its serving certificate.
 	RootCAFile string
-	// SecretTokenKeyFile has the key that signs the tokens of Secrets.
+	// SecretTokenKeyFile contains the key that signs the tokens in Secrets.
 	SecretTokenKeyFile string
-	// LeaderElection tells whether it does so only while it leads others.
+	// LeaderElection makes this process run the controllers only while it is the leader.
 	LeaderElection LeaderElection
-	// BatteriesIncluded is a list for Completed.Batteries: names, or +name and -name for more or less than the defaults.
+	// BatteriesIncluded is the list for Completed.Batteries: names, or +name and -name to change the defaults.
 	BatteriesIncluded []string
 }
 
 // Homes are the options of home workspaces.
 type Homes struct {
 	Enabled bool
-	// CreatorGroups are those whose members get a home.
+	// CreatorGroups are the groups whose members get a home.
 	CreatorGroups []string
 }
 
@@ -97,11 +97,11 @@ type Authorization struct {
 	WebhookVersion         string
 	WebhookAuthorizedTTL   time.Duration
 	WebhookUnauthorizedTTL time.Duration
-	// MaxStaleness is how far roles, bindings and workspaces in memory may be behind etcd; zero is without limit.
+	// MaxStaleness is the maximum time that roles, bindings and workspaces in memory may be behind etcd. Zero means no limit.
 	MaxStaleness time.Duration
 }
 
-// withheld are upstream's flags that would change what a logical cluster is, or that have no meaning here.
+// withheld are flags of upstream that would change what a logical cluster is, or that have no meaning in this server.
 var withheld = sets.New(
 	"enable-priority-and-fairness",
 	"watch-cache", "watch-cache-sizes", "default-watch-cache-size", "storage-backend", "storage-media-type",
@@ -109,21 +109,22 @@ var withheld = sets.New(
 	"service-account-signing-endpoint",
 )
 
-// usages of upstream's flags that mean something else here.
+// usages are the help texts of upstream's flags that have another meaning in this server.
 var usages = map[string]string{
-	"max-requests-inflight": "Number of reading requests of all tenants that may be in flight. A tenant may have as many as are left: one " +
-		"tenant half of them at the most, " +
-		"two a third each, and so on. Watches, and requests of administrators, are not counted. 0: any number.",
-	"max-mutating-requests-inflight": "The same for requests that write.",
-	"cert-dir": "Directory of the serving certificate that the server makes for itself, the root directory by " +
-		"default. Not used with --tls-cert-file and --tls-private-key-file.",
+	"max-requests-inflight": "Maximum number of non-mutating requests of all tenants in flight. A tenant may have as many requests in " +
+		"flight as are free: a single tenant gets at most half of the maximum, two tenants a third each, and so on. Watches and requests " +
+		"of administrators are not counted. 0 means no limit.",
+	"max-mutating-requests-inflight": "Maximum number of mutating requests of all tenants in flight, shared like --max-requests-inflight. " +
+		"0 means no limit.",
+	"cert-dir": "Directory of the serving certificate that the server creates. Defaults to the root directory. Ignored if --tls-cert-file " +
+		"and --tls-private-key-file are set.",
 }
 
-// watchGrace is how long a server that stops takes to end its watches, 200 a second or more. Without it, one watch delays a stop by a
-// minute.
+// watchGrace is the time that a stopping server takes to end its watches, at 200 per second or more. Without it, one watch delays the stop
+// by a minute.
 const watchGrace = 5 * time.Second
 
-// New returns the defaults.
+// New returns the default options.
 func New() *Options {
 	generic := controlplaneoptions.NewOptions()
 	generic.SystemNamespaces = nil
@@ -140,7 +141,7 @@ func New() *Options {
 	generic.Authorization.Modes = []string{"AlwaysDeny"} // replaced by our own chain
 	generic.Authentication.ServiceAccounts.Issuers = []string{DefaultIssuer}
 	generic.Authentication.Anonymous.Allow = true
-	// Upstream's cache of tokens authenticates without the context of the request, and so without its logical cluster.
+	// Upstream's token cache authenticates without the context of the request, and therefore without its logical cluster.
 	generic.Authentication.TokenSuccessCacheTTL, generic.Authentication.TokenFailureCacheTTL = 0, 0
 	generic.Admission.GenericAdmission.DefaultOffPlugins = sets.New(kubeoptions.AllOrderedPlugins...)
 	return &Options{
@@ -190,75 +191,74 @@ func (o *Options) AddFlags(sets *flag.NamedFlagSets) {
 	add("logs", func(fs *pflag.FlagSet) { logsapi.AddFlags(g.Logs, fs) })
 	add("traces", g.Traces.AddFlags)
 	misc := sets.FlagSet("misc")
-	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "How long events are kept.")
+	misc.DurationVar(&g.EventTTL, "event-ttl", g.EventTTL, "Time to retain events.")
 	misc.StringVar(&g.ServiceAccountSigningKeyFile, "service-account-signing-key-file", g.ServiceAccountSigningKeyFile,
-		"File with the private key that signs service account tokens; --service-account-private-key-file by default, or sa.key in the root "+
-			"directory.")
+		"File with the private key that signs service account tokens. Defaults to --service-account-private-key-file, or to sa.key in the "+
+			"root directory.")
 }
 
 func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 	fs := sets.FlagSet("kcp")
-	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for everything that the server stores.")
+	fs.StringVar(&o.RootDirectory, "root-directory", o.RootDirectory, "Directory for all files that the server creates.")
 	fs.StringVar(&o.ShardName, "shard-name", o.ShardName, "Name of this shard.")
-	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL at which other shards and the front proxy reach this one.")
+	fs.StringVar(&o.ShardBaseURL, "shard-base-url", o.ShardBaseURL, "URL of this shard for other shards and the front proxy.")
 	fs.StringVar(&o.ShardVirtualWorkspaceURL, "shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL,
-		"URL at which users reach the virtual workspaces of this shard; --shard-base-url by default.")
+		"URL of the virtual workspaces of this shard for users. Defaults to --shard-base-url.")
 	fs.StringVar(&o.ShardExternalURL, "shard-external-url", o.ShardExternalURL,
-		"URL at which users reach the installation; --shard-base-url by default.")
+		"URL of the installation for users. Defaults to --shard-base-url.")
 	fs.StringVar(&o.ProfilerAddress, "profiler-address", o.ProfilerAddress,
-		"Address (host:port) that serves profiles without authentication; none by default.")
+		"Address (host:port) that serves pprof profiles without authentication. By default, profiles are not served.")
 	outbound.AddNetworksFlag(fs, &o.TenantWebhookNetworks)
-	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Number of objects that a logical cluster "+
-		"may hold, unless its annotation core.kcp.io/max-total-objects says otherwise. 0: any number.")
+	fs.Int64Var(&o.TotalObjectLimit, "logical-cluster-total-object-limit", o.TotalObjectLimit, "Maximum number of objects in a "+
+		"logical cluster. The annotation core.kcp.io/max-total-objects of a logical cluster overrides it. 0 means no limit.")
 	fs.IntVar(&o.MaxRequests, "logical-cluster-max-requests-inflight", o.MaxRequests,
-		"Number of requests, other than watches, that a logical cluster may have in flight; in root, every user. 0: any number.")
+		"Maximum number of requests in flight, without watches, for each logical cluster; in root, for each user. 0 means no limit.")
 	fs.IntVar(&o.MaxWatches, "logical-cluster-max-watches", o.MaxWatches,
-		"Number of watches that a logical cluster may have open; in root, every user. 0: any number.")
-	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Number of watches that all tenants may have open; each takes about 90 KiB "+
-		"of memory. What is left is shared: a quarter is for tenants with few, and of the rest one tenant gets half at the most, others half "+
-		"of what it leaves. 0: any number.")
-	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Memory, in bytes, that the bodies and answers of requests "+
-		"in flight may take, as estimated. What is left is shared: one tenant gets half of it at the most, others half of the rest. 0: any "+
-		"amount.")
-	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Memory, in bytes, that large definitions, roles, "+
-		"bindings, webhooks and policies of all tenants may take, as estimated; tenants cannot store more, administrators can. What is left is "+
-		"shared: one tenant gets half of it at the most, others half of the rest. 0: any amount.")
-	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "How long a client may keep a request waiting "+
-		"until the request ends: while it reads less than 256 KiB of an answer, or sends less than 16 KiB of a body. Watches without events "+
-		"are not affected.")
+		"Maximum number of open watches for each logical cluster; in root, for each user. 0 means no limit.")
+	fs.IntVar(&o.MaxAllWatches, "max-watches", o.MaxAllWatches, "Maximum number of open watches of all tenants. A watch takes about 90 KiB "+
+		"of memory. A quarter of the free watches is reserved for tenants with few watches. Of the rest, a tenant gets at most half, the next "+
+		"tenant half of what remains, and so on. 0 means no limit.")
+	fs.Int64Var(&o.RequestMemory, "max-request-memory-bytes", o.RequestMemory, "Maximum estimated memory, in bytes, of the bodies and "+
+		"responses of requests in flight. Of the free memory, a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
+	fs.Int64Var(&o.MaxLargeObjects, "max-large-object-bytes", o.MaxLargeObjects, "Maximum estimated memory, in bytes, of large "+
+		"definitions, roles, bindings, webhooks and policies of all tenants. Tenants cannot store more; administrators can. Of the free memory, "+
+		"a tenant gets at most half, other tenants half of the rest. 0 means no limit.")
+	fs.DurationVar(&o.StalledClientTimeout, "stalled-client-timeout", o.StalledClientTimeout, "Time after which the server ends a request "+
+		"whose client makes no progress: it reads less than 256 KiB of the response, or sends less than 16 KiB of the body. Watches without "+
+		"events are not affected.")
 	fs.DurationVar(&o.ObjectCountInterval, "logical-cluster-object-count-scan-interval", o.ObjectCountInterval,
-		"Age at which the count of the objects of a logical cluster that is written to is compared with what is stored.")
+		"Age at which the server recounts the stored objects of a logical cluster that receives writes.")
 	fs.StringSliceVar(&o.BatteriesIncluded, "batteries-included", o.BatteriesIncluded,
-		"What the installation starts with: any of "+strings.Join(batteries, ", ")+
-			"; or +name and -name, for more or less than the default.")
+		"Optional objects that the installation starts with: a list of "+strings.Join(batteries, ", ")+
+			"; or +name and -name to add to the default and remove from it.")
 
 	fs = sets.FlagSet("kcp authentication")
 	fs.StringVar(&o.KubeconfigPath, "kubeconfig-path", o.KubeconfigPath,
-		"Where the administrators' kubeconfig is written, relative to the root directory.")
+		"File for the kubeconfig of the administrators, relative to the root directory.")
 	fs.StringVar(&o.AdminTokenPath, "authentication-admin-token-path", o.AdminTokenPath,
-		"Where the hash of the shard administrator's token is kept, relative to the root directory.")
+		"File for the hash of the shard administrator's token, relative to the root directory.")
 
 	fs = sets.FlagSet("kcp authorization")
 	a := &o.Authorization
 	fs.StringSliceVar(&a.AlwaysAllowPaths, "authorization-always-allow-paths", a.AlwaysAllowPaths,
-		"Paths of the server that everybody may read.")
+		"Paths of the server that all users may read, including anonymous users.")
 	fs.StringSliceVar(&a.Order, "authorization-order", a.Order,
 		"Order of the authorizers: AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook.")
 	fs.StringVar(&a.WebhookConfigFile, "authorization-webhook-config-file", a.WebhookConfigFile,
-		"Kubeconfig of a webhook that authorizes what the authorizers before it have no opinion on.")
+		"Kubeconfig of a webhook that authorizes requests on which the previous authorizers have no opinion.")
 	fs.StringVar(&a.WebhookVersion, "authorization-webhook-version", a.WebhookVersion,
-		"API version of the SubjectAccessReviews that the webhook gets.")
+		"API version of the SubjectAccessReviews that the server sends to the webhook.")
 	fs.DurationVar(&a.WebhookAuthorizedTTL, "authorization-webhook-cache-authorized-ttl", a.WebhookAuthorizedTTL,
-		"How long an approval of the webhook is remembered.")
+		"Time to cache an approval of the webhook.")
 	fs.DurationVar(&a.WebhookUnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", a.WebhookUnauthorizedTTL,
-		"How long a refusal of the webhook is remembered.")
+		"Time to cache a refusal of the webhook.")
 
-	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "How far roles, bindings and workspaces in memory may be "+
-		"behind etcd. When etcd cannot be reached for longer, requests are refused with 503. 0: without limit.")
+	fs.DurationVar(&a.MaxStaleness, "authorization-max-staleness", a.MaxStaleness, "Maximum time that roles, bindings and workspaces in "+
+		"memory may be behind etcd. When etcd is unreachable for longer, the server refuses requests with 503. 0 means no limit.")
 
 	fs = sets.FlagSet("kcp home workspaces")
 	fs.BoolVar(&o.Homes.Enabled, "enable-home-workspaces", o.Homes.Enabled,
-		"Give users a workspace of their own when they ask for it, as kubectl ws ~ does.")
+		"Create a home workspace for a user on request, as kubectl ws ~ does.")
 	fs.StringSliceVar(&o.Homes.CreatorGroups, "home-workspaces-home-creator-groups", o.Homes.CreatorGroups,
 		"Groups whose members get a home workspace.")
 
@@ -267,43 +267,43 @@ func (o *Options) addKCPFlags(sets *flag.NamedFlagSets) {
 
 	fs = sets.FlagSet("kcp controllers")
 	fs.BoolVar(&o.RunControllers, "run-controllers", o.RunControllers, "Run the controllers in this process.")
-	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile, "Certificate authorities that ConfigMaps kube-root-ca.crt and Secrets of "+
-		"service accounts tell clients to verify this server with; its serving certificate by default.")
+	fs.StringVar(&o.RootCAFile, "root-ca-file", o.RootCAFile, "Certificate authorities with which clients verify this server, "+
+		"for the ConfigMaps kube-root-ca.crt and the Secrets of service accounts. Defaults to its serving certificate.")
 	fs.StringVar(&o.SecretTokenKeyFile, "service-account-private-key-file", o.SecretTokenKeyFile,
-		"File with the private key that signs the tokens of Secrets, and other service account tokens unless "+
-			"--service-account-signing-key-file is given, which is the default.")
+		"File with the private key that signs the tokens in Secrets, and other service account tokens unless "+
+			"--service-account-signing-key-file is set. Defaults to --service-account-signing-key-file.")
 	o.LeaderElection.addFlags(fs)
 
 	fs = sets.FlagSet("embedded etcd")
 	e := &o.EmbeddedEtcd
 	fs.StringVar(&e.Directory, "embedded-etcd-directory", e.Directory,
-		"Directory of the embedded etcd; etcd-server in the root directory by default.")
+		"Directory of the embedded etcd. Defaults to etcd-server in the root directory.")
 	fs.IntVar(&e.ClientPort, "embedded-etcd-client-port", e.ClientPort,
-		"Loopback TCP port, without encryption, for clients of the embedded etcd. 0: none, only the server reaches it.")
+		"Loopback TCP port, without encryption, for clients of the embedded etcd. 0 means no port: only the server can connect.")
 	fs.IntVar(&e.PeerPort, "embedded-etcd-peer-port", e.PeerPort,
-		"Loopback TCP port, without encryption, for peers of the embedded etcd. 0: none.")
+		"Loopback TCP port, without encryption, for peers of the embedded etcd. 0 means no port.")
 	fs.Int64Var(&e.WALSizeBytes, "embedded-etcd-wal-size-bytes", e.WALSizeBytes,
-		"Size that a segment of the write-ahead log is preallocated to. 0: etcd's default.")
+		"Preallocated size of a segment of the write-ahead log. 0 means etcd's default.")
 	fs.Int64Var(&e.QuotaBackendBytes, "embedded-etcd-quota-backend-bytes", e.QuotaBackendBytes,
-		"Size of the embedded etcd at which the server refuses what would make it larger. 0: 64 GiB.")
+		"Size of the embedded etcd at which the server refuses writes that would make it larger. 0 means 64 GiB.")
 }
 
-// Completed are options with every default resolved, ready to run.
+// Completed are options with all defaults resolved.
 type Completed struct {
 	*Options
 	Generic controlplaneoptions.CompletedOptions
-	// Embedded tells whether the etcd is the server's own.
+	// Embedded reports whether the server runs the embedded etcd.
 	Embedded bool
-	// Batteries are what the installation starts with.
+	// Batteries are the optional objects that the installation starts with.
 	Batteries sets.Set[string]
-	// RootCA are the certificates that service accounts verify the server with, in PEM; empty for those that it serves with.
+	// RootCA are the certificates with which service accounts verify the server, in PEM. If it is empty, they use its serving certificate.
 	RootCA []byte
 }
 
-// minStaleness is the least that may be set: the revision of etcd is read ten times in it.
+// minStaleness is the minimum of MaxStaleness: the server reads the revision of etcd ten times in this period.
 const minStaleness = 2 * time.Second
 
-// validate tells what is wrong with an option whatever the others are.
+// validate returns an error if an option is invalid, independent of the other options.
 func (o *Options) validate() error {
 	if err := o.LeaderElection.validate(); err != nil {
 		return err
@@ -315,17 +315,17 @@ func (o *Options) validate() error {
 		return err
 	}
 	if s := o.Authorization.MaxStaleness; s != 0 && s < minStaleness {
-		return fmt.Errorf("--authorization-max-staleness: %s is less than %s", s, minStaleness)
+		return fmt.Errorf("--authorization-max-staleness: must be 0, or %[2]s or more, got %[1]s", s, minStaleness)
 	}
 	if o.TotalObjectLimit < 0 {
-		return fmt.Errorf("--logical-cluster-total-object-limit: %d is less than 0", o.TotalObjectLimit)
+		return fmt.Errorf("--logical-cluster-total-object-limit: must not be negative, got %d", o.TotalObjectLimit)
 	}
 	if o.MaxRequests < 0 || o.MaxWatches < 0 || o.MaxAllWatches < 0 {
-		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches and --max-watches: %d, %d and %d: none may "+
-			"be less than 0", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
+		return fmt.Errorf("--logical-cluster-max-requests-inflight, --logical-cluster-max-watches, --max-watches: must not be negative, "+
+			"got %d, %d and %d", o.MaxRequests, o.MaxWatches, o.MaxAllWatches)
 	}
 	if o.MaxLargeObjects < 0 {
-		return fmt.Errorf("--max-large-object-bytes: %d is less than 0", o.MaxLargeObjects)
+		return fmt.Errorf("--max-large-object-bytes: must not be negative, got %d", o.MaxLargeObjects)
 	}
 	if _, err := outbound.NewNetworks(o.TenantWebhookNetworks); err != nil {
 		return err
@@ -334,12 +334,12 @@ func (o *Options) validate() error {
 		return fmt.Errorf("--stalled-client-timeout: must be 1s or more, got %s", o.StalledClientTimeout)
 	}
 	if o.ObjectCountInterval <= 0 {
-		return fmt.Errorf("--logical-cluster-object-count-scan-interval: %s is no time", o.ObjectCountInterval)
+		return fmt.Errorf("--logical-cluster-object-count-scan-interval: must be a positive duration, got %s", o.ObjectCountInterval)
 	}
 	return nil
 }
 
-// Complete resolves what depends on other options, and makes the root directory and the signing key.
+// Complete resolves options that depend on others, and creates the root directory and the signing key.
 func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	included, err := parseBatteries(o.BatteriesIncluded)
 	if err == nil {
@@ -377,7 +377,7 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	}
 	embedded := len(g.Etcd.StorageConfig.Transport.ServerList) == 0
 	if embedded {
-		// Satisfies upstream's validation. The storage backend has its own client and dials nothing of this list.
+		// Upstream's validation requires a server. The storage backend has its own client and does not use this list.
 		g.Etcd.StorageConfig.Transport.ServerList = []string{"embedded"}
 	}
 	if bind := g.SecureServing.BindAddress; g.GenericServerRunOptions.ExternalHost == "" && (bind.IsUnspecified() || bind.IsLoopback()) {
@@ -387,7 +387,7 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 		g.SecureServing.ServerCert.CertDirectory = root
 	}
 	if err := o.completeServingCertificate(g.SecureServing.ServerCert.CertDirectory); err != nil {
-		return Completed{}, fmt.Errorf("serving certificate: %w", err)
+		return Completed{}, fmt.Errorf("creating the serving certificate: %w", err)
 	}
 	generic, err := g.Complete(ctx, nil, nil)
 	if err != nil {
@@ -403,7 +403,7 @@ func (o *Options) Complete(ctx context.Context) (Completed, error) {
 	return Completed{Options: o, Generic: generic, Embedded: embedded, Batteries: included, RootCA: rootCA}, nil
 }
 
-// completeServingCertificate makes a certificate in the directory unless the options name one.
+// completeServingCertificate creates a certificate in the directory unless the options name one.
 func (o *Options) completeServingCertificate(directory string) error {
 	serving := o.Generic.SecureServing.SecureServingOptions
 	if pair := serving.ServerCert.CertKey; pair.CertFile != "" || pair.KeyFile != "" {

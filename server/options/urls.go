@@ -6,7 +6,7 @@ import (
 	"net/url"
 )
 
-// completeURLs fills in the URLs of the shard that nobody named, and returns an error for one that is none.
+// completeURLs sets the URLs of the shard that no flag sets, and returns an error if one is invalid.
 func (o *Options) completeURLs(served string) error {
 	o.ShardBaseURL = cmp.Or(o.ShardBaseURL, served)
 	o.ShardExternalURL = cmp.Or(o.ShardExternalURL, o.ShardBaseURL)
@@ -16,7 +16,7 @@ func (o *Options) completeURLs(served string) error {
 		{"shard-virtual-workspace-url", o.ShardVirtualWorkspaceURL},
 	} {
 		if u, err := url.Parse(named.url); err != nil || u.Scheme != "https" || u.Hostname() == "" {
-			return fmt.Errorf("--%s: %q is no URL of a server: want one such as https://kcp.example.com:6443", named.flag, named.url)
+			return fmt.Errorf("--%s: %q is not the URL of a server: use a URL such as https://kcp.example.com:6443", named.flag, named.url)
 		}
 	}
 	return nil

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestURLsOfTheShardAreThoseOfServers(t *testing.T) {
+func TestURLsOfTheShardMustBeURLsOfServers(t *testing.T) {
 	for _, row := range []struct {
 		given Options
 		want  string

@@ -172,6 +172,7 @@ var serverOrder = [][]string{
 		"server/internal/apis/conditions", "server/internal/apis/derived", "server/internal/apis/expressions"},
 	{"server/internal/informers"},
 	{"server/virtual"},
+	{"server/internal/process/decisionlog"},
 	{"server/logicalcluster"},
 }
 

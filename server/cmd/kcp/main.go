@@ -3,9 +3,9 @@ package main
 
 import (
 	"os"
-	_ "time/tzdata" // time zones in policies of users: images have none
+	_ "time/tzdata" // for time zones in policies of users: images have no time zone data
 
-	_ "golang.org/x/crypto/x509roots/fallback" // nor whom everybody trusts
+	_ "golang.org/x/crypto/x509roots/fallback" // for TLS: images have no root certificates
 	"k8s.io/component-base/cli"
 
 	"github.com/kcplane/kcp/server/cmd"

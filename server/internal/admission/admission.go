@@ -106,7 +106,9 @@ func New(config Config) (admission.Interface, error) {
 		plugins.Register(n.name, func(io.Reader) (admission.Interface, error) { return n.plugin, nil })
 	}
 	none := admission.PluginInitializers{}
-	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.DecoratorFunc(admissionmetrics.WithControllerMetrics))
+	return plugins.NewFromPlugins(names, noConfiguration{}, none, admission.Decorators{
+		admission.DecoratorFunc(admissionmetrics.WithControllerMetrics), admission.DecoratorFunc(withLog),
+	})
 }
 
 // namedPlugin is a plugin with the name that its metrics have.

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -49,8 +50,8 @@ func (i *Informer) Current(ctx context.Context, cluster logicalcluster.Name) {
 		case <-ctx.Done():
 			return
 		case <-timeout.C:
-			klog.FromContext(ctx).Info("The event of a stored object has not come, what is known is used", "resource",
-				i.resource.GroupResource(), "cluster", cluster)
+			klog.FromContext(ctx).Info("The watch event of a stored object is late, using the last known state",
+				decisionlog.Resource, i.resource.GroupResource(), decisionlog.Cluster, cluster)
 			i.acknowledged.Forget(cluster, last)
 			return
 		}

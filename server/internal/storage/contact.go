@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 const (
@@ -265,8 +267,8 @@ func (c *contact) check(waiting *sent) {
 	c.silent = append(slices.DeleteFunc(c.silent, func(a string) bool { return a == found.address }), found.address)
 	c.silent = c.silent[max(0, len(c.silent)-(c.members-1)):]
 	c.mu.Unlock()
-	klog.Background().Info("An etcd member does not respond, reconnecting", "member", found.RemoteAddr(), "silent",
-		silent, "waiting", waits)
+	klog.Background().Info("An etcd member does not respond, reconnecting", decisionlog.Member, found.RemoteAddr(),
+		decisionlog.Silent, silent, decisionlog.Waiting, waits)
 	_ = found.Close()
 }
 

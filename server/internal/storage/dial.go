@@ -20,6 +20,7 @@ import (
 	"k8s.io/component-base/tracing"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
@@ -89,7 +90,7 @@ func reach(ctx context.Context, servers []string, tlsConfig *tls.Config) error {
 				return false, last
 			}
 		}
-		klog.FromContext(ctx).Info("Waiting for etcd", "servers", servers, "reason", last)
+		klog.FromContext(ctx).Info("Waiting for etcd", decisionlog.Servers, servers, decisionlog.Reason, last)
 		return false, nil
 	})
 	if err != nil && last != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -69,8 +70,8 @@ func (r *reports) tell(u Unreadable, value []byte) {
 	}
 	r.count.Inc()
 	if r.log.TryAccept() {
-		klog.ErrorS(u.Err, "Stored object is set aside", "cluster", u.Cluster, "resource", u.Resource.String(), "namespace",
-			u.Namespace, "name", u.Name)
+		klog.ErrorS(u.Err, "Stored object is set aside", decisionlog.Cluster, u.Cluster, decisionlog.Resource, u.Resource.String(),
+			decisionlog.Namespace, u.Namespace, decisionlog.Name, u.Name)
 	}
 	if f := r.tells.Load(); f != nil {
 		(*f)(u)

@@ -56,7 +56,7 @@ func TestAnUnknownBatteryIsRefused(t *testing.T) {
 		started.Kill()
 		t.Fatal("the server runs")
 	}
-	if !strings.Contains(err.Error(), `there is no battery "lamp"; there are admin, metrics-viewer, user`) {
+	if !strings.Contains(err.Error(), `unknown battery "lamp", must be one of admin, metrics-viewer, user`) {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -45,6 +46,34 @@ func TestEveryLineOfTheLogIsJSON(t *testing.T) {
 	}
 	if len(lines) < 20 || !ready {
 		t.Errorf("the log of %d lines does not tell that the server is ready", len(lines))
+	}
+}
+
+func TestAStartWritesFewLinesAndNoWarnings(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{nil, {"--enable-leader-election"}} {
+		quiet := kcptest.StartIn(t, t.TempDir(), flags...)
+		content, err := os.ReadFile(quiet.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := 0
+		for _, line := range strings.Split(string(content), "\n") {
+			if line == "" || strings.Contains(line, "mutation_detector.go:") { // only tests switch the detector on
+				continue
+			}
+			if lines++; regexp.MustCompile(`^[EWF]\d{4} `).MatchString(line) {
+				t.Errorf("%s: a warning or an error: %s", flags, line)
+			}
+		}
+		if lines < 5 || lines > 15 {
+			t.Errorf("%s: the start wrote %d lines, want 5 to 15:\n%s", flags, lines, content)
+		}
+		for _, want := range []string{"Starting kcp", "Starting the embedded etcd", "Serving securely on", "kcp is ready at"} {
+			if !strings.Contains(string(content), want) {
+				t.Errorf("%s: the start does not log %q", flags, want)
+			}
+		}
 	}
 }
 

@@ -150,7 +150,7 @@ func TestRequestsAreTracedDownToEtcd(t *testing.T) {
 	c.Kubectl(t, "create", "configmap", "traced")
 	kcptest.Eventually(t, "the collector has spans of the request, its parts and its calls of etcd", func(contextType) error {
 		names := environment.spans.names()
-		for _, want := range []string{"Create", "Create etcd3", "etcdserverpb.KV/Txn"} {
+		for _, want := range []string{"Resolve path", "Authorize", "Create default objects", "Create", "Create etcd3", "etcdserverpb.KV/Txn"} {
 			if names[want] == 0 {
 				return fmt.Errorf("no span has the name %q: %v", want, names)
 			}

@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -139,7 +139,7 @@ func (l *Limits) add(ctx context.Context, resource schema.GroupResource, name st
 	if !exempt {
 		if err := l.refresh(ctx, t, limit); err != nil {
 			// A limit that stopped all work while etcd is slow would do more harm than some objects too many.
-			klog.FromContext(ctx).Error(err, "counting the objects of a logical cluster failed", "cluster", cluster)
+			decisionlog.ForFailure(ctx, cluster).Error(err, "Counting the objects of a logical cluster failed", decisionlog.Cluster, cluster)
 		} else if held := t.held.Load(); held >= limit {
 			return nil, apierrors.NewForbidden(resource, name,
 				fmt.Errorf("the logical cluster holds %d objects, and its total object count limit is %d: "+

@@ -53,7 +53,7 @@ func Providers(
 ) []controlplaneapiserver.RESTStorageProvider {
 	generic := config.Generic
 	var az authorizer.Authorizer = generic.Authorization.Authorizer
-	return []controlplaneapiserver.RESTStorageProvider{
+	providers := []controlplaneapiserver.RESTStorageProvider{
 		coreProvider{known{config.NewCoreGenericConfig(), registries}, config.ClusterAuthenticationInfo, rules},
 		authenticationProvider{authenticationrest.RESTStorageProvider{
 			Authenticator: reviews, APIAudiences: generic.Authentication.APIAudiences,
@@ -65,4 +65,8 @@ func Providers(
 		known{admissionregistrationrest.RESTStorageProvider{Authorizer: az, DiscoveryClient: client}, registries},
 		eventsrest.RESTStorageProvider{TTL: config.EventTTL},
 	}
+	for i, p := range providers {
+		providers[i] = servedVersions{p}
+	}
+	return providers
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -167,9 +168,9 @@ func (o *OpenAPI) group(path string, members []member, base http.Handler) (*grou
 				merged.Version, merged.Info = document.Version, document.Info
 			}
 			next, err := builder.MergeSpecsV3(merged, document)
-			if err != nil { // two kinds have one name: only the first one is described
-				klog.V(2).InfoS("Omitting the OpenAPI of a definition that conflicts with others", "definition", m.definition.CRD.Name,
-					"path", path, "err", err)
+			if err != nil { // two kinds of one name: the first one is described
+				klog.V(2).InfoS("Omitting the OpenAPI of a definition that conflicts with others", decisionlog.Name, m.definition.CRD.Name,
+					decisionlog.Path, path, decisionlog.Reason, err)
 				continue
 			}
 			merged = next

@@ -9,10 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/storage"
+	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
 // Getter reads the objects that a service account token is bound to, in the logical cluster of the context. Reads are live: a
@@ -51,7 +52,9 @@ func (g Getter) GetSecret(ctx context.Context, namespace, name string) (*corev1.
 		return secret, nil
 	}
 	if err := g.Label(ctx, secret, serviceaccount.LastUsedLabelKey, today); err != nil {
-		klog.FromContext(ctx).V(2).Info("Labelling the Secret of a used token failed", "secret", klog.KObj(secret), "err", err)
+		cluster, _ := logicalcluster.NameFrom(ctx)
+		decisionlog.ForChange(ctx, cluster).Info("Labelling the Secret of a used token failed", decisionlog.Cluster, cluster,
+			decisionlog.Namespace, secret.Namespace, decisionlog.Name, secret.Name, decisionlog.Error, err)
 	}
 	metav1.SetMetaDataLabel(&secret.ObjectMeta, serviceaccount.LastUsedLabelKey, today)
 	return secret, nil

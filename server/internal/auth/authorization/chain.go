@@ -17,6 +17,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/tenancy/exports"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -94,7 +95,10 @@ func New(config Config) (authorizer.Authorizer, error) {
 		if u := ImpersonatedUser(ctx); u != nil {
 			a = attributesOf{a, u}
 		}
-		return firstOpinion(ctx, a, steps)
+		ctx, span := spans.Start(ctx, "Authorize")
+		decision, reason, err := firstOpinion(ctx, a, steps)
+		span.End(err)
+		return decision, reason, err
 	}), nil
 }
 
@@ -130,6 +134,7 @@ func allGates(ctx context.Context, a authorizer.Attributes, steps []step) (autho
 // record writes the decision about the request itself to the audit log. Decisions about impersonation are made before
 // it, those of reviews and admission after it.
 func record(ctx context.Context, a authorizer.Attributes, name string, decision authorizer.Decision, reason string, delegate bool) {
+	logDecision(ctx, a, name, decision, reason, delegate)
 	event := audit.AuditContextFrom(ctx)
 	if !event.Enabled() || isImpersonation(a) || strings.HasPrefix(a.GetVerb(), "impersonate-on:") {
 		return
@@ -138,11 +143,7 @@ func record(ctx context.Context, a authorizer.Attributes, name string, decision 
 	if _, recorded := event.GetEventAnnotation(prefix + "-decision"); recorded {
 		return
 	}
-	said := map[authorizer.Decision]string{allow: "Allowed", deny: "Denied", noOpinion: "NoOpinion"}[decision]
-	if delegate {
-		said = "Delegated"
-	}
-	audit.AddAuditAnnotations(ctx, prefix+"-decision", said, prefix+"-reason", reason)
+	audit.AddAuditAnnotations(ctx, prefix+"-decision", outcome(decision, delegate), prefix+"-reason", reason)
 }
 
 func final(a authorizer.UnconditionalAuthorizer) func(context.Context, authorizer.Attributes) (authorizer.Decision, string, bool, error) {

@@ -30,13 +30,14 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/tenancy/workspacetypes"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -140,6 +141,8 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	}
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
+	ctx, span := spans.Start(ctx, "Authenticate with the issuers of the workspace type")
+	defer span.End(nil)
 	var refused []error
 	for _, reference := range of.Spec.AuthenticationConfigurations {
 		config, err := i.configs.Get(of.Cluster, "", reference.Name)
@@ -251,8 +254,8 @@ func (i *Issuers) prepare(config *tenancyv1alpha1.WorkspaceAuthenticationConfigu
 		for _, jwt := range config.Spec.JWT {
 			tokens, err := i.newAuthenticator(ctx, jwt)
 			if err != nil {
-				klog.InfoS("Ignoring an issuer of a workspace type", "cluster", logicalcluster.Of(config), "configuration",
-					config.Name, "err", shortened(err))
+				decisionlog.ForFailure(ctx, logicalcluster.Of(config)).Info("Ignoring an issuer of a workspace type", decisionlog.Cluster,
+					logicalcluster.Of(config), decisionlog.Name, config.Name, decisionlog.Reason, shortened(err))
 				continue
 			}
 			all = append(all, tokens)

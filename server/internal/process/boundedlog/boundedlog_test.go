@@ -13,6 +13,36 @@ func entryFrom(line int, text string) string {
 	return fmt.Sprintf("E1122 11:53:28.424882   22758 wrap.go:%d] %q\n", line, text)
 }
 
+func TestDetailsOfAStartAreDroppedUntilTheServerHasStarted(t *testing.T) {
+	const (
+		text    = "I1122 11:53:28.424882   22758 handler.go:309] Adding GroupVersion\n"
+		inJSON  = `{"ts":1.5,"caller":"aggregated/handler.go:309","msg":"Adding GroupVersion","v":0}` + "\n"
+		warning = "W1122 11:53:28.424882   22758 handler.go:310] a warning\n"
+		failure = `{"ts":1.5,"caller":"aggregated/handler.go:311","msg":"failed","err":"x"}` + "\n"
+		other   = "I1122 11:53:28.424882   22758 secure_serving.go:214] Serving securely\n"
+	)
+	out := &bytes.Buffer{}
+	w := New(out)
+	write := func() {
+		for _, entry := range []string{text, inJSON, warning, failure, other} {
+			if n, err := w.Write([]byte(entry)); n != len(entry) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	w.Starting()
+	write()
+	if got, want := out.String(), warning+failure+other; got != want {
+		t.Errorf("while the server starts, got %q, want %q", got, want)
+	}
+	out.Reset()
+	w.Started()
+	write()
+	if got, want := out.String(), text+inJSON+warning+failure+other; got != want {
+		t.Errorf("after the start, got %q, want %q", got, want)
+	}
+}
+
 func TestAStatementWritesNoMoreThanItsShare(t *testing.T) {
 	out, now := &bytes.Buffer{}, time.Unix(1000, 0)
 	w := New(out)

@@ -24,12 +24,16 @@ var named = []string{
 	"apiserver_authentication_jwt_authenticator_latency_seconds,jwt_issuer_hash",
 }
 
-// WithoutNames makes upstream's metrics count what tenants name together, under the value "unexpected". An operator can name values that
-// are counted by themselves, by --allow-metric-labels.
-func WithoutNames() {
+// WithoutNames makes upstream's metrics count all values of labels that tenants name as the value "unexpected". It must be called before
+// flags are applied: --allow-metric-labels and its manifest list values that are counted separately. Without either, the flags get the same
+// lists, because upstream logs an error for flags without any list.
+func WithoutNames(flags *metrics.Options) {
 	lists := map[string]string{}
 	for _, label := range named {
 		lists[label] = ""
 	}
 	metrics.SetLabelAllowList(lists)
+	if flags.AllowListMapping == nil && flags.AllowListMappingManifest == "" {
+		flags.AllowListMapping = lists
+	}
 }

@@ -8,11 +8,14 @@ import (
 
 	admissionmetrics "k8s.io/apiserver/pkg/admission/metrics"
 	"k8s.io/apiserver/pkg/admission/plugin/policy/validating/metrics"
+	componentmetrics "k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 func TestTenantsNameNoSeries(t *testing.T) {
-	WithoutNames()
+	flags := componentmetrics.NewOptions()
+	WithoutNames(flags)
+	flags.Apply()
 	ctx := t.Context()
 	for n := range 100 {
 		name := fmt.Sprintf("tenants-%d", n)

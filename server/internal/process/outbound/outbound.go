@@ -88,7 +88,7 @@ func KeepCertificate(config *tls.Config) {
 			return certificate, nil
 		}
 		if kept := former.Load(); kept != nil {
-			klog.Background().Error(err, "Reading a client certificate again failed, the former one is shown")
+			klog.Background().Error(err, "Reloading a client certificate failed, using the previous one")
 			return kept, nil
 		}
 		return nil, err

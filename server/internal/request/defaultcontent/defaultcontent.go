@@ -24,6 +24,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -77,8 +78,11 @@ func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) h
 		}
 		lc, err := e.Set.LogicalClusters.Get(cluster.Name, "", corev1alpha1.LogicalClusterName)
 		if err == nil && lc.DeletionTimestamp == nil {
-			if err = e.make(r.Context(), cluster.Name, lc); err != nil {
-				err = apierrors.NewInternalError(fmt.Errorf("the first content of the logical cluster could not be made: %w", err))
+			ctx, span := spans.Start(r.Context(), "Create default objects")
+			err = e.make(ctx, cluster.Name, lc)
+			span.End(err)
+			if err != nil {
+				err = apierrors.NewInternalError(fmt.Errorf("creating the default objects of logical cluster %q: %w", cluster.Name, err))
 				responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r)
 				return
 			}

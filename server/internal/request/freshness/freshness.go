@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/klog/v2"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/health"
 )
 
@@ -114,7 +115,8 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 		}
 		if now := s.Age() > s.Limit; now != stale {
 			if stale = now; stale {
-				klog.FromContext(ctx).Info("etcd cannot be reached or watches are behind, refusing requests", "age", s.Age(), "limit", s.Limit)
+				klog.FromContext(ctx).Info("etcd cannot be reached or watches are behind, refusing requests", decisionlog.Age, s.Age(),
+					decisionlog.Limit, s.Limit)
 			} else {
 				klog.FromContext(ctx).Info("The informers have caught up with etcd, answering requests again")
 			}
@@ -147,7 +149,7 @@ func (s *State) compare(ctx context.Context, source Source, informers []Informer
 		if time.Since(asked) > s.Limit/parts {
 			if times == unanswered {
 				if err := source.Advance(ctx); err != nil {
-					klog.FromContext(ctx).V(2).Info("Advancing the revision of etcd failed", "err", err)
+					klog.FromContext(ctx).V(2).Info("Advancing the revision of etcd failed", decisionlog.Error, err)
 				}
 			}
 			times++

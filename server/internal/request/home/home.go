@@ -21,6 +21,7 @@ import (
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -97,7 +98,9 @@ func (h *Homes) WithHome(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ws, err := h.home(r.Context(), who)
+		ctx, span := spans.Start(r.Context(), "Get or create home workspace")
+		ws, err := h.home(ctx, who)
+		span.End(err)
 		if err != nil {
 			responsewriters.ErrorNegotiated(err, h.Serializer, tenancyv1alpha1.SchemeGroupVersion, w, r)
 			return

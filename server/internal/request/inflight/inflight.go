@@ -22,7 +22,9 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/expressions"
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 	"github.com/kcplane/kcp/server/internal/request/mount"
 	"github.com/kcplane/kcp/server/logicalcluster"
 	"github.com/kcplane/kcp/server/virtual"
@@ -90,6 +92,7 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 		x := &exchange{ResponseWriter: w, watch: l.config.LongRunning(r, info)}
 		var sent *bytes.Buffer
 		var err error
+		_, span := spans.Start(r.Context(), "Admit in flight")
 		if l.readsBody(r, x.watch) {
 			if err = l.queue.Admit(r.Context(), h, kindOf(info, x.watch), &x.ticket); err == nil {
 				defer x.ticket.Leave()
@@ -101,7 +104,10 @@ func (l *Limits) WithLimits(next http.Handler) http.Handler {
 			defer x.ticket.Leave()
 			err = l.takeBody(r, &x.ticket)
 		}
+		span.End(err)
 		if err != nil {
+			decisionlog.ForChange(r.Context(), logicalcluster.Name(h.Cluster)).Info("Request refused because of limits in flight",
+				decisionlog.Cluster, h.Cluster, decisionlog.Verb, info.Verb, decisionlog.Reason, err)
 			responsewriters.ErrorNegotiated(err, l.config.Serializer, schema.GroupVersion{Version: "v1"}, w, r)
 			return
 		}

@@ -18,13 +18,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/klog/v2"
 	"k8s.io/streaming/pkg/httpstream"
 
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 	"github.com/kcplane/kcp/server/internal/process/outbound"
+	"github.com/kcplane/kcp/server/internal/process/spans"
 )
 
 const (
@@ -124,7 +125,9 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			return
 		}
 		fairqueue.From(r.Context()).Wait() // until it ends
-		p.forward(w, followed, t, location, own, hops+1)
+		ctx, span := spans.Start(followed.Context(), "Proxy to the mounted server")
+		defer span.End(nil)
+		p.forward(w, followed.WithContext(ctx), t, location, own, hops+1)
 	})
 }
 
@@ -181,7 +184,8 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			klog.FromContext(r.Context()).Info("Mounted server failed", "workspace", t.path, "url", t.url, "err", err)
+			decisionlog.ForFailure(r.Context(), t.workspace.Cluster).Info("Mounted server failed", decisionlog.Cluster, t.workspace.Cluster,
+				decisionlog.Workspace, t.path, decisionlog.URL, t.url, decisionlog.Reason, err)
 			reason := "it does not answer as it should"
 			if errors.Is(err, errRedirect) {
 				reason = err.Error()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/request/mount"
 	"github.com/kcplane/kcp/server/internal/tenancy/pathindex"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -85,6 +86,9 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			default:
 				cluster.Name = place.Cluster
 			}
+		}
+		if logger := decisionlog.ForDecision(ctx); logger.Enabled() {
+			logger.Info("Resolved path", decisionlog.Path, r.URL.Path, decisionlog.Cluster, cluster.String())
 		}
 		if rest == "/metrics" || strings.HasPrefix(rest, "/metrics/") {
 			refuse(notImplemented("metrics are those of the server, at /metrics; a logical cluster has none of its own"))

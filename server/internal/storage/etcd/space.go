@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"k8s.io/klog/v2"
+
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 const (
@@ -167,7 +169,8 @@ func (s *space) defragment(before int64) {
 		klog.Background().Error(err, "Defragmenting the embedded etcd")
 		return
 	}
-	klog.Background().Info("Defragmented the embedded etcd, which was full", "bytesBefore", before, "bytes", s.server.Backend().Size())
+	klog.Background().Info("Defragmented the embedded etcd, which was full", decisionlog.Before, before,
+		decisionlog.After, s.server.Backend().Size())
 }
 
 // alarmed reports whether etcd rejects writes because it was full.

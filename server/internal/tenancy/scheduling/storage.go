@@ -13,11 +13,11 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	kcpstorage "github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -70,7 +70,8 @@ func (w *workspaceStorage) Create(ctx context.Context, key string, obj, out runt
 	}
 	name, lc, err := w.scheduler.schedule(parent, u)
 	if err != nil || lc == nil {
-		klog.FromContext(ctx).V(4).Info("Leaving the workspace to the scheduling controller", "workspace", u.GetName(), "reason", err)
+		decisionlog.ForDecision(ctx).Info("Leaving the workspace to the scheduling controller", decisionlog.Cluster, parent, decisionlog.Name,
+			u.GetName(), decisionlog.Reason, err)
 		return w.Interface.Create(ctx, key, obj, out, ttl)
 	}
 	both := &kcpstorage.Transaction{}
