@@ -26,6 +26,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/controllers/serviceaccount"
 	"github.com/kcplane/kcp/server/internal/controllers/serviceaccounttoken"
+	"github.com/kcplane/kcp/server/internal/controllers/transitions"
 	"github.com/kcplane/kcp/server/internal/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/internal/controllers/workspace"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacetype"
@@ -141,5 +142,6 @@ func (c controllers) ofTenancy() []runnable {
 		endpointslice.NewForExports(ofSlices("apiexportendpointslices")),
 		endpointslice.NewForCachedResources(ofSlices("clustercachedresourceendpointslices")),
 		partitionset.New(partitionset.Inputs{Set: c.set, Dynamic: c.dynamic, Sets: c.stored["partitionsets"]}),
+		transitions.New(c.set),
 	}
 }

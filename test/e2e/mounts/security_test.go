@@ -97,8 +97,8 @@ func TestAMountLeadsNowhereThatTheOperatorDoesNotKnow(t *testing.T) {
 	org.Define(t, definition())
 	create(t, org, mounting("mounted", "prod"))
 	for url, text := range map[string]string{
-		"https://evil.example.com":                                               "may not lead to evil.example.com:443",
-		"https://169.254.169.254/latest/meta-data":                               "may not lead to",
+		"https://evil.example.com":                                               "may not use the host evil.example.com:443",
+		"https://169.254.169.254/latest/meta-data":                               "may not use the host",
 		"http" + strings.TrimPrefix(elsewhere.URL, "https"):                      "https://",
 		installation(t) + "/metrics":                                             "neither that of a workspace",
 		installation(t) + "/clusters/root/api/v1/namespaces/x":                   "neither that of a workspace",

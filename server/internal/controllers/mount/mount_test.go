@@ -58,7 +58,7 @@ func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
 		"no URL":        {map[string]any{"phase": "Ready"}, "Unavailable", "no status.URL"},
 		"no status":     {nil, "Unavailable", `status.phase ""`},
 		"another type":  {map[string]any{"phase": "Ready", "URL": int64(5)}, "Unavailable", "no status.URL"},
-		"unknown host":  {map[string]any{"phase": "Ready", "URL": "https://evil.example.org"}, "Unavailable", "may not lead to evil.example.org:443"},
+		"unknown host":  {map[string]any{"phase": "Ready", "URL": "https://evil.example.org"}, "Unavailable", "may not use the host evil.example.org:443"},
 		"no encryption": {map[string]any{"phase": "Ready", "URL": "http://prod.example.org"}, "Unavailable", "https://"},
 	} {
 		ws := mounted("ws", "prod")

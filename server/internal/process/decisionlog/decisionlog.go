@@ -37,6 +37,9 @@ func ForChange(ctx context.Context, tenant logicalcluster.Name) klog.Logger {
 	return logger
 }
 
+// LogsChanges reports whether ForChange can return an enabled logger.
+func LogsChanges(ctx context.Context) bool { return klog.FromContext(ctx).V(changes).Enabled() }
+
 // ForFailure returns a logger for an error that users of tenant can cause, with the limit of ForChange.
 func ForFailure(ctx context.Context, tenant logicalcluster.Name) klog.Logger {
 	if !entries.take(tenant, time.Now()) {

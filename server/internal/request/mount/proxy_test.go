@@ -114,7 +114,7 @@ func TestAMountThatDoesNotServeIsUnavailable(t *testing.T) {
 		want string
 	}{
 		"a redirect":            {url, "", 503, "redirect"},
-		"another host":          {stranger.URL, "", 503, "may not lead to"},
+		"another host":          {stranger.URL, "", 503, "may not use the host"},
 		"no HTTPS":              {"http://" + strings.TrimPrefix(url, "https://"), "", 503, "https://"},
 		"a long way":            {url, "4", 500, "circle"},
 		"an unreadable way":     {url, "x", 500, "circle"},
