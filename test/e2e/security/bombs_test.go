@@ -123,8 +123,8 @@ func TestResponsesOfTenantHostsAreLimited(t *testing.T) {
 
 	for kind, field := range map[string]string{"ValidatingWebhookConfiguration": "validating", "MutatingWebhookConfiguration": "mutating"} {
 		for path, want := range map[string]string{
-			"packed": "calling " + address + `: the answer has Content-Encoding "gzip"`,
-			"plain":  "calling " + address + ": the answer has more than",
+			"packed": "calling " + address + `: the response has Content-Encoding "gzip"`,
+			"plain":  "calling " + address + ": the response has more than",
 			"copies": "size increase of copy",
 		} {
 			if path == "copies" && field == "validating" {
@@ -158,7 +158,7 @@ webhooks:
 		}
 	}
 
-	for name, want := range map[string]string{"packed": `Content-Encoding "gzip"`, "plains": "the answer has more than"} {
+	for name, want := range map[string]string{"packed": `Content-Encoding "gzip"`, "plains": "the response has more than"} {
 		c.Apply(t, fmt.Sprintf(converted, name, fmt.Sprintf("{url: %q, caBundle: %q}", host.URL+"/"+name, base64Of(ca))))
 		c.WaitForDefinition(t, name+".example.com")
 		in := func(version string) schema.GroupVersionResource {

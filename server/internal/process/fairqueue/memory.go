@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// small is a number of bytes that a request may take without asking.
+	// small is the number of bytes that a request may use without Take.
 	small = 16 << 10
-	// large is the part of all memory that a request may take beside others, and light the part that an account may have beside all
-	// others, and a cluster beside all others of its account.
+	// A request may use 1/large of all memory while other requests use memory. An account may always use 1/light of all memory, and a cluster
+	// 1/light within its account.
 	large, light = 3, 64
 )
 
-// Take takes memory for a request, and waits without a seat until there is some. The error is for the client. What a request has taken it
-// gives back when it leaves. Watches take none: what they send is not kept.
+// Take reserves memory for a request, and waits without a seat until the memory is free. The error is for the client. A request releases
+// its memory when it leaves. Watches reserve no memory, because the server does not keep what they send.
 func (t *Ticket) Take(bytes int64) error {
 	if t == nil || bytes <= small || t.q.config.Bytes == 0 || t.kind == Watch {
 		return nil
@@ -47,12 +47,12 @@ func (t *Ticket) Take(bytes int64) error {
 	case <-t.ctx.Done():
 		err = apierrors.NewTimeoutError("the request ended while it waited for memory", retrySoon)
 	case <-timer.C:
-		err = apierrors.NewTooManyRequests(fmt.Sprintf("the request needs about %d MiB of memory, and other requests of the same tenant use "+
-			"what there is: "+
-			"read their responses, send fewer large objects at a time, and list in pages (limit and continue)", bytes>>20), retryLater)
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the request needs about %d MiB of memory, and other requests of the same "+
+			"tenant use all that is available: read their responses, send fewer large objects at a time, and list in pages (limit and "+
+			"continue)", bytes>>20), retryLater)
 	}
 	q.mu.Lock()
-	if t.wants > 0 { // nobody has fed it
+	if t.wants > 0 { // it got no memory
 		q.hungry.remove(t)
 		t.ready, t.wants = nil, 0
 		q.metrics.refused("memory", t.kind)
@@ -63,14 +63,14 @@ func (t *Ticket) Take(bytes int64) error {
 	return nil
 }
 
-// fits returns whether there is memory for what a request wants.
+// fits reports whether the memory that a request wants is available.
 func (q *Queue) fits(t *Ticket) bool {
 	total, account := q.config.Bytes, t.leaf.chain[0]
 	if q.oversize == t {
 		return true
 	}
 	if t.bytes+t.wants > total/large || t.bytes > 0 {
-		// It may never fit beside others, or others wait for what it has: one at a time gets what it wants.
+		// It may never fit together with others, or others wait for its memory: one such request at a time gets what it wants.
 		if q.oversize == nil && (account.bytes == 0 || t.bytes > 0) {
 			return true
 		}
@@ -88,7 +88,7 @@ func (q *Queue) fitsBeside(t *Ticket, total int64, account *node) bool {
 	}
 	for _, n := range t.leaf.chain {
 		if n != account && n.bytes == n.parent.bytes {
-			continue // it is alone at this level
+			continue // it has no sibling at this level
 		}
 		if n.bytes+t.wants > free {
 			return false
@@ -98,7 +98,7 @@ func (q *Queue) fitsBeside(t *Ticket, total int64, account *node) bool {
 	return true
 }
 
-// feed gives a request what it wants.
+// feed gives a request the memory that it wants.
 func (q *Queue) feed(t *Ticket) {
 	if q.oversize != t && (t.bytes+t.wants > q.config.Bytes/large || !q.fitsBeside(t, q.config.Bytes, t.leaf.chain[0])) {
 		q.oversize = t
@@ -112,7 +112,7 @@ func (q *Queue) feed(t *Ticket) {
 	t.wants = 0
 }
 
-// give gives the memory of a request back, and to those that wait for it: first to those that have least.
+// give releases the memory of a request and gives it to waiting requests, first to those with the least memory.
 func (q *Queue) give(t *Ticket) {
 	if q.oversize == t {
 		q.oversize = nil
@@ -139,7 +139,7 @@ func (q *Queue) give(t *Ticket) {
 	}
 }
 
-// Taken returns how much memory a request has.
+// Taken returns the memory of a request, in bytes.
 func (t *Ticket) Taken() int64 {
 	if t == nil {
 		return 0

@@ -13,95 +13,95 @@ import (
 )
 
 const (
-	// reclaim is how often seats are taken from requests whose clients do not read or send, while others wait for seats.
+	// While requests wait for seats, seats are taken at this interval from requests whose clients do not read or send.
 	reclaim = 5 * time.Millisecond
-	// overdue is how long a cluster without a seat waits for one.
+	// overdue is the time after which a cluster without a seat gets one, see seatOverdue.
 	overdue = 100 * time.Millisecond
-	// storing is how much an account may have waiting for etcd without a seat while others are active, in requests of no more than a block:
-	// etcd stores one after the other, however long they are.
+	// storing is the number of blocks that an account may have waiting for etcd without a seat while others are active. A request has at
+	// least one block: etcd stores one request after the other, whatever their size.
 	storing, block = 32, 64 << 10
-	// leisure is how long a refusal takes while others are active, so that clients who do not wait by themselves cost little.
+	// leisure is the delay of a refusal while others are active. It makes clients cheap that retry immediately.
 	leisure = time.Second
-	// refusing is how many refusals of an account may take their time, refusingAll is how many of all may.
+	// refusing is the maximum number of delayed refusals of an account, refusingAll of all accounts.
 	refusing, refusingAll = 2048, 4096
-	// retrySoon and retryLater are when a client that was refused may try again, in seconds.
+	// retrySoon and retryLater are the delays, in seconds, after which a refused client may retry.
 	retrySoon, retryLater = 1, 5
 )
 
 // Config of a Queue. Zero is no limit, unless a field says otherwise.
 type Config struct {
-	// Seats are how many requests run at a time while several clusters are active.
+	// Seats is the maximum number of requests that run at a time while several clusters are active.
 	Seats int
-	// Total is how many requests of a kind may be open.
+	// Total is the maximum number of open requests, by kind.
 	Total [kinds]int
-	// Requests and Watches are how many a holder may have open.
+	// Requests and Watches are the maximum numbers of open requests and watches of a holder.
 	Requests, Watches int
-	// Bytes of memory that requests may take for what they carry and for what they are answered.
+	// Bytes is the maximum memory of the bodies and responses of requests.
 	Bytes int64
-	// Patience is how long a request waits for its first seat, and for memory.
+	// Patience is the maximum time that a request waits for its first seat, and for memory.
 	Patience time.Duration
-	// Place returns where a holder is. It is called for a holder that has had no request for some time.
+	// Place returns the position of a holder. It is called for holders that have not had a request for some time.
 	Place func(Holder) Place
 }
 
-// Queue shares what a process can do at a time.
+// Queue shares the capacity of a process.
 type Queue struct {
 	config  Config
 	metrics *queueMetrics
-	// tick is the number of times that seats were looked for which nobody uses.
+	// tick counts the searches for seats that are not in use.
 	tick atomic.Uint64
 
 	mu       sync.Mutex
 	root     *node
 	leaves   map[Holder]*node
 	inner    map[innerKey]*node
-	running  tickets // those with seats
-	hungry   tickets // those that wait for memory
-	queued   int     // those that wait for seats
+	running  tickets // requests with seats
+	hungry   tickets // requests that wait for memory
+	queued   int     // requests that wait for seats
 	oversize *Ticket
 	counted  uint64    // calls of excess
 	late     []*Ticket // used by seatOverdue
 	ticking  bool
-	// list of leaves that linger
+	// list of lingering leaves
 	first, last *node
 	resting     int
 }
 
-// New returns a queue in which nothing is open.
+// New returns an empty queue.
 func New(config Config) *Queue {
 	q := &Queue{config: config, root: &node{index: -1}, leaves: map[Holder]*node{}, inner: map[innerKey]*node{}}
 	q.metrics = newQueueMetrics(q)
 	return q
 }
 
-// Ticket is what an open request has of the queue. Its methods may be called on nil, for requests that are not in the queue, and do nothing
-// once the request has left.
+// Ticket is the part of an open request in the queue. Its methods may be called on nil, for requests that are not in the queue. They do
+// nothing after the request has left.
 type Ticket struct {
 	q    *Queue
 	ctx  context.Context
 	kind Kind
-	// lent is the tick behind the one in which the request began to wait for its client, zero while it does not, and taken once it has lost
-	// its seat.
+	// lent is the tick after the one in which the request began to wait for its client. It is zero while the request does not wait, and taken
+	// when the request has lost its seat.
 	lent atomic.Uint64
 
-	// All else is guarded by the lock of the queue.
+	// The lock of the queue guards all other fields.
 	leaf           *node
 	busy           bool          // it uses or waits for a seat
 	seated, began  bool          // it has a seat, and has had one
-	lists          bool          // it is a watch that keeps its seat until it has found what exists
+	lists          bool          // it is a watch that keeps its seat until it has listed the existing objects
 	waits          int           // calls of Wait without one of Resume
-	ready          chan struct{} // closed when what is waited for is there; nil while nothing is
-	since          time.Time     // it has its seat, or waits for one
-	stores         int           // what it has waiting for etcd without a seat
+	ready          chan struct{} // closed when the request gets what it waits for; nil while it does not wait
+	since          time.Time     // when it got its seat, or began to wait for one
+	stores         int           // its blocks that wait for etcd without a seat
 	bytes, wants   int64
 	previous, next *Ticket
 	gone           bool
 }
 
-// taken is the value of Ticket.lent of a request whose seat was taken.
+// taken is the value of Ticket.lent of a request that has lost its seat.
 const taken = math.MaxUint64
 
-// Enter lets a request of a holder in, and waits until it has a seat. The error is for the client.
+// Enter accepts a request of a holder, and waits until it has a seat. The error is for the client.
 func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error {
 	now := time.Now()
 	if err := q.letIn(ctx, h, kind, t, now); err != nil {
@@ -110,7 +110,7 @@ func (q *Queue) Enter(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 	return t.sit(now)
 }
 
-// Admit lets a request of a holder in without a seat, to be sent its body and to take memory for it. The error is for the client.
+// Admit accepts a request of a holder without a seat, to read its body and to take memory for it. The error is for the client.
 func (q *Queue) Admit(ctx context.Context, h Holder, kind Kind, t *Ticket) error {
 	if err := q.letIn(ctx, h, kind, t, time.Now()); err != nil {
 		return err
@@ -119,13 +119,13 @@ func (q *Queue) Admit(ctx context.Context, h Holder, kind Kind, t *Ticket) error
 	return nil
 }
 
-// Sit waits until a request that Admit has let in has a seat. The error is for the client, and the request has left.
+// Sit waits until a request that Admit has accepted has a seat. The error is for the client; then the request has left.
 func (t *Ticket) Sit() error {
 	t.q.mu.Lock()
 	return t.sit(time.Now())
 }
 
-// letIn counts a request as open. It returns with the queue locked unless it fails.
+// letIn counts a request as open. If it succeeds, it returns with the queue locked.
 func (q *Queue) letIn(ctx context.Context, h Holder, kind Kind, t *Ticket, now time.Time) error {
 	q.mu.Lock()
 	leaf := q.leaf(h, now)
@@ -146,7 +146,7 @@ func (q *Queue) letIn(ctx context.Context, h Holder, kind Kind, t *Ticket, now t
 	return nil
 }
 
-// sit waits for the first seat. The caller has locked the queue, which is unlocked then.
+// sit waits for the first seat. The caller must have locked the queue; sit unlocks it.
 func (t *Ticket) sit(now time.Time) error {
 	q := t.q
 	t.compete(true, now)
@@ -163,10 +163,10 @@ func (t *Ticket) sit(now time.Time) error {
 	case <-ready:
 		return nil
 	case <-t.ctx.Done():
-		err = apierrors.NewTimeoutError("the request ended while it waited for its turn", retrySoon)
+		err = apierrors.NewTimeoutError("the request ended while it waited in the queue", retrySoon)
 	case <-timer.C:
-		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited %s for its turn behind others of the same "+
-			"tenant; send fewer at a time", q.config.Patience), retryLater)
+		err = apierrors.NewTooManyRequests(fmt.Sprintf("the server is busy: the request has waited for %s behind other requests of the "+
+			"same tenant; send fewer requests at a time", q.config.Patience), retryLater)
 	}
 	if q.giveUp(t) {
 		q.metrics.refused("timeout", t.kind)
@@ -176,7 +176,7 @@ func (t *Ticket) sit(now time.Time) error {
 	return nil
 }
 
-// refuse returns when an account may be told that it is refused. The caller has locked the queue, which is unlocked then.
+// refuse waits until the server may respond to an account with a refusal. The caller must have locked the queue; refuse unlocks it.
 func (q *Queue) refuse(ctx context.Context, account *node, now time.Time) {
 	if account.refused >= refusing || q.root.refused >= refusingAll || !account.competes(now) {
 		q.mu.Unlock()
@@ -197,10 +197,10 @@ func (q *Queue) refuse(ctx context.Context, account *node, now time.Time) {
 	q.mu.Unlock()
 }
 
-// open returns how many requests a leaf has.
+// open returns the number of open requests of a leaf.
 func (n *node) open() int { return n.count[Read] + n.count[Write] + n.count[Watch] }
 
-// admit returns an error if a request of a kind would be one too many.
+// admit returns an error if a request of a kind would exceed a limit.
 func (q *Queue) admit(leaf *node, kind Kind) error {
 	open, limit, what, are := leaf.count[Read]+leaf.count[Write], q.config.Requests, "requests", kind.String()+"s in flight"
 	if kind == Watch {
@@ -208,7 +208,7 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 	}
 	whose := "the logical cluster"
 	if leaf.holder.User != "" {
-		whose = "the user, in a logical cluster that all share,"
+		whose = "the user, in a logical cluster that all users share,"
 	}
 	if limit > 0 && open >= limit {
 		q.metrics.refused("cluster", kind)
@@ -216,12 +216,12 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 	}
 	if kind != Watch && limit > 0 && leaf.held[kind] >= max(1, limit/2) {
 		q.metrics.refused("waiting", kind)
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts it has named, such as those of webhooks, and may "+
-			"have no more at a time: see why these hosts do not answer", whose, leaf.held[kind], kind), retryLater)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %ss that wait for hosts that it has configured, such as hosts of "+
+			"webhooks, and may have no more at a time: check why these hosts do not respond", whose, leaf.held[kind], kind), retryLater)
 	}
 	if i := q.crammed(leaf, kind); i >= 0 {
 		q.metrics.refused("share", kind)
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of what the server has left: wait for some to end",
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of the free capacity of the server: wait for some to end",
 			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i],
 			leaf.chain[i].count[kind], are), retrySoon)
 	}
@@ -229,15 +229,13 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 }
 
 const (
-	// few and fewer are the parts of a total of which an account, and any other member of the tree, has few requests as long as it has no
-	// more.
+	// An account has few requests while it has less than 1/few of a total, any other member of the tree while it has less than 1/fewer.
 	few, fewer = 100, 400
-	// reserved is the part of a total that accounts with few requests have to themselves, spare the one that clusters with few have of an
-	// account.
+	// 1/reserved of a total is reserved for accounts with few requests, and 1/spare for clusters with few requests within an account.
 	reserved, spare = 4, 16
 )
 
-// crammed returns the level at which a leaf has its share of all requests in flight, -1 if there is none.
+// crammed returns the level at which a leaf has used its share of all requests in flight, -1 without such a level.
 func (q *Queue) crammed(leaf *node, kind Kind) int {
 	total := q.config.Total[kind]
 	if total == 0 {
@@ -250,7 +248,7 @@ func (q *Queue) crammed(leaf *node, kind Kind) int {
 	}
 	for i, n := range leaf.chain {
 		if i > 0 && n.count[kind] == n.parent.count[kind] {
-			continue // it is alone at this level
+			continue // it has no sibling at this level
 		}
 		left, light := free+extra, n.count[kind] < max(1, total/fewer)
 		if i == 0 {
@@ -266,7 +264,7 @@ func (q *Queue) crammed(leaf *node, kind Kind) int {
 	return -1
 }
 
-// sit gives a request a seat, and returns whether it has; if not, ready will be closed once it does.
+// sit gives a request a seat, and reports whether it has one. If not, ready is closed when it gets one.
 func (q *Queue) sit(t *Ticket, now time.Time) bool {
 	if q.queued == 0 && q.free(t.leaf, now) {
 		q.seat(t, now)
@@ -290,7 +288,7 @@ func (q *Queue) seat(t *Ticket, now time.Time) {
 	q.running.add(t)
 }
 
-// stand takes the seat of a request.
+// stand removes the seat of a request.
 func (q *Queue) stand(t *Ticket, now time.Time) {
 	if !t.seated {
 		return
@@ -301,7 +299,7 @@ func (q *Queue) stand(t *Ticket, now time.Time) {
 	q.dispatch(now)
 }
 
-// free returns whether there is a seat for a leaf.
+// free reports whether a seat for a leaf is available.
 func (q *Queue) free(leaf *node, now time.Time) bool {
 	seats := math.MaxInt
 	for n, i := q.root, 0; ; i++ {
@@ -316,12 +314,12 @@ func (q *Queue) free(leaf *node, now time.Time) bool {
 	}
 }
 
-// limits returns whether the children of n compete for seats.
+// limits reports whether the children of n compete for seats.
 func (q *Queue) limits(n *node, now time.Time) bool {
 	return q.config.Seats > 0 && n.contended(now)
 }
 
-// full returns whether n has all seats that it may have, and how many each of its children may have.
+// full reports whether n has all seats that it may have, and returns how many seats each of its children may have.
 func (q *Queue) full(n *node, seats int, now time.Time) (full bool, each int) {
 	if !q.limits(n, now) {
 		return n.seats >= seats, seats
@@ -331,7 +329,7 @@ func (q *Queue) full(n *node, seats int, now time.Time) (full bool, each int) {
 	return n.seats >= seats && (n != q.root || n.seats-q.excess(each) >= seats), each
 }
 
-// excess returns how many seats accounts have beyond so many each, from the time when nobody else wanted them. They take nothing from
+// excess returns how many seats accounts have beyond each, from a time when no other account wanted them. These seats take nothing from
 // others.
 func (q *Queue) excess(each int) int {
 	q.counted++
@@ -345,7 +343,7 @@ func (q *Queue) excess(each int) int {
 	return excess
 }
 
-// dispatch gives seats to those that wait, as long as there are any.
+// dispatch gives seats to waiting requests while seats are available.
 func (q *Queue) dispatch(now time.Time) {
 	for q.queued > 0 {
 		leaf := q.pick(q.root, math.MaxInt, now)
@@ -364,8 +362,8 @@ func (q *Queue) call(t *Ticket, now time.Time) {
 	t.ready = nil
 }
 
-// seatOverdue gives seats to clusters that have waited for long and have none, in place of those of requests that have had theirs for as
-// long: whatever these do, others do not wait for them forever.
+// seatOverdue gives additional seats to clusters that have waited for long without any seat: as many as there are requests that have had
+// their seats for that long. Therefore clusters do not wait forever for requests that do not end.
 func (q *Queue) seatOverdue(now time.Time) {
 	seats := q.config.Seats - q.root.seats
 	for t := q.running.first; t != nil; t = t.next {
@@ -388,7 +386,7 @@ func (q *Queue) seatOverdue(now time.Time) {
 	q.late = q.late[:0]
 }
 
-// overdue adds to late the requests below n that come next of clusters without a seat, and have waited for long.
+// overdue adds to late the first waiting request of each cluster below n that has no seat and has waited for long.
 func (n *node) overdue(now time.Time, late *[]*Ticket) {
 	for _, child := range n.waiting {
 		child.overdue(now, late)
@@ -404,7 +402,7 @@ func (q *Queue) unqueue(t *Ticket) {
 	q.queued--
 }
 
-// pick returns the leaf below n whose request comes next, nil if none may have a seat.
+// pick returns the leaf below n whose request comes next, nil if no request may have a seat.
 func (q *Queue) pick(n *node, seats int, now time.Time) *node {
 	full, seats := q.full(n, seats, now)
 	if full {
@@ -428,7 +426,7 @@ func (q *Queue) pick(n *node, seats int, now time.Time) *node {
 	return found
 }
 
-// giveUp takes a request from the queue, and returns whether it was still there.
+// giveUp removes a request from the queue, and reports whether it was still waiting.
 func (q *Queue) giveUp(t *Ticket) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -440,7 +438,7 @@ func (q *Queue) giveUp(t *Ticket) bool {
 	return true
 }
 
-// Leave ends what a request has.
+// Leave releases everything that a request has.
 func (t *Ticket) Leave() {
 	if t == nil || t.q == nil {
 		return
@@ -467,7 +465,7 @@ func (t *Ticket) Leave() {
 	q.give(t)
 }
 
-// compete tells whether a request uses or waits for a seat.
+// compete records whether a request uses or waits for a seat.
 func (t *Ticket) compete(busy bool, now time.Time) {
 	if t.busy == busy {
 		return
@@ -479,14 +477,14 @@ func (t *Ticket) compete(busy bool, now time.Time) {
 	}
 }
 
-// hold counts a request among those that wait for a tenant's host, or no more.
+// hold changes the number of requests that wait for hosts of tenants.
 func (t *Ticket) hold(by int) {
 	for n := t.leaf; n != nil; n = n.parent {
 		n.held[t.kind] += by
 	}
 }
 
-// Wait gives the seat of a request back while it waits for a host that a tenant has named. Each call needs one of Resume; several
+// Wait gives the seat of a request back while it waits for a host that a tenant has configured. Each call needs a call of Resume. Several
 // goroutines of a request may wait at a time.
 func (t *Ticket) Wait() {
 	if t == nil {
@@ -503,7 +501,7 @@ func (t *Ticket) Wait() {
 	t.q.stand(t, now)
 }
 
-// Resume waits for a seat after Wait, as long as the request lasts: without one, it goes on as well, to its end.
+// Resume waits for a seat after Wait. If the request ends or its patience is over, it returns without a seat.
 func (t *Ticket) Resume() {
 	if t == nil {
 		return
@@ -518,7 +516,7 @@ func (t *Ticket) Resume() {
 	t.again(now)
 }
 
-// again waits for another seat. The caller has locked the queue, which is unlocked then.
+// again waits for another seat. The caller must have locked the queue; again unlocks it.
 func (t *Ticket) again(now time.Time) {
 	q := t.q
 	if t.gone || !t.began || t.seated || t.ready != nil || (t.kind == Watch && !t.lists) {
@@ -543,8 +541,8 @@ func (t *Ticket) again(now time.Time) {
 	q.giveUp(t)
 }
 
-// Store gives the seat of a request back while etcd stores so many bytes that it writes, unless nobody else is active or the account has a
-// lot waiting for etcd already, and returns what takes it again.
+// Store gives the seat of a request back while etcd stores the bytes that it writes, and returns a function that takes a seat again. It
+// keeps the seat if no other account is active, or if the account has too many blocks waiting for etcd.
 func (t *Ticket) Store(bytes int) (stored func()) {
 	if t == nil {
 		return func() {}
@@ -573,7 +571,7 @@ func (t *Ticket) Store(bytes int) (stored func()) {
 	}
 }
 
-// Yield lets others that wait for a seat have their turn. What computes for long calls it now and then.
+// Yield lets waiting requests have their turn. Long computations call it periodically.
 func (t *Ticket) Yield() {
 	if t == nil {
 		return
@@ -588,13 +586,14 @@ func (t *Ticket) Yield() {
 	t.again(now)
 }
 
-// Compute waits until less of the account computes than there are processors, and returns what ends the computing. Without a limit, all
-// that an account sends while it is alone would compete for the processors with the first request of another account.
+// Compute waits until fewer requests of the account compute than there are processors, and returns a function that ends the computation.
+// Without this limit, all requests that an account sends while no other is active would compete for the processors with the first request
+// of another account.
 func (t *Ticket) Compute() (done func()) {
 	if t == nil || t.q.config.Seats == 0 {
 		return func() {}
 	}
-	slots := t.leaf.chain[0].computing // which does not change
+	slots := t.leaf.chain[0].computing // immutable
 	select {
 	case slots <- struct{}{}:
 	default:
@@ -627,7 +626,7 @@ func (t *Ticket) standWhile(f func()) {
 	t.again(time.Now())
 }
 
-// Crowded returns whether a request competes with those of others for seats: it should use no more than the processor that it has one for.
+// Crowded reports whether a request competes with requests of others for seats. Then it should use only one processor.
 func (t *Ticket) Crowded() bool {
 	if t == nil {
 		return false
@@ -638,7 +637,7 @@ func (t *Ticket) Crowded() bool {
 	return t.q.crowded(t.leaf, now)
 }
 
-// crowded returns whether a leaf competes with others for seats.
+// crowded reports whether a leaf competes with others for seats.
 func (q *Queue) crowded(leaf *node, now time.Time) bool {
 	for n := leaf.parent; n != nil; n = n.parent {
 		if q.limits(n, now) {
@@ -648,10 +647,10 @@ func (q *Queue) crowded(leaf *node, now time.Time) bool {
 	return false
 }
 
-// Started gives the seat of a watch back, which has found what it begins with, unless it still lists that.
+// Started gives back the seat of a watch that has started, unless the watch is still listing.
 func (t *Ticket) Started() { t.started(false) }
 
-// Lists lets a watch keep its seat until Listed is called: it begins with the objects that exist, and costs as much as a list of them.
+// Lists lets a watch keep its seat until Listed is called: a watch that begins with the existing objects costs as much as a list.
 func (t *Ticket) Lists() {
 	if t == nil {
 		return
@@ -661,7 +660,7 @@ func (t *Ticket) Lists() {
 	t.lists = true
 }
 
-// Listed gives the seat of a watch back that has found the objects that exist.
+// Listed gives back the seat of a watch that has listed the existing objects.
 func (t *Ticket) Listed() { t.started(true) }
 
 func (t *Ticket) started(listed bool) {
@@ -678,10 +677,10 @@ func (t *Ticket) started(listed bool) {
 	t.q.stand(t, now)
 }
 
-// Lend is called before a request waits for its client, to read or to send, and Return afterwards. Between the two it may lose its seat.
+// Lend must be called before a request waits for its client to read or send, and Return afterwards. In between, it may lose its seat.
 func (t *Ticket) Lend() { t.lent.Store(t.q.tick.Load() + 1) }
 
-// Return ends what Lend has begun.
+// Return ends what Lend began.
 func (t *Ticket) Return() {
 	if t.lent.Swap(0) == taken {
 		t.q.mu.Lock()
@@ -689,7 +688,7 @@ func (t *Ticket) Return() {
 	}
 }
 
-// arm looks for seats to take as long as somebody waits for one.
+// arm schedules reclaim while requests wait for seats.
 func (q *Queue) arm() {
 	if !q.ticking {
 		q.ticking = true

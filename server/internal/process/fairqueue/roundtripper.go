@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// RoundTripper returns a RoundTripper that calls hosts of tenants by next. The request that the context of a call belongs to has no seat
-// until the answer is read.
+// RoundTripper returns a RoundTripper that calls hosts of tenants with next. The request of the context of a call has no seat until the
+// response is read.
 func RoundTripper(next http.RoundTripper) http.RoundTripper { return waiting{next} }
 
 type waiting struct{ next http.RoundTripper }
@@ -31,7 +31,7 @@ func (w waiting) RoundTrip(r *http.Request) (*http.Response, error) {
 // WrappedRoundTripper implements k8s.io/apimachinery/pkg/util/net.RoundTripperWrapper.
 func (w waiting) WrappedRoundTripper() http.RoundTripper { return w.next }
 
-// answer is a body whose request goes on once it is closed.
+// answer is a body. When it is closed, the request waits for its seat again.
 type answer struct {
 	io.ReadCloser
 	resume func()

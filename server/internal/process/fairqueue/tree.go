@@ -6,22 +6,22 @@ import (
 )
 
 const (
-	// recent is how long a member counts as active after its last request.
+	// recent is the time that a member counts as active after its last request.
 	recent = time.Second
-	// linger is how long a cluster without requests stays in memory, and lingering how many do at the most.
+	// linger is the time that a cluster without requests stays in memory, lingering the maximum number of such clusters.
 	linger, lingering = 10 * time.Second, 4096
-	// estimate is charged when a request begins to run, and corrected when it ends.
+	// estimate is the seat time that is charged when a request gets a seat. It is corrected when the request ends.
 	estimate = time.Millisecond
 )
 
-// Holder is on whose account a request is: a logical cluster, or one user of a cluster that all share.
+// Holder is the member of the tree that a request counts against: a logical cluster, or one user of a cluster that all users share.
 type Holder struct{ Cluster, User string }
 
-// Place is where a holder is in the tree.
+// Place is the position of a holder in the tree.
 type Place struct {
-	// Account is who pays for the unit: users that own several units have one account.
+	// Account owns the unit. Users that own several units have one account.
 	Account string
-	// Unit is what lies directly below root.
+	// Unit is the workspace directly below root.
 	Unit string
 	// Owner of the cluster.
 	Owner string
@@ -42,10 +42,10 @@ func (k Kind) String() string { return [...]string{"read", "write", "watch"}[k] 
 
 const depth = 4
 
-// node is a member of the tree. Everything in it is guarded by the lock of the queue.
+// node is a member of the tree. The lock of the queue guards all fields.
 type node struct {
 	parent *node
-	at     innerKey // where an inner node is in Queue.inner
+	at     innerKey // key of an inner node in Queue.inner
 	holder Holder   // of a leaf
 	chain  [depth]*node
 	// children in the tree, of which active have requests that use or wait for seats.
@@ -53,20 +53,20 @@ type node struct {
 	// left are the last two children that became inactive.
 	left [2]departure
 
-	// busy are the requests that use or wait for seats, count all that are open, held those that wait for a tenant's host.
+	// busy counts the requests that use or wait for seats, count all open requests, held those that wait for the host of a tenant.
 	busy        int
 	count, held [kinds]int
-	// seats in use, and blocks that wait for etcd without one.
+	// seats in use, and blocks that wait for etcd without a seat.
 	seats, stored int
-	refused       int    // refusals of an account that take their time, or of all
-	counted       uint64 // the last call of Queue.excess that counted it
+	refused       int    // delayed refusals of an account, or of all accounts
+	counted       uint64 // the last call of Queue.excess that counted this node
 	bytes         int64
-	// computing has a place for each request of an account that may compute for long at a time.
+	// computing is a semaphore for the requests of an account that compute for long.
 	computing chan struct{}
 
-	// used is the virtual time of this node: what it has had of seats. now is the one that its children have come to.
+	// used is the virtual time of this node: its seat time. now is the virtual time of its children.
 	used, now time.Duration
-	waiting   nodes // the children with requests that wait
+	waiting   nodes // the children with waiting requests
 	index     int   // in waiting of the parent, -1 if not there
 	fifo      fifo  // of a leaf
 
@@ -85,7 +85,7 @@ type innerKey struct {
 	name   string
 }
 
-// contended returns whether more than one child of n is active, or was a moment ago.
+// contended reports whether more than one child of n is active, or was until recently.
 func (n *node) contended(now time.Time) bool {
 	if n.active != 1 {
 		return n.active > 1
@@ -98,7 +98,7 @@ func (n *node) contended(now time.Time) bool {
 	return false
 }
 
-// competes returns whether a sibling of n is active, or was a moment ago.
+// competes reports whether a sibling of n is active, or was until recently.
 func (n *node) competes(now time.Time) bool {
 	others := n.parent.active
 	if n.busy > 0 {
@@ -112,12 +112,12 @@ func (n *node) competes(now time.Time) bool {
 	return others > 0
 }
 
-// enterBusy and leaveBusy count a request that uses or waits for seats.
+// enterBusy and leaveBusy count a request that uses or waits for a seat.
 func (n *node) enterBusy() {
 	for ; n != nil; n = n.parent {
 		if n.busy++; n.busy == 1 && n.parent != nil {
 			n.parent.active++
-			n.used = max(n.used, n.parent.now) // nothing is saved up
+			n.used = max(n.used, n.parent.now) // unused time is not saved
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (n *node) charge(d time.Duration) {
 	}
 }
 
-// wait and unwait keep the members of a chain, from its leaf on, among those with requests that wait.
+// wait and unwait add the members of a chain, starting at its leaf, to the heaps of members with waiting requests, and remove them.
 func (n *node) wait() {
 	for ; n.parent != nil && n.index < 0; n = n.parent {
 		heap.Push(&n.parent.waiting, n)
@@ -174,7 +174,7 @@ func (n *node) unwait() {
 	}
 }
 
-// nodes are a heap by used.
+// nodes is a heap ordered by used.
 type nodes []*node
 
 func (h nodes) Len() int           { return len(h) }
@@ -196,7 +196,7 @@ func (h *nodes) Pop() any {
 	return n
 }
 
-// leaf returns the node of a holder, and makes it if need be.
+// leaf returns the node of a holder, and creates it if it does not exist.
 func (q *Queue) leaf(h Holder, now time.Time) *node {
 	if n := q.leaves[h]; n != nil {
 		return n
@@ -226,7 +226,7 @@ func (q *Queue) leaf(h Holder, now time.Time) *node {
 	return leaf
 }
 
-// rest puts a leaf without open requests among those that linger, and unrest takes it from there.
+// rest adds a leaf without open requests to the lingering leaves, and unrest removes it.
 func (q *Queue) rest(n *node, now time.Time) {
 	n.since, n.previous = now, q.last
 	if q.last != nil {
@@ -256,7 +256,7 @@ func (q *Queue) unrest(n *node) {
 	q.resting--
 }
 
-// forget drops leaves that have lingered long enough: at most two, because it is called for each new one.
+// forget drops leaves that have lingered long enough. At most two: it is called for each new leaf.
 func (q *Queue) forget(now time.Time) {
 	for range 2 {
 		n := q.first
@@ -274,7 +274,7 @@ func (q *Queue) forget(now time.Time) {
 	}
 }
 
-// fifo holds the requests of a leaf that wait for seats: those that go on before those that begin.
+// fifo contains the requests of a leaf that wait for seats. Requests that resume come before requests that begin.
 type fifo struct{ going, fresh tickets }
 
 func (f *fifo) empty() bool { return f.going.first == nil && f.fresh.first == nil }
@@ -293,7 +293,7 @@ func (f *fifo) head() *Ticket {
 	return f.fresh.first
 }
 
-// tickets are a list.
+// tickets is a linked list.
 type tickets struct{ first, last *Ticket }
 
 func (l *tickets) add(t *Ticket) {

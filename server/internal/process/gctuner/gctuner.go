@@ -1,5 +1,5 @@
-// Package gctuner lets the garbage of a busy process wait: collecting costs as much as there is alive, so that under load a
-// small heap is collected many times a second for little. An idle process keeps Go's own pace, and so its small size.
+// Package gctuner delays garbage collections in a busy process. A collection costs as much as there is live memory; under load, Go would
+// collect a small heap many times per second for little garbage. An idle process keeps Go's pace, and its small size.
 package gctuner
 
 import (
@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// between collections at the present rate of allocation, if what that takes is within the bounds.
+	// interval is the time between collections at the present rate of allocation, if its garbage is within the bounds.
 	interval = 2 * time.Second
-	// least and most garbage in bytes; in between, as much as there is alive.
+	// least and most are bounds of the garbage, in bytes. In between, the garbage may be as large as the live memory.
 	least, most = 384 << 20, 1 << 30
-	// pace is Go's own: as much garbage as there is alive.
+	// pace is Go's default: as much garbage as live memory.
 	pace = 100
 )
 
-// Tune adapts the garbage collector of the process from now on, unless the environment sets GOGC.
+// Tune starts to adapt the garbage collector of the process, unless the environment sets GOGC.
 func Tune() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -35,7 +35,7 @@ type tuner struct {
 	percent   int
 }
 
-// arm has collected called after the next collection.
+// arm makes the runtime call collected after the next collection.
 func (t *tuner) arm() {
 	runtime.SetFinalizer(&struct{ _ [16]byte }{}, func(any) { t.collected() })
 }
@@ -52,7 +52,7 @@ func (t *tuner) collected() {
 	t.at, t.allocated = now, allocated
 }
 
-// percent returns the garbage to allow, relative to what is alive, after so many bytes were allocated in a time.
+// percent returns the garbage to allow, in percent of the live memory, after a number of bytes were allocated in a time.
 func percent(live, allocated uint64, in time.Duration) int {
 	if live == 0 || in <= 0 {
 		return pace

@@ -1,4 +1,4 @@
-// Package health shows why a health check fails to users who may read the metrics of the server. Others see only that it fails.
+// Package health shows the reason of a failed health check to users who may read the metrics of the server. Others see only that it fails.
 package health
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// withheld is what upstream writes behind the name of a check that fails.
+// withheld is the text that upstream writes after the name of a failed check.
 const withheld = " failed: reason withheld"
 
 // Checks keeps the last error of each check. The zero value is ready for use.
 type Checks struct{ failed sync.Map } // name → error
 
-// Remember wraps checks to keep their errors.
+// Remember wraps checks to remember their errors.
 func (c *Checks) Remember(checks []healthz.HealthChecker) {
 	for i, check := range checks {
 		checks[i] = remembered{check, c}
@@ -44,7 +44,7 @@ func (r remembered) Check(request *http.Request) error {
 	return err
 }
 
-// reason returns why a check failed last.
+// reason returns the last error of a check.
 func (c *Checks) reason(name string) (string, bool) {
 	if err, ok := c.failed.Load(name); ok {
 		return err.(error).Error(), true
@@ -58,7 +58,7 @@ func (c *Checks) reason(name string) (string, bool) {
 	return "", false
 }
 
-// WithReasons adds the reasons to the answers of /healthz, /livez and /readyz for users who are authorized by a to get /metrics.
+// WithReasons adds the reasons to the responses of /healthz, /livez and /readyz for users that the authorizer a allows to get /metrics.
 func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !Below(r.URL.Path, Paths) {
@@ -77,10 +77,10 @@ func (c *Checks) WithReasons(next http.Handler, a authorizer.Authorizer) http.Ha
 	})
 }
 
-// Paths are where health checks are served, with everything below.
+// Paths are the paths of health checks, including everything below.
 var Paths = []string{"/healthz", "/livez", "/readyz"}
 
-// Below returns whether a path is one of prefixes, or below one.
+// Below reports whether a path is one of prefixes, or below one.
 func Below(path string, prefixes []string) bool {
 	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(path, prefix); ok && (rest == "" || rest[0] == '/') {
@@ -91,8 +91,8 @@ func Below(path string, prefixes []string) bool {
 }
 
 // mayKnow reports whether a request is for the server itself, from a user who may get its metrics. Administrators of a logical cluster
-// may get any path there, so requests in a cluster never qualify. Anonymous ones do not either: probes must not wait for a webhook that
-// authorizes.
+// may get any path there, therefore requests in a cluster never qualify. Anonymous requests do not qualify either: probes must not wait
+// for an authorization webhook.
 func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
 	if _, inCluster := logicalcluster.From(r.Context()); inCluster {
 		return false
@@ -105,7 +105,7 @@ func mayKnow(r *http.Request, a authorizer.Authorizer) bool {
 	return err == nil && decision == authorizer.DecisionAllow
 }
 
-// explain replaces "reason withheld" by the reasons.
+// explain replaces "reason withheld" with the reasons.
 func (c *Checks) explain(body []byte) []byte {
 	lines := strings.Split(string(body), "\n")
 	for i, line := range lines {

@@ -2,8 +2,8 @@ package metrics
 
 import "k8s.io/component-base/metrics"
 
-// named are labels of upstream's metrics whose values tenants choose: the names of their webhooks, policies and definitions, and their
-// issuers. Upstream never removes a series.
+// named are labels of upstream's metrics whose values tenants choose: names of webhooks, policies and definitions, and issuers. Upstream
+// never removes a series.
 var named = []string{
 	"apiserver_admission_webhook_admission_duration_seconds,name",
 	"apiserver_admission_webhook_rejection_count,name",

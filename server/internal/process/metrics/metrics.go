@@ -1,5 +1,5 @@
-// Package metrics tells operators how much a server holds, which upstream's metrics of requests do not. No label has a
-// value for each logical cluster, so that a million of them cost no more than one.
+// Package metrics has metrics of the content of a server, in addition to upstream's metrics of requests. No label has a value for each
+// logical cluster: a million of them cost no more than one.
 package metrics
 
 import (
@@ -19,16 +19,16 @@ var phases = []corev1alpha1.LogicalClusterPhase{
 	corev1alpha1.LogicalClusterPhaseDeleting,
 }
 
-// CountLogicalClusters registers kcp_logicalcluster_count, the number of logical clusters of a shard in each phase, and keeps
-// it as clusters, the informer of LogicalClusters, changes.
+// CountLogicalClusters registers kcp_logicalcluster_count, the number of logical clusters of a shard in each phase, and updates it when
+// clusters, the informer of LogicalClusters, changes.
 func CountLogicalClusters(register func(metrics.Registerable) error, clusters *informers.Informer, shard string) error {
 	count := metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name:           "kcp_logicalcluster_count",
-		Help:           "Number of logical clusters of the shard, by their phase.",
+		Help:           "Number of logical clusters of the shard, by phase.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"shard", "phase"})
 	if err := register(count); err != nil {
-		return fmt.Errorf("metric kcp_logicalcluster_count: %w", err)
+		return fmt.Errorf("registering the metric kcp_logicalcluster_count: %w", err)
 	}
 	for _, phase := range phases {
 		count.WithLabelValues(shard, string(phase)).Set(0)
@@ -47,7 +47,7 @@ func CountLogicalClusters(register func(metrics.Registerable) error, clusters *i
 	return nil
 }
 
-// phaseOf returns the phase of a LogicalCluster, which is Scheduling unless another was written.
+// phaseOf returns the phase of a LogicalCluster; Scheduling if it has none.
 func phaseOf(obj runtime.Object) string {
 	if lc, ok := obj.(*corev1alpha1.LogicalCluster); ok && lc.Status.Phase != "" {
 		return string(lc.Status.Phase)

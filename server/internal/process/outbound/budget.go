@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// Budget of large answers.
+// Budget of large responses.
 const (
 	maxLarge         = 64 << 20
 	maxLargeOfHolder = 16 << 20
 )
 
-var errLarge = errors.New("too many large answers are being read at the same time; try again later, or answer with less")
+var errLarge = errors.New("the server is reading too many large responses at the same time; try again later, or respond with less")
 
-// budget counts the bytes of large answers that the server holds for each logical cluster, or for each host that it calls for no
-// cluster. It has entries for those that hold some.
+// budget counts the bytes of large responses that the server holds, by logical cluster, or by host for calls that belong to no logical
+// cluster. It has entries only for holders with bytes.
 type budget struct {
 	mu    sync.Mutex
 	taken int64
 	of    map[string]int64
 }
 
-// take reserves n bytes for a holder, false if there are not as many left.
+// take reserves n bytes for a holder, and reports whether they were free.
 func (b *budget) take(holder string, n int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -36,7 +36,7 @@ func (b *budget) take(holder string, n int64) bool {
 	return true
 }
 
-// give returns n bytes that take has reserved.
+// give releases n bytes that take has reserved.
 func (b *budget) give(holder string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

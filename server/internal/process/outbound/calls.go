@@ -11,17 +11,17 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// Limits of the connections to hosts that tenants name.
+// Limits of the connections to hosts that tenants configure.
 const (
 	maxHeaderBytes = 64 << 10
 	idlePerHost    = 16
-	// idleConnection is how long a connection stays open without a call.
+	// idleConnection is the time that a connection stays open without a call.
 	idleConnection = 30 * time.Second
-	// maxReused is the number of open connections from which on none is kept for the next call.
+	// maxReused is the number of open connections above which connections are not kept for the next call.
 	maxReused = 1024
 )
 
-// Calls are those to the hosts that tenants name. All of them share the limits of the process.
+// Calls makes calls to hosts that tenants configure. All calls share the limits of the process.
 type Calls struct {
 	networks *Networks
 	open     atomic.Int64 // connections
@@ -31,8 +31,8 @@ type Calls struct {
 // NewCalls returns Calls to hosts in networks.
 func NewCalls(networks *Networks) *Calls { return &Calls{networks: networks} }
 
-// RoundTripper returns a RoundTripper that calls hosts by config and keeps to limits. It speaks HTTP/1.1 only: what a host may send
-// is then an answer, which has limits, and nothing else.
+// RoundTripper returns a RoundTripper that calls hosts with config within limits. It uses HTTP/1.1 only: then a host can send nothing but
+// responses, which have limits.
 func (c *Calls) RoundTripper(config *tls.Config, limits Limits) http.RoundTripper {
 	if config == nil {
 		config = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -65,7 +65,7 @@ func (c *Calls) dial(ctx context.Context, network, address string) (net.Conn, er
 	return &connection{Conn: connected, open: &c.open}, nil
 }
 
-// connection is counted until it is closed.
+// connection is a connection that is counted until it is closed.
 type connection struct {
 	net.Conn
 	open   *atomic.Int64

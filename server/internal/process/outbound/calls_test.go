@@ -104,10 +104,10 @@ func TestAnswersHaveLimits(t *testing.T) {
 		}, 0, "more than 1000 bytes"},
 		"as large as the request allows": {func(w http.ResponseWriter, _ *http.Request) { write(w, 5000) }, 2000, ""},
 		"larger than the request allows": {func(w http.ResponseWriter, _ *http.Request) { write(w, 5001) }, 2000, "more than 5000 bytes"},
-		"to a large request":             {func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }, 5001, "the request has 5001 bytes, the limit is 5000"},
+		"to a large request":             {func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }, 5001, "the request has 5001 bytes; at most 5000 are allowed"},
 		"without an end":                 {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte(strings.Repeat("x", 100)), 0) }, 0, "more than 1000 bytes"},
-		"one byte at a time":             {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte("x"), 20*time.Millisecond) }, 0, "no complete answer within 500ms"},
-		"none":                           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, "no complete answer within 500ms"},
+		"one byte at a time":             {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte("x"), 20*time.Millisecond) }, 0, "no complete response within 500ms"},
+		"none":                           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, "no complete response within 500ms"},
 		"compressed, unasked": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(packed)
@@ -250,16 +250,16 @@ func TestErrorsNameTheHostAndTheCause(t *testing.T) {
 		want string
 	}{
 		{dialing(&net.DNSError{Err: "no such host", Name: "hooks.example.org", Server: "10.0.0.2:53", IsNotFound: true}), "no such host"},
-		{dialing(&net.DNSError{Err: "read udp 10.1.2.3:4444->10.0.0.2:53: i/o timeout", Name: "hooks.example.org", Server: "10.0.0.2:53", IsTimeout: true}), "its name was not resolved in time"},
-		{dialing(&net.DNSError{Err: "server misbehaving", Name: "hooks.example.org", Server: "10.0.0.2:53", IsTemporary: true}), "its name was not resolved"},
+		{dialing(&net.DNSError{Err: "read udp 10.1.2.3:4444->10.0.0.2:53: i/o timeout", Name: "hooks.example.org", Server: "10.0.0.2:53", IsTimeout: true}), "resolving its name timed out"},
+		{dialing(&net.DNSError{Err: "server misbehaving", Name: "hooks.example.org", Server: "10.0.0.2:53", IsTemporary: true}), "resolving its name failed"},
 		{refused, "dial: connection refused"},
 		{reset, "read: connection reset by peer"},
 		{&net.OpError{Op: "remote error", Err: errors.New("tls: bad certificate")}, "remote error: tls: bad certificate"},
-		{&net.OpError{Op: "proxyconnect", Net: "tcp", Addr: peer, Err: refused}, "the proxy of the server cannot be reached"},
+		{&net.OpError{Op: "proxyconnect", Net: "tcp", Addr: peer, Err: refused}, "the proxy of the server is unreachable"},
 		{fmt.Errorf("net/http: HTTP/1.x transport connection broken: %w", reset), "read: connection reset by peer"},
 		{fmt.Errorf("net/http: HTTP/1.x transport connection broken: %v", reset), "net/http: HTTP/1.x transport connection broken: read tcp: read: connection reset by peer"},
 		{errors.New("lookup hooks.example.org on [fd00::2]:53: no such host"), "lookup hooks.example.org: no such host"},
-		{&elsewhereError{"hooks.example.org:443"}, "the server does not call hooks.example.org:443, which is in a network where tenants may not lead it: an administrator of the installation can allow that by --tenant-webhook-networks"},
+		{&elsewhereError{"hooks.example.org:443"}, "the server does not call hooks.example.org:443, which is in a network that tenants may not use: an administrator of the installation can allow it with --tenant-webhook-networks"},
 	} {
 		failing := Limits{Time: time.Minute}.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { return nil, test.err }))
 		_, err := (&http.Client{Transport: failing}).Get("https://hooks.example.org/hook")

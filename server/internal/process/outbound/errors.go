@@ -9,7 +9,7 @@ import (
 	"regexp"
 )
 
-// callError is the error of a call. Its text names the host and the cause; what it wraps is for programs to look at, not to be shown.
+// callError is the error of a call. Its text names the host and the cause. The wrapped error is for programs and must not be shown.
 type callError struct {
 	text    string
 	timeout bool
@@ -39,7 +39,7 @@ func describe(ctx context.Context, r *http.Request, err error) error {
 	e.timeout = errors.As(err, &timeout) && timeout.Timeout()
 	reason := Cause(err)
 	if ctx.Err() != nil {
-		// The reader's deadline, or that of the limits.
+		// The deadline of the reader, or of the limits.
 		e.timeout = errors.Is(ctx.Err(), context.DeadlineExceeded)
 		reason = context.Cause(ctx).Error()
 	}
@@ -47,10 +47,10 @@ func describe(ctx context.Context, r *http.Request, err error) error {
 	return e
 }
 
-// addresses are what texts of the libraries have of the networks around the server.
+// addresses matches the parts of error texts that describe the networks of the server.
 var addresses = regexp.MustCompile(`( on)? ?(\[[0-9a-fA-F:.]+(%\w+)?\]|\d+\.\d+\.\d+\.\d+):\d+(->\S+:\d+)?`)
 
-// Cause returns why a call failed, without addresses: neither of the server, nor of its resolver or proxy, nor of the host.
+// Cause returns why a call failed, without addresses of the server, its resolver, its proxy or the host.
 func Cause(err error) string {
 	var resolving *net.DNSError
 	var operation *net.OpError
@@ -58,13 +58,13 @@ func Cause(err error) string {
 	var elsewhere *elsewhereError
 	switch {
 	case errors.As(err, &operation) && operation.Op == "proxyconnect":
-		return "the proxy of the server cannot be reached"
+		return "the proxy of the server is unreachable"
 	case errors.As(err, &resolving) && resolving.IsNotFound:
 		return "no such host"
 	case errors.As(err, &resolving) && resolving.IsTimeout:
-		return "its name was not resolved in time"
+		return "resolving its name timed out"
 	case errors.As(err, &resolving):
-		return "its name was not resolved"
+		return "resolving its name failed"
 	case errors.As(err, &elsewhere):
 		return elsewhere.Error()
 	case errors.As(err, &operation) && operation.Err != nil:

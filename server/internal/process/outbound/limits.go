@@ -15,34 +15,34 @@ import (
 
 const (
 	maxRedirects = 3
-	// maxErrorBytes of an answer that is not a success are read.
+	// maxErrorBytes is the number of bytes that are read of a response with an error status.
 	maxErrorBytes = 16 << 10
-	// freeBytes of every answer do not count against the budget of large ones.
+	// freeBytes is the number of bytes of every response that do not count against the budget of large responses.
 	freeBytes = 64 << 10
 )
 
-// passed are the headers of an answer that its reader gets. Others would have effects in the libraries that read the answer: warnings
-// are logged, and Retry-After repeats the call.
+// passed are the headers of a response that its reader gets. Others would have effects in the libraries that read the response: they log
+// warnings, and Retry-After repeats the call.
 var passed = []string{"Cache-Control", "Content-Length", "Content-Type", "Date", "Expires", "Location"}
 
-// Limits bound what an answer costs.
+// Limits bounds the cost of a response.
 type Limits struct {
-	// Bytes is how large an answer may be, besides Factor bytes for each byte of the request.
+	// Bytes is the maximum size of a response, plus Factor bytes for each byte of the request.
 	Bytes, Factor int64
-	// Sent is how large a request may be, 0 for any size.
+	// Sent is the maximum size of a request, 0 for any size.
 	Sent int64
-	// Time is how long a call may take, up to the last byte of the answer.
+	// Time is the maximum duration of a call, until the last byte of the response.
 	Time time.Duration
-	// Stream is whether an answer is read piece by piece, as long as its reader wants: it has neither a size nor a time.
+	// Stream means that the reader reads a response piece by piece, without limits of size and time.
 	Stream bool
-	// Check refuses answers for their content, nil for none. It sees successful ones, whole.
+	// Check refuses responses because of their content. It gets complete successful responses. It may be nil.
 	Check func([]byte) error
 
 	large *budget
 }
 
-// RoundTripper returns a RoundTripper that calls by next and keeps to the limits. Its errors name the host and the cause, and no address
-// of the server, of its resolver, or that the host has in the network.
+// RoundTripper returns a RoundTripper that calls next within the limits. Its errors name the host and the cause, and no addresses of the
+// server, its resolver or the host.
 func (l Limits) RoundTripper(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		ctx, cancel := l.within(r.Context())
@@ -60,7 +60,7 @@ func (l Limits) RoundTripper(next http.RoundTripper) http.RoundTripper {
 		defer body.Close()
 		content, err := io.ReadAll(body)
 		if err != nil {
-			return nil, err // is described
+			return nil, err // described already
 		}
 		if err := l.Check(content); err != nil {
 			return nil, describe(ctx, r, err)
@@ -75,13 +75,13 @@ func (l Limits) within(ctx context.Context) (context.Context, context.CancelFunc
 	if l.Stream {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("no complete answer within %s", l.Time))
+	return context.WithTimeoutCause(ctx, l.Time, fmt.Errorf("no complete response within %s", l.Time))
 }
 
 func (l Limits) exchange(ctx context.Context, next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	if l.Sent > 0 && r.ContentLength > l.Sent {
 		drop(r.Body)
-		return nil, fmt.Errorf("the request has %d bytes, the limit is %d", r.ContentLength, l.Sent)
+		return nil, fmt.Errorf("the request has %d bytes; at most %d are allowed", r.ContentLength, l.Sent)
 	}
 	redirects := 0
 	for earlier := r.Response; earlier != nil && earlier.Request != nil; earlier = earlier.Request.Response {
@@ -112,7 +112,7 @@ func (l Limits) exchange(ctx context.Context, next http.RoundTripper, r *http.Re
 	response.Status = fmt.Sprintf("%d %s", response.StatusCode, http.StatusText(response.StatusCode))
 	switch {
 	case encoding != "" && !strings.EqualFold(encoding, "identity"):
-		err = fmt.Errorf("the answer has Content-Encoding %q, but must not be compressed", encoding)
+		err = fmt.Errorf("the response has Content-Encoding %q, but must not be compressed", encoding)
 	case response.StatusCode >= http.StatusMultipleChoices:
 		response.Body = struct {
 			io.Reader
@@ -145,10 +145,10 @@ func drop(body io.Closer) {
 }
 
 func tooLarge(limit int64) error {
-	return fmt.Errorf("the answer has more than %d bytes, which is the limit", limit)
+	return fmt.Errorf("the response has more than %d bytes, which is the limit", limit)
 }
 
-// answer is a body whose errors are described, and whose call ends when it is closed.
+// answer is a body that describes its errors, and ends the call when it is closed.
 type answer struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -171,8 +171,7 @@ func (a *answer) Close() error {
 	return a.ReadCloser.Close()
 }
 
-// limited is a body that fails when it has more than limit bytes. Until it is closed, it takes those beyond free out of the budget of
-// large answers.
+// limited is a body that fails after limit bytes. Until it is closed, bytes beyond free count against the budget of large responses.
 type limited struct {
 	io.ReadCloser
 	limit, free int64
@@ -185,7 +184,7 @@ type limited struct {
 // Read implements io.Reader.
 func (l *limited) Read(p []byte) (int, error) {
 	if left := l.limit - l.read; int64(len(p)) > left+1 {
-		p = p[:left+1] // one more tells that there is more
+		p = p[:left+1] // one more byte shows that the body is longer
 	}
 	n, err := l.ReadCloser.Read(p)
 	l.read += int64(n)

@@ -18,7 +18,7 @@ const (
 	idleTimeout      = 90 * time.Second
 )
 
-// Transport returns a transport that calls by config.
+// Transport returns a transport with a TLS configuration.
 func Transport(config *tls.Config) *http.Transport {
 	return &http.Transport{
 		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSClientConfig: config,
@@ -26,19 +26,19 @@ func Transport(config *tls.Config) *http.Transport {
 	}
 }
 
-// maxLocation is how many bytes a URL may have that others have written: the server keeps it, in every object that leads there.
+// maxLocation is the maximum length, in bytes, of a URL from a tenant: the server keeps the URL in every object that refers to it.
 const maxLocation = 2048
 
-// Location reads a URL that others have written, and what is asked for goes below: it has no part that could make a request for
-// one object a request for another.
+// Location parses a URL from a tenant. The server requests paths below it. The URL has no part that could turn a request for one object
+// into a request for another.
 func Location(text string) (*url.URL, error) {
 	if len(text) > maxLocation {
-		return nil, fmt.Errorf("it has %d bytes, the limit is %d", len(text), maxLocation)
+		return nil, fmt.Errorf("it has %d bytes; at most %d are allowed", len(text), maxLocation)
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return nil, errors.New("it is no URL")
+		return nil, errors.New("it is not a URL")
 	case u.Scheme != "https" || u.Hostname() == "":
 		return nil, errors.New("it does not begin with https:// and a host")
 	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":

@@ -17,28 +17,28 @@ import (
 
 // The kinds of networks.
 const (
-	// Public are those of the internet.
+	// Public are the networks of the internet.
 	Public = "public"
-	// Private are those that are not routed there.
+	// Private are networks that are not routed in the internet.
 	Private = "private"
-	// Machine is the one that the server runs on: the loopback addresses, and those of its interfaces.
+	// Machine is the machine of the server: the loopback addresses and the addresses of its interfaces.
 	Machine = "machine"
 )
 
-// networksFlag names the networks where tenants may have the server call.
+// networksFlag is the flag with the networks in which the server calls hosts that tenants configure.
 const networksFlag = "tenant-webhook-networks"
 
-// Networks are those where the server calls whom tenants name: their webhooks and issuers. What a name means is judged by the
-// address that is about to be connected to, so that it does not matter what it meant before, nor where a host redirects to.
+// Networks are the networks in which the server calls webhooks and issuers of tenants. The server checks each address immediately before it
+// connects. Therefore earlier results of name resolution and redirects do not matter.
 type Networks struct {
 	kinds    []string
 	prefixes []netip.Prefix
-	// addresses returns those of the machine.
+	// addresses returns the addresses of the machine.
 	addresses func() ([]net.Addr, error)
 }
 
-// NewNetworks returns networks by their kinds and prefixes. Addresses of the machine are in none but Machine; others that only the
-// neighbours on a link, or the provider of the machine, have are in no kind and must be named by a prefix.
+// NewNetworks returns networks by their kinds and prefixes. Addresses of the machine are only in Machine. Link-local addresses and addresses
+// of the provider of the machine are in no kind; a prefix must name them.
 func NewNetworks(names []string) (*Networks, error) {
 	n := &Networks{addresses: net.InterfaceAddrs}
 	for _, name := range names {
@@ -48,11 +48,11 @@ func NewNetworks(names []string) (*Networks, error) {
 		}
 		prefix, err := netip.ParsePrefix(name)
 		if err != nil || prefix != prefix.Masked() {
-			return nil, fmt.Errorf("--%s: %q is none of %s, %s and %s, and no network such as 10.0.0.0/8", networksFlag, name,
+			return nil, fmt.Errorf("--%s: %q is neither %s, %s or %s, nor a network such as 10.0.0.0/8", networksFlag, name,
 				Public, Private, Machine)
 		}
 		if prefix.Addr().IsLoopback() {
-			return nil, fmt.Errorf("--%s: %s is on the machine that the server runs on: say %s", networksFlag, name, Machine)
+			return nil, fmt.Errorf("--%s: %s is on the machine of the server: use %s", networksFlag, name, Machine)
 		}
 		n.prefixes = append(n.prefixes, prefix)
 	}
@@ -62,13 +62,12 @@ func NewNetworks(names []string) (*Networks, error) {
 // AddNetworksFlag adds the flag that names the networks.
 func AddNetworksFlag(fs *pflag.FlagSet, names *[]string) {
 	fs.StringSliceVar(names, networksFlag, *names,
-		"Networks where the server calls the webhooks and issuers that tenants name: "+Public+", "+Private+
-			", "+Machine+" (which it runs on), or networks such as 10.0.0.0/8. By default "+Public+
-			", and the other two if the server has no URL but one of localhost. If a proxy is configured by the environment, it is what is called.")
+		"Networks in which the server calls webhooks and issuers of tenants: "+Public+", "+Private+", "+Machine+
+			" (the machine of the server), or networks such as 10.0.0.0/8. Defaults to "+Public+
+			", and to all three if all URLs of the server are on localhost. With a proxy from the environment, the address of the proxy is checked.")
 }
 
-// StandardNetworks are those of a server that is told of none: who reaches it by localhost reaches by themselves what it could
-// reach for them.
+// StandardNetworks returns the default networks of a server. Users who reach the server on localhost can reach these hosts themselves.
 func StandardNetworks(served ...string) []string {
 	for _, text := range served {
 		u, err := url.Parse(text)
@@ -82,19 +81,19 @@ func StandardNetworks(served ...string) []string {
 	return []string{Public, Private, Machine}
 }
 
-// errElsewhere is why nothing is connected to.
-var errElsewhere = errors.New("tenants may not lead the server there")
+// errElsewhere is the cause of refused connections.
+var errElsewhere = errors.New("tenants may not use this address")
 
-// elsewhereError is why an address is not called. Its text says nothing that tenants may not know.
+// elsewhereError is the error for an address that is not called. Its text contains nothing that tenants may not know.
 type elsewhereError struct{ address string }
 
 // Error implements error.
 func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("the server does not call %s, which is in a network where tenants may not lead it: an administrator of the "+
-		"installation can allow that by --%s", e.address, networksFlag)
+	return fmt.Sprintf("the server does not call %s, which is in a network that tenants may not use: an administrator of the "+
+		"installation can allow it with --%s", e.address, networksFlag)
 }
 
-// DialContext connects to an address if that is in one of the networks.
+// DialContext connects to an address if it is in one of the networks.
 func (n *Networks) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: func(_, resolved string, _ syscall.RawConn) error {
 		to, err := netip.ParseAddrPort(resolved)
@@ -105,21 +104,21 @@ func (n *Networks) DialContext(ctx context.Context, network, address string) (ne
 	}}
 	connection, err := dialer.DialContext(ctx, network, address)
 	if errors.Is(err, errElsewhere) {
-		// Where the name leads is not for tenants to know.
+		// Tenants must not learn the addresses of the name.
 		return nil, &elsewhereError{address}
 	}
 	return connection, err
 }
 
-// notPublic are unicast addresses of machines that are not in the internet. Of IPv6, the internet is 2000::/3.
+// notPublic are unicast addresses that are not in the internet. The internet uses 2000::/3 of IPv6.
 var notPublic = prefixes("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16",
 	"198.18.0.0/15", "240.0.0.0/4",
 	"::/3", "2001::/23", "2001:db8::/32", "2002::/16", "4000::/2", "8000::/1")
 
-// providers of machines answer at these, with secrets of the machine.
+// providers are addresses at which providers of machines serve secrets of the machine.
 var providers = prefixes("100.100.100.200/32", "168.63.129.16/32", "fd00:ec2::/32", "fd20:ce::/32")
 
-// translated is where networks without IPv4 have its addresses.
+// translated is the prefix of IPv4 addresses in networks without IPv4.
 var translated = netip.MustParsePrefix("64:ff9b::/96")
 
 func prefixes(texts ...string) []netip.Prefix {
@@ -130,7 +129,7 @@ func prefixes(texts ...string) []netip.Prefix {
 	return list
 }
 
-// contain tells whether an address is in one of the networks.
+// contain reports whether an address is in one of the networks.
 func (n *Networks) contain(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if translated.Contains(a) {
@@ -151,7 +150,7 @@ func (n *Networks) contain(a netip.Addr) bool {
 	return slices.Contains(n.kinds, Public)
 }
 
-// ofMachine tells whether the server would call the machine that it runs on. It would by the unspecified address, too.
+// ofMachine reports whether an address is on the machine of the server. The unspecified address is, too.
 func (n *Networks) ofMachine(a netip.Addr) bool {
 	if a.IsLoopback() || a.IsUnspecified() {
 		return true

@@ -1,5 +1,5 @@
-// Package outbound has what the server needs to call hosts of others: whom it believes, as whom it calls, where tenants may lead it, and
-// how much it reads there.
+// Package outbound calls other hosts: it has the certificates that the server trusts and presents, the networks that tenants may use, and
+// the limits of responses.
 package outbound
 
 import (
@@ -14,17 +14,17 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Files hold it, in PEM. Each may be empty.
+// Files are the PEM files for calls to other hosts. Each may be empty.
 type Files struct {
-	// Flag is what the names of the flags begin with.
+	// Flag is the prefix of the names of the flags.
 	Flag string
-	// CA holds certificate authorities of the hosts, besides those of the system.
+	// CA contains certificate authorities of the hosts, in addition to those of the system.
 	CA string
-	// ClientCert and ClientKey prove to the hosts that this server calls.
+	// ClientCert and ClientKey identify this server to the hosts.
 	ClientCert, ClientKey string
 }
 
-// AddFlags adds a flag for each file; ca and clientCert tell what the first two are for.
+// AddFlags adds a flag for each file. ca and clientCert are the help texts of the first two.
 func (f *Files) AddFlags(fs *pflag.FlagSet, ca, clientCert string) {
 	fs.StringVar(&f.CA, f.Flag+"-ca-file", f.CA, ca)
 	fs.StringVar(&f.ClientCert, f.Flag+"-client-cert-file", f.ClientCert, clientCert)
@@ -34,16 +34,16 @@ func (f *Files) AddFlags(fs *pflag.FlagSet, ca, clientCert string) {
 // Validate refuses a certificate without a key, and a key without a certificate.
 func (f *Files) Validate() error {
 	if (f.ClientCert == "") != (f.ClientKey == "") {
-		return fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: give both or none", f.Flag)
+		return fmt.Errorf("--%[1]s-client-cert-file and --%[1]s-client-key-file: set both or neither", f.Flag)
 	}
 	return nil
 }
 
-// TLS reads the files: the authorities once, the client certificate again for each connection.
+// TLS reads the files: the authorities once, the client certificate for each connection.
 func (f *Files) TLS() (*tls.Config, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		return nil, fmt.Errorf("certificate authorities of the system: %w", err)
+		return nil, fmt.Errorf("reading the certificate authorities of the system: %w", err)
 	}
 	if f.CA != "" {
 		content, err := os.ReadFile(f.CA)
@@ -51,7 +51,7 @@ func (f *Files) TLS() (*tls.Config, error) {
 			return nil, fmt.Errorf("--%s-ca-file: %w", f.Flag, err)
 		}
 		if !roots.AppendCertsFromPEM(content) {
-			return nil, fmt.Errorf("--%s-ca-file: %s holds no certificate", f.Flag, f.CA)
+			return nil, fmt.Errorf("--%s-ca-file: %s contains no certificate", f.Flag, f.CA)
 		}
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
@@ -65,7 +65,7 @@ func (f *Files) TLS() (*tls.Config, error) {
 	return config, nil
 }
 
-// clientCertificate reads the certificate for one connection, so that one that was renewed on disk needs no restart.
+// clientCertificate reads the certificate for one connection. A renewed certificate needs no restart.
 func (f *Files) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 	certificate, err := tls.LoadX509KeyPair(f.ClientCert, f.ClientKey)
 	if err != nil {
@@ -74,7 +74,7 @@ func (f *Files) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate
 	return &certificate, nil
 }
 
-// KeepCertificate makes a client, which reads its certificate for each connection, show the former one while reading fails.
+// KeepCertificate makes a client that reads its certificate for each connection use the previous one while reading fails.
 func KeepCertificate(config *tls.Config) {
 	read := config.GetClientCertificate
 	if read == nil {

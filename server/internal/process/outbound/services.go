@@ -7,8 +7,8 @@ import (
 	"k8s.io/apiserver/pkg/util/webhook"
 )
 
-// NoServices tells that webhooks of tenants cannot be behind a Service: a logical cluster has none, and those of the cluster that
-// the server may run in are not theirs.
+// NoServices refuses webhooks of tenants behind a Service: a logical cluster has no Services, and those of the cluster in which the server
+// may run do not belong to tenants.
 type NoServices struct{}
 
 var _ webhook.ServiceResolver = NoServices{}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/transport"
 )
 
-// Webhooks returns what makes upstream's clients of webhooks call within limits, and without any credentials: upstream would show
-// kubernetes.default.svc, which it takes for itself, those of the server.
+// Webhooks returns a wrapper that makes upstream's webhook clients call within limits and without credentials. Upstream would present the
+// credentials of the server to kubernetes.default.svc, which it takes for itself.
 func (c *Calls) Webhooks(limits Limits, traces trace.TracerProvider) webhook.AuthenticationInfoResolverWrapper {
 	wrap := webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, &rest.Config{}, traces)
 	within := func(config *rest.Config, err error) (*rest.Config, error) {
@@ -19,8 +19,8 @@ func (c *Calls) Webhooks(limits Limits, traces trace.TracerProvider) webhook.Aut
 			return nil, err
 		}
 		config = rest.CopyConfig(config)
-		// Upstream's transport is replaced, and only its TLS configuration is used. A configuration with a proxy function is not kept in
-		// the cache of the process.
+		// This replaces upstream's transport, and uses only its TLS configuration. The process does not cache a configuration with a proxy
+		// function.
 		config.Proxy, config.DisableCompression = http.ProxyFromEnvironment, true
 		config.WrapTransport = transport.Wrappers(func(upstream http.RoundTripper) http.RoundTripper {
 			tlsConfig, err := utilnet.TLSClientConfig(upstream)
