@@ -10,22 +10,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// What a body may hold. Objects of 1.5 MB, which is what storage takes, are far below, unless they were made for it.
+// Limits of a body. Objects of 1.5 MB, the maximum of the storage, are far below the limits unless a client makes them exceed the limits.
 const (
-	// maxValues is how many values there may be: in memory each takes some hundred bytes.
+	// maxValues is the maximum number of values. Each takes some hundred bytes in memory.
 	maxValues = 200_000
-	// maxDepth is how deep they may be nested.
+	// maxDepth is the maximum nesting of values.
 	maxDepth = 1000
-	// maxSquares is the sum of the squares of how many values each list and object has: the tracking of field owners takes that
-	// long for what is not sorted. One list may have 20,000 items.
+	// maxSquares is the maximum sum, over all lists and objects, of the squares of their numbers of values: the tracking of field owners takes
+	// this much time for unsorted values. One list may have 20,000 items.
 	maxSquares = 20_000 * 20_000
-	// maxPaths is the sum of the lengths of the paths of all values: validation writes down each of them.
+	// maxPaths is the maximum sum of the lengths of the paths of all values: validation creates each path.
 	maxPaths = 128 << 20
-	// maxYAML is the size of YAML, before and after its aliases are replaced by what they stand for.
+	// maxYAML is the maximum size of YAML, before and after aliases are expanded.
 	maxYAML = 3 << 20
 )
 
-// measure follows the tokens of JSON, and knows when there is more than may be.
+// measure follows the tokens of JSON, and detects when they exceed a limit.
 type measure struct {
 	stack     []container
 	values    int
@@ -38,15 +38,15 @@ type measure struct {
 	inLiteral bool
 }
 
-// container is a list or an object that has not ended.
+// container is an open list or object.
 type container struct {
 	n      int
-	key    int // length of the current one
+	key    int // length of the current key
 	object bool
-	isKey  bool // what follows
+	isKey  bool // a key follows
 }
 
-// add goes on with p, and returns what is too much.
+// add measures p, and returns an error if a limit is exceeded.
 func (m *measure) add(p []byte) error {
 	for _, b := range p {
 		switch {
@@ -91,7 +91,7 @@ func (m *measure) structure(b byte) error {
 			m.path += top.key + 1
 		}
 		if len(m.stack) == maxDepth {
-			// as upstream answers, at ten times as deep
+			// the message of upstream, which allows ten times this depth
 			return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is nested more than %d deep", maxDepth))
 		}
 		m.stack = append(m.stack, container{object: b == '{', isKey: b == '{'})
@@ -130,7 +130,7 @@ func (m *measure) top() *container {
 	return &m.stack[len(m.stack)-1]
 }
 
-// value counts one.
+// value counts a value.
 func (m *measure) value() error {
 	m.values++
 	if top := m.top(); top != nil {
@@ -142,7 +142,7 @@ func (m *measure) value() error {
 	case m.values > maxValues:
 		return tooMuch("has more than %d values", maxValues)
 	case m.squares > maxSquares:
-		return tooMuch("has too many values in its largest lists and objects; one may have %d", 20_000)
+		return tooMuch("has too many values in its largest lists and objects; a single one may have %d", 20_000)
 	case m.paths > maxPaths:
 		return tooMuch("has too many values with long paths: all paths together have more than %d bytes", maxPaths)
 	}
@@ -153,7 +153,7 @@ func tooMuch(format string, args ...any) error {
 	return apierrors.NewRequestEntityTooLargeError("the body of the request " + fmt.Sprintf(format, args...))
 }
 
-// measured is a body of JSON that fails where there is too much in it.
+// measured is a JSON body that fails when it exceeds a limit.
 type measured struct {
 	io.ReadCloser
 	measure
@@ -167,7 +167,7 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// yamlBody is a body of YAML. It is read and measured as a whole.
+// yamlBody is a YAML body. It is read and measured as a whole.
 type yamlBody struct {
 	io.ReadCloser
 	content []byte
@@ -197,7 +197,7 @@ func (y *yamlBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// measureYAML returns what is too much in YAML, and nil if it cannot be read: that is for decoders to tell.
+// measureYAML returns an error if YAML exceeds a limit, and nil if it is invalid: decoders report that.
 func measureYAML(content []byte) error {
 	if !json.Valid(content) { // JSON is YAML, without aliases
 		document := &goyaml.Node{}
@@ -206,7 +206,7 @@ func measureYAML(content []byte) error {
 		}
 		e := expansion{known: map[*goyaml.Node]amount{}}
 		if all := e.of(document); all.bytes > maxYAML || all.values > maxValues {
-			return tooMuch("has more than %d bytes or %d values after its aliases are replaced by what they stand for", maxYAML, maxValues)
+			return tooMuch("has more than %d bytes or %d values after its aliases are expanded", maxYAML, maxValues)
 		}
 		converted, err := yaml.YAMLToJSON(content)
 		if err != nil {
@@ -217,7 +217,7 @@ func measureYAML(content []byte) error {
 	return (&measure{}).add(content)
 }
 
-// expansion tells how large nodes are after aliases are replaced.
+// expansion computes the size of nodes after aliases are expanded.
 type expansion struct{ known map[*goyaml.Node]amount }
 
 type amount struct{ bytes, values int }
@@ -230,7 +230,7 @@ func (e expansion) of(node *goyaml.Node) amount {
 		return a
 	}
 	if node.Anchor != "" {
-		e.known[node] = amount{values: maxValues + 1} // of an alias within what it stands for
+		e.known[node] = amount{values: maxValues + 1} // for an alias within the node that it refers to
 	}
 	a := amount{bytes: len(node.Value) + 3, values: 1}
 	for _, within := range node.Content {

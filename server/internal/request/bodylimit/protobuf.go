@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// maxProtobuf is the size of the longest body in protobuf that is looked at. The server reads none that is longer.
+	// maxProtobuf is the maximum size of a measured protobuf body. The server does not read longer bodies.
 	maxProtobuf = 3 << 20
-	// maxNesting is how deep messages may be nested. Definitions need three messages for each level of a schema.
+	// maxNesting is the maximum nesting of messages. Definitions need three messages for each level of a schema.
 	maxNesting = 300
 )
 
@@ -23,7 +23,7 @@ func isProtobuf(contentType string) bool {
 	return err == nil && media == "application/vnd.kubernetes.protobuf"
 }
 
-// protobufBody is a body that fails if it has too many values: an empty message takes two bytes, and some hundred in memory.
+// protobufBody is a body that fails if it has too many values: an empty message takes two bytes in the body, and some hundred in memory.
 type protobufBody struct {
 	io.ReadCloser
 	rest  io.Reader
@@ -46,7 +46,7 @@ func (b *protobufBody) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// whole is what was read of a body, and how it goes on.
+// whole is the content that was read of a body, and the rest of the body.
 type whole struct {
 	content []byte
 	next    io.Reader
@@ -65,27 +65,27 @@ func (w *whole) Read(p []byte) (int, error) {
 	return w.next.Read(p)
 }
 
-// prefix of the protobuf of Kubernetes.
+// prefix of Kubernetes' protobuf encoding.
 var prefix = []byte("k8s\x00")
 
-// measureProtobuf returns what is wrong with a body in protobuf: it has too much, or it is not what it says. Decoders allocate what is
-// before an error, too.
+// measureProtobuf returns an error if a protobuf body exceeds a limit, or is not of the kind that it names. Decoders also allocate the part
+// before a decoding error.
 func measureProtobuf(content []byte) error {
 	wrapped, ok := bytes.CutPrefix(content, prefix)
 	if !ok {
-		return nil // nothing decodes it
+		return nil // no decoder accepts it
 	}
 	var object runtime.Unknown // wraps every object
 	if err := object.Unmarshal(wrapped); err != nil {
-		return nil // nothing decodes it
+		return nil // no decoder accepts it
 	}
 	kind := object.GroupVersionKind()
-	if kind.Kind == "" || kind.Version == "" { // what is left out, decoders take from what they expect
+	if kind.Kind == "" || kind.Version == "" { // decoders replace a missing kind with the expected one
 		return apierrors.NewBadRequest("the body of the request does not name its kind in protobuf")
 	}
 	known := shapeOfKind(kind)
 	if known == nil {
-		return nil // nothing decodes it
+		return nil // no decoder accepts it
 	}
 	m := protobufMeasure{}
 	m.message(object.Raw, known, 0)
@@ -95,15 +95,15 @@ func measureProtobuf(content []byte) error {
 	case m.values > maxValues:
 		return tooMuch("has more than %d values", maxValues)
 	case m.squares > maxSquares:
-		return tooMuch("has a list with more than %d items, or several long ones", 20_000)
+		return tooMuch("has a list with more than %d items, or several long lists", 20_000)
 	case m.unread:
 		return apierrors.NewBadRequest(fmt.Sprintf("the body of the request is not an object of kind %s in protobuf", kind.Kind))
 	}
 	return nil
 }
 
-// field returns the first field of a message, its content if it has a length, and how many bytes it takes; less than zero if it cannot be
-// read.
+// field returns the first field of a message, its content if it has a length, and its size in bytes. The size is negative if the field is
+// invalid.
 func field(content []byte) (number protowire.Number, kind protowire.Type, within []byte, n int) {
 	number, kind, tag := protowire.ConsumeTag(content)
 	if tag < 0 {
@@ -122,7 +122,7 @@ func field(content []byte) (number protowire.Number, kind protowire.Type, within
 
 type protobufMeasure struct {
 	values, squares, depth int
-	unread                 bool // a message cannot be read to its end
+	unread                 bool // a message is invalid
 }
 
 // message counts the values in a message.

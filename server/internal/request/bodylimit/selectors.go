@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxRequirements is how many requirements a selector may have: each is asked of each object.
+	// maxRequirements is the maximum number of requirements of a selector: the server checks each of them for each object.
 	maxRequirements = 1000
-	// maxSelected is how many requirements and values in parentheses a selector may have: each is checked by a regular expression.
+	// maxSelected is the maximum number of requirements and values in parentheses of a selector: a regular expression checks each of them.
 	maxSelected = 10_000
-	// shortQuery is the length of queries that cannot have more.
+	// shortQuery is the length of queries that cannot exceed these limits.
 	shortQuery = 2 * maxRequirements
 )
 
@@ -33,7 +33,7 @@ func WithSelectors(next http.Handler) http.Handler {
 					responsewriters.WriteRawJSON(http.StatusBadRequest, metav1.Status{
 						TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
 						Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest,
-						Message: fmt.Sprintf("%s has %d %s, and %d are allowed", name, n, what, limit),
+						Message: fmt.Sprintf("%s has %d %s; at most %d are allowed", name, n, what, limit),
 					}, w)
 					return
 				}
@@ -43,7 +43,7 @@ func WithSelectors(next http.Handler) http.Handler {
 	})
 }
 
-// requirements returns how many requirements a selector has. Commas in parentheses separate values.
+// requirements returns the number of requirements of a selector. Commas in parentheses separate values.
 func requirements(selector string) int {
 	n := 1
 	for selector != "" {

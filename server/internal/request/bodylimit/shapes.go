@@ -13,13 +13,13 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// shape says which fields of a message contain messages. Nothing in protobuf itself distinguishes these from texts.
+// shape describes which fields of a message contain messages. Protobuf itself does not distinguish messages from strings.
 type shape struct {
-	// fields contain messages that Go types describe.
+	// fields are the fields that contain messages, with the Go types of the messages.
 	fields map[protowire.Number]reflect.Type
 }
 
-// field returns the shape of what a field contains, nil if that is no message.
+// field returns the shape of the messages in a field, nil if the field contains no messages.
 func (s *shape) field(number protowire.Number) *shape {
 	if t, ok := s.fields[number]; ok {
 		return shapeOf(t)
@@ -35,7 +35,7 @@ var definitions = sync.OnceValue(func() *runtime.Scheme {
 	return s
 })
 
-// shapeOfKind returns the shape of the objects of a kind, nil if it has none in protobuf.
+// shapeOfKind returns the shape of the objects of a kind, nil if the kind has no protobuf form.
 func shapeOfKind(kind schema.GroupVersionKind) *shape {
 	for _, s := range []*runtime.Scheme{scheme.Scheme, definitions()} {
 		if t, ok := s.AllKnownTypes()[kind]; ok {
@@ -47,8 +47,8 @@ func shapeOfKind(kind schema.GroupVersionKind) *shape {
 
 var shapes sync.Map // by reflect.Type
 
-// shapeOf returns the shape of a type of the API: a struct whose tags have the numbers of fields, or a map, whose entries are messages of a
-// key and a value.
+// shapeOf returns the shape of an API type: a struct whose tags contain the field numbers, or a map, whose entries are messages with a key
+// and a value.
 func shapeOf(t reflect.Type) *shape {
 	if known, ok := shapes.Load(t); ok {
 		return known.(*shape)
@@ -72,7 +72,7 @@ func shapeOf(t reflect.Type) *shape {
 	return known.(*shape)
 }
 
-// add notes a field, if it contains messages. Each item of a list is a field of its own; lists of texts may be messages, but contain none.
+// add adds a field if it contains messages. Each item of a list is a separate field. Lists of strings may be messages, but contain none.
 func (s *shape) add(number protowire.Number, t reflect.Type) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()

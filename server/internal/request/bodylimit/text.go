@@ -1,5 +1,5 @@
-// Package bodylimit refuses requests that would be stored as something else than what was sent, or that carry more than the server
-// can handle for one request: numbers of values and requirements, whatever their size in bytes.
+// Package bodylimit refuses requests whose content would change when it is stored, and requests with more values or requirements than the
+// server can handle for one request, whatever their size in bytes.
 package bodylimit
 
 import (
@@ -12,8 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// WithText refuses JSON and YAML that is not UTF-8. Decoders would replace what they cannot read, so that an object is
-// stored that nobody sent. It also refuses bodies with too many values, in protobuf as well.
+// WithText refuses JSON and YAML that is not UTF-8. Decoders would replace invalid characters, and the server would store another object
+// than the client sent. It also refuses bodies with too many values, including protobuf.
 func WithText(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body != nil && r.Body != http.NoBody && isText(r.Header.Get("Content-Type")) {
@@ -35,7 +35,7 @@ func WithText(next http.Handler) http.Handler {
 	})
 }
 
-// isText also holds without a content type: that is JSON.
+// isText reports whether a body is JSON or YAML. A body without a content type is JSON.
 func isText(contentType string) bool {
 	media, _, err := mime.ParseMediaType(contentType)
 	return err != nil || strings.HasSuffix(media, "json") || strings.HasSuffix(media, "yaml")
@@ -46,11 +46,11 @@ func isYAML(contentType string) bool {
 	return err == nil && strings.HasSuffix(media, "yaml")
 }
 
-// text is a body that fails where it is not UTF-8.
+// text is a body that fails at the first invalid UTF-8.
 type text struct {
 	io.ReadCloser
-	begun [utf8.UTFMax]byte // the beginning of a character whose end was not read yet
-	n     int               // how many bytes of begun
+	begun [utf8.UTFMax]byte // the beginning of a character whose end is not read yet
+	n     int               // number of bytes in begun
 }
 
 func (t *text) Read(p []byte) (int, error) {
@@ -61,7 +61,7 @@ func (t *text) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// valid tells whether p continues valid text, and keeps the beginning of a character at its end.
+// valid reports whether p continues valid text, and remembers an incomplete character at its end.
 func (t *text) valid(p []byte) bool {
 	for t.n > 0 && len(p) > 0 {
 		t.begun[t.n] = p[0]

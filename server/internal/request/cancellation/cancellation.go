@@ -1,5 +1,4 @@
-// Package cancellation ends requests that are under way, watches above all, when what they depend on is not what it was when
-// they began.
+// Package cancellation ends active requests, especially watches, when something that they depend on changes.
 package cancellation
 
 import (
@@ -7,15 +6,15 @@ import (
 	"sync"
 )
 
-// Requests are those that are under way, by what they depend on. It remembers nothing that no request depends on. The zero
-// value is ready for use.
+// Requests are the active requests by their dependencies. Dependencies without active requests take no memory. The zero value is ready for
+// use.
 type Requests[K comparable] struct {
 	mu   sync.Mutex
 	ends map[K]map[*context.CancelFunc]struct{}
 }
 
-// Begin returns the context of a request, which ends with any of the things that the request depends on, and what must be
-// called when the request has ended. It comes before these are looked up, so that no change goes unnoticed.
+// Begin returns the context of a request, which ends when any of its dependencies changes, and a function that the caller must call when the
+// request has ended. Call it before looking up the dependencies, to miss no change.
 func (r *Requests[K]) Begin(ctx context.Context, on ...K) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	r.mu.Lock()
@@ -42,7 +41,7 @@ func (r *Requests[K]) Begin(ctx context.Context, on ...K) (context.Context, func
 	}
 }
 
-// End ends the requests that depend on something.
+// End ends the requests that depend on a key.
 func (r *Requests[K]) End(on K) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +50,7 @@ func (r *Requests[K]) End(on K) {
 	}
 }
 
-// Len returns on how many things requests depend just now.
+// Len returns the number of keys with active requests.
 func (r *Requests[K]) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/rootca"
 )
 
-// The fields that the server sets, as the handlers of requests would note them. A ServiceAccount has none.
+// The fields that the server sets, as the handlers of requests would record them. A ServiceAccount has none.
 const (
 	namespaceFields    = `{"f:metadata":{"f:labels":{".":{},"f:kubernetes.io/metadata.name":{}}}}`
 	certificatesFields = `{"f:data":{".":{},"f:ca.crt":{}},"f:metadata":{"f:annotations":{".":{},"f:kubernetes.io/description":{}}}}`
 	bindingFields      = `{"f:roleRef":{},"f:subjects":{}}`
 )
 
-// contentOf returns a namespace of a fresh cluster and what belongs into it; ca is in PEM.
+// contentOf returns a default namespace of a logical cluster and the objects in it. ca is in PEM.
 func contentOf(namespace string, ca []byte) []runtime.Object {
 	return []runtime.Object{
 		managed(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, corev1.SchemeGroupVersion, namespaceFields),
@@ -28,7 +28,7 @@ func contentOf(namespace string, ca []byte) []runtime.Object {
 	}
 }
 
-// managed notes that the server has set the fields of an object.
+// managed records that the server has set the fields of an object.
 func managed[T interface {
 	runtime.Object
 	metav1.Object

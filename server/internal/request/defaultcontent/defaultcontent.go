@@ -1,5 +1,5 @@
-// Package defaultcontent makes what a logical cluster begins with when the first request enters it: its namespaces with what
-// belongs into them, and the binding of its owner. A logical cluster that nobody has entered does not store them.
+// Package defaultcontent creates the default objects of a logical cluster when the first request enters it: its namespaces with their
+// objects, and the role binding of its owner. Logical clusters without any request do not store them.
 package defaultcontent
 
 import (
@@ -29,18 +29,18 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// namespaces that a logical cluster begins with.
+// namespaces are the default namespaces of a logical cluster.
 var namespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem}
 
-// aside are the groups whose resources can be used without entering: those that tell about the cluster, and lead on.
+// aside are the groups whose resources can be used without entering: they describe the logical cluster and its children.
 var aside = map[string]bool{
 	"core.kcp.io": true, "tenancy.kcp.io": true, "authorization.k8s.io": true, "authentication.k8s.io": true,
 }
 
-// auditContent is the audit annotation of the request that made the first content of its cluster.
+// auditContent is the audit annotation of the request that created the default objects of its logical cluster.
 const auditContent = "entry.kcp.io/content"
 
-// timeout of making everything, and of seeing it; bindTimeout of waiting for APIs besides.
+// timeout limits the creation of all objects, including the wait for the informers; bindTimeout limits the additional wait for APIs.
 const (
 	timeout     = 20 * time.Second
 	bindTimeout = 5 * time.Second
@@ -51,22 +51,22 @@ type Creator interface {
 	Create(ctx context.Context, obj runtime.Object) error
 }
 
-// Entry makes the first content of logical clusters.
+// Entry creates the default objects of logical clusters.
 type Entry struct {
 	Set *informers.Set
-	// Creator reaches the cluster in each call's context.
+	// Creator creates objects in the logical cluster of each call's context.
 	Creator Creator
-	// CA is what clients trust the server by, in PEM.
+	// CA contains the certificates with which clients verify the server, in PEM.
 	CA []byte
-	// Bindings are those that a cluster begins with, and Stored is where APIBindings are stored.
+	// Bindings returns the default APIBindings of a logical cluster, and Stored stores APIBindings.
 	Bindings func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
 	Stored   *storage.Typed
 
 	making singleflight.Group
 }
 
-// WithContent serves requests for resources in a logical cluster once the cluster has its first content. It stands behind
-// authorization: who may not enter changes nothing. The server itself has no need of first content, and makes it.
+// WithContent serves requests for resources in a logical cluster after the logical cluster has its default objects. It must be called after
+// authorization: a refused request creates nothing. Requests of the server itself do not need default objects; they create them.
 func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
@@ -91,7 +91,7 @@ func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) h
 	})
 }
 
-// entered tells whether a logical cluster has its first content. Its namespaces cannot be deleted.
+// entered reports whether a logical cluster has its default objects. The default namespaces cannot be deleted.
 func (e *Entry) entered(cluster logicalcluster.Name) bool {
 	for _, name := range namespaces {
 		if _, err := e.Set.Namespaces.Get(cluster, "", name); err != nil {
@@ -101,18 +101,18 @@ func (e *Entry) entered(cluster logicalcluster.Name) bool {
 	return true
 }
 
-// make stores the first content of a logical cluster once, however many requests want it, and waits until it is seen.
+// make stores the default objects of a logical cluster once, for any number of concurrent requests, and waits until the informers have them.
 func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
 	_, err, _ := e.making.Do(string(cluster), func() (any, error) {
 		if e.entered(cluster) {
 			return nil, nil
 		}
 		audit.AddAuditAnnotation(ctx, auditContent, "created")
-		// The server writes for itself: neither the end of the request that began nor what its user may do is of any matter.
+		// The server writes for itself: neither the end of the request nor the permissions of its user matter.
 		ctx, cancel := context.WithTimeout(logicalcluster.WithName(context.Background(), cluster), timeout)
 		defer cancel()
 		bound, pending := divide(e.Bindings(lc))
-		if err := e.bind(ctx, pending); err != nil { // first: the namespaces say that everything is there
+		if err := e.bind(ctx, pending); err != nil { // first, because existing namespaces mean that everything exists
 			return nil, err
 		}
 		var group errgroup.Group
@@ -136,8 +136,8 @@ func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev
 	return err
 }
 
-// divide returns those bindings that are bound already, because the server itself has their APIs, one for each namespace at the
-// most, and all others.
+// divide returns the bindings that are bound already, because the server itself has their APIs, at most one for each namespace; and all
+// others.
 func divide(all []*apisv1alpha2.APIBinding) (bound, pending []*apisv1alpha2.APIBinding) {
 	for _, b := range all {
 		if b.Status.Phase == apisv1alpha2.APIBindingPhaseBound && len(bound) < len(namespaces) {
@@ -149,7 +149,7 @@ func divide(all []*apisv1alpha2.APIBinding) (bound, pending []*apisv1alpha2.APIB
 	return bound, pending
 }
 
-// bind stores bindings one by one, and leaves those that exist. What cannot be bound, and why, will be in their status.
+// bind stores bindings one by one, and keeps existing ones. Their status will contain what cannot be bound, and why.
 func (e *Entry) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) error {
 	for _, b := range bindings {
 		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -159,7 +159,7 @@ func (e *Entry) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) e
 	return nil
 }
 
-// waitForBound waits a little until the APIs of bindings are served.
+// waitForBound waits, for a short time, until the APIs of bindings are served.
 func (e *Entry) waitForBound(ctx context.Context, cluster logicalcluster.Name, bindings []*apisv1alpha2.APIBinding) {
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
@@ -171,7 +171,7 @@ func (e *Entry) waitForBound(ctx context.Context, cluster logicalcluster.Name, b
 	}
 }
 
-// create stores objects of different resources and a binding, if there is one, at once, and if some exist already, those that do not.
+// create stores objects of different resources, and a binding if any, in one transaction. If some of them exist, it creates the others.
 func (e *Entry) create(ctx context.Context, objects []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
 	together := &storage.Transaction{}
 	defer together.End()

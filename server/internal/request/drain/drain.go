@@ -1,12 +1,12 @@
-// Package drain moves clients to other servers before their server stops. Clients keep connections open; a server that stops answers
-// requests on them with 503 once it no longer accepts new requests.
+// Package drain moves clients to other servers before their server stops. Clients keep connections open, and a stopping server responds
+// to requests on them with 503 when it no longer accepts new requests.
 package drain
 
 import "net/http"
 
-// WithClose asks clients to close their connections once stopping is closed, by "Connection: close" in HTTP/1.1 and GOAWAY in HTTP/2.
-// Requests and watches that are under way go on. The next request of the client opens a new connection, which a load balancer sends to
-// another server as soon as it has seen that this one is not ready.
+// WithClose asks clients to close their connections when stopping is closed, with "Connection: close" in HTTP/1.1 and GOAWAY in HTTP/2.
+// Active requests and watches continue. The next request of the client opens a new connection. A load balancer sends it to another server
+// when it has noticed that this server is not ready.
 func WithClose(next http.Handler, stopping <-chan struct{}) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {

@@ -1,5 +1,5 @@
-// Package freshness refuses requests until the informers are filled, and while they may be behind etcd by more than a limit. Otherwise
-// what exists would be answered 404 or 403, and permissions that were revoked elsewhere would still count.
+// Package freshness refuses requests until the informers are filled, and while they may be behind etcd by more than a limit. Otherwise the
+// server would respond with 404 or 403 for existing objects, and would apply permissions that were revoked through another server.
 package freshness
 
 import (
@@ -22,45 +22,45 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/health"
 )
 
-// retryAfter is when a client that was refused may try again, in seconds.
+// retryAfter is the delay, in seconds, after which a refused client may retry.
 const retryAfter = 1
 
 // Informer mirrors stored objects.
 type Informer interface {
-	// Version returns the resource version up to which it has everything.
+	// Version returns the resource version up to which the informer is complete.
 	Version() uint64
 }
 
-// Source is where the informers read from.
+// Source is the storage that the informers read.
 type Source interface {
 	// Revision returns the current revision.
 	Revision(ctx context.Context) (uint64, error)
-	// Progress makes etcd report to the watches of the informers how far they are.
+	// Progress makes etcd report the current revision to the watches of the informers.
 	Progress(ctx context.Context) error
-	// Advance stores something, so that there is a newer revision. Watches that were resumed begin behind the last revision that they have
-	// seen, and etcd reports no progress to any watch of a stream before that revision exists.
+	// Advance writes to the storage to create a newer revision. Resumed watches begin after the last revision that they have seen, and etcd
+	// reports no progress to any watch of a stream before that revision exists.
 	Advance(ctx context.Context) error
 }
 
 const (
-	// parts is how often within the limit the state is compared with what is stored.
+	// parts is the number of comparisons with the storage during the limit.
 	parts = 10
-	// poll is how often the informers are looked at until they have what is stored.
+	// poll is the interval of checks whether the informers have caught up.
 	poll = 10 * time.Millisecond
-	// unanswered is how often progress is asked for without an answer until something is stored.
+	// unanswered is the number of progress requests without a response after which Advance is called.
 	unanswered = 2
 )
 
-// State is how current the informers are.
+// State describes how current the informers are.
 type State struct {
-	// Limit is how far they may be behind; zero is without limit.
+	// Limit is the maximum time that the informers may be behind. Zero means no limit.
 	Limit time.Duration
 
 	filled atomic.Bool
 	lost   atomic.Pointer[error]
 
 	mu sync.Mutex
-	at time.Time // the informers have everything that was stored at that time
+	at time.Time // the informers are complete up to this time
 }
 
 // Filled records that the informers are filled.
@@ -69,7 +69,7 @@ func (s *State) Filled() {
 	s.filled.Store(true)
 }
 
-// Lose makes the state stale for good, for a reason.
+// Lose makes the state stale permanently, with a reason.
 func (s *State) Lose(err error) { s.lost.Store(&err) }
 
 func (s *State) advance(at time.Time) {
@@ -80,20 +80,20 @@ func (s *State) advance(at time.Time) {
 	}
 }
 
-// Age returns how far the informers may be behind.
+// Age returns the maximum time that the informers are behind.
 func (s *State) Age() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return time.Since(s.at)
 }
 
-// Stale returns why requests must not be decided by what the informers have, nil if they may.
+// Stale returns an error if requests must not be decided with the content of the informers.
 func (s *State) Stale() error {
 	if lost := s.lost.Load(); lost != nil {
 		return *lost
 	}
 	if !s.filled.Load() {
-		return errors.New("the server is starting and has not read what is stored yet")
+		return errors.New("the server is starting and has not read all stored objects yet")
 	}
 	if s.Limit == 0 {
 		return nil
@@ -118,7 +118,7 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 				klog.FromContext(ctx).Info("etcd cannot be reached or watches are behind, refusing requests", decisionlog.Age, s.Age(),
 					decisionlog.Limit, s.Limit)
 			} else {
-				klog.FromContext(ctx).Info("The informers have caught up with etcd, answering requests again")
+				klog.FromContext(ctx).Info("The informers have caught up with etcd, serving requests again")
 			}
 		}
 		select {
@@ -129,7 +129,7 @@ func (s *State) Run(ctx context.Context, source Source, informers []Informer) {
 	}
 }
 
-// compare reports whether the informers get everything that was stored when it was called.
+// compare waits until the informers have everything that was stored when it was called, and reports whether it succeeded.
 func (s *State) compare(ctx context.Context, source Source, informers []Informer) bool {
 	ctx, cancel := context.WithTimeout(ctx, s.Limit)
 	defer cancel()
@@ -174,12 +174,12 @@ func have(informers []Informer, revision uint64) bool {
 	return true
 }
 
-// operators are paths of the server itself that are served while the state is stale: authorization then admits only users who need no
-// stored permission.
+// operators are paths of the server itself that are served while the state is stale: then authorization allows only users who need no stored
+// permission.
 var operators = []string{"/metrics", "/debug"}
 
-// WithRefusal refuses requests but those of health checks while the state is stale, with errors that serializer encodes. own recognises
-// the requests of the server itself, which fill the informers.
+// WithRefusal refuses all requests except health checks while the state is stale, with errors that serializer encodes. own recognises the
+// requests of the server itself, which fill the informers.
 func (s *State) WithRefusal(next http.Handler, own func(*http.Request) bool, serializer runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cause := s.Stale()

@@ -1,5 +1,4 @@
-// Package home gives every user a workspace of their own, which is made when they first ask for it: by getting the
-// Workspace "~" in root.
+// Package home gives every user a home workspace. It is created when the user first gets the Workspace "~" in root.
 package home
 
 import (
@@ -27,10 +26,10 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Name is what every user's home is called in root.
+// Name is the name of the home of every user in root.
 const Name = "~"
 
-// patience is how long the initializers of a home may take before asking again is no use.
+// patience is the maximum duration of the initializers of a home. After that, clients are not asked to retry.
 const patience = time.Minute
 
 var (
@@ -48,31 +47,30 @@ type Clusters interface {
 type Homes struct {
 	Clusters  Clusters
 	Scheduler *scheduling.Scheduler
-	// Authorizer decides who may have a home that is not there yet.
+	// Authorizer decides who may create a home.
 	Authorizer authorizer.Authorizer
 	Serializer runtime.NegotiatedSerializer
 }
 
-// isHome tells whether a request is the one that is served here.
+// isHome reports whether a request gets the home of its user.
 func isHome(ctx context.Context, verb, group, resourceName, subresource, name string) bool {
 	cluster, ok := logicalcluster.From(ctx)
 	return ok && cluster.Name == logicalcluster.Root && verb == "get" && group == resource.Group && resourceName == resource.Resource &&
 		subresource == "" && name == Name
 }
 
-// Authorizer lets every user ask for their home, and leaves all else to next.
+// Authorizer allows every user to get their home, and delegates all other requests to next.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		if a.IsResourceRequest() &&
 			isHome(ctx, a.GetVerb(), a.GetAPIGroup(), a.GetResource(), a.GetSubresource(), a.GetName()) && isUser(a.GetUser()) {
-			return authorizer.DecisionAllow, "everybody may ask for their home", nil
+			return authorizer.DecisionAllow, "every user may get their home", nil
 		}
 		return next.Authorize(ctx, a)
 	})
 }
 
-// isUser tells whether somebody has proved who they are, and is that in root: service accounts of other logical clusters have
-// names that others have, too.
+// isUser reports whether a user is authenticated in root. Service accounts of other logical clusters are not: their names are not unique.
 func isUser(u user.Info) bool {
 	if u == nil || u.GetName() == "" {
 		return false
@@ -88,7 +86,7 @@ func isUser(u user.Info) bool {
 	return false
 }
 
-// WithHome serves requests for homes. It stands behind authorization.
+// WithHome serves requests for homes. It must be called after authorization.
 func (h *Homes) WithHome(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -109,7 +107,7 @@ func (h *Homes) WithHome(next http.Handler) http.Handler {
 	})
 }
 
-// home returns the home of a user, which it makes if need be.
+// home returns the home of a user, and creates it if it does not exist.
 func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Workspace, error) {
 	if !isUser(who) {
 		return nil, forbidden(who)
@@ -138,7 +136,7 @@ func (h *Homes) home(ctx context.Context, who user.Info) (*tenancyv1alpha1.Works
 	return nil, apierrors.NewTooManyRequests("Creating the home workspace", 1)
 }
 
-// mayCreate is the right to create the Workspace "~" in root.
+// mayCreate returns an error if a user may not create the Workspace "~" in root.
 func (h *Homes) mayCreate(ctx context.Context, who user.Info) error {
 	decision, _, err := h.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: who, Verb: "create", APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource,
@@ -170,7 +168,7 @@ func forbidden(who user.Info) error {
 	}}
 }
 
-// create stores the logical cluster of a home, which nobody's workspace owns, and waits until this server knows it.
+// create stores the logical cluster of a home, which no workspace owns, and waits until the informers of this server have it.
 func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.Info) (*corev1alpha1.LogicalCluster, error) {
 	owner, err := json.Marshal(map[string]string{"username": who.GetName()})
 	if err != nil {
@@ -191,8 +189,8 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	return lc, err
 }
 
-// pathOf returns the path of a user's home: user:<name>, or its logical cluster where that would be no path, or that of a workspace in
-// the home of somebody else.
+// pathOf returns the path of a user's home: user:<name>, or the name of its logical cluster if user:<name> would be invalid or the path of a
+// workspace in the home of another user.
 func pathOf(name string, home logicalcluster.Name) string {
 	if path := "user:" + name; logicalcluster.ValidPath(path) && !strings.Contains(name, ":") {
 		return path
@@ -200,7 +198,7 @@ func pathOf(name string, home logicalcluster.Name) string {
 	return string(home)
 }
 
-// show returns the Workspace of a home, which is not stored.
+// show returns the Workspace of a home. It is not stored.
 func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) *tenancyv1alpha1.Workspace {
 	ws := &tenancyv1alpha1.Workspace{
 		TypeMeta: metav1.TypeMeta{APIVersion: resource.GroupVersion().String(), Kind: "Workspace"},

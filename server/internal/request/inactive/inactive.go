@@ -1,5 +1,5 @@
-// Package inactive takes logical clusters out of service without deleting anything: while a LogicalCluster carries the
-// annotation core.kcp.io/inactive, requests in its cluster are refused, and watches that are open in it end.
+// Package inactive takes logical clusters out of service without deleting anything: while a LogicalCluster has the annotation
+// core.kcp.io/inactive, requests in its cluster are refused, and open watches in it end.
 package inactive
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// exempt are the paths that are served all the same, with everything below them: what it takes to look at the
-// LogicalCluster and to activate it.
+// exempt are the paths, with everything below them, that are also served in inactive clusters: users need them to read and activate the
+// LogicalCluster.
 var exempt = []string{"/openapi", "/apis/core.kcp.io/v1alpha1/logicalclusters"}
 
 // Lister reads LogicalClusters of all clusters.
 type Lister = informers.Lister[*corev1alpha1.LogicalCluster]
 
-// WithRefusal refuses requests in inactive clusters, before anything else is known of them than the cluster in their
-// context, with errors that s encodes. own recognises the requests of the server itself: its controllers go on.
+// WithRefusal refuses requests in inactive clusters, with errors that s encodes. It needs only the cluster in the context. own recognises
+// requests of the server itself: its controllers continue.
 func WithRefusal(next http.Handler, clusters Lister, own func(*http.Request) bool, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
@@ -39,7 +39,7 @@ func WithRefusal(next http.Handler, clusters Lister, own func(*http.Request) boo
 	})
 }
 
-// isInactive tells whether a cluster is out of service. One that does not exist is not.
+// isInactive reports whether a cluster is out of service. A cluster that does not exist is not.
 func isInactive(clusters Lister, name logicalcluster.Name) bool {
 	lc, err := clusters.Get(name, "", corev1alpha1.LogicalClusterName)
 	return err == nil && marked(lc)

@@ -13,20 +13,20 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Watches ends the open watches of clusters that go out of service or are deleted.
+// Watches ends the open watches of logical clusters that become inactive or are deleted.
 type Watches struct {
 	clusters Lister
 	open     cancellation.Requests[logicalcluster.Cluster]
 }
 
-// NewWatches follows the LogicalClusters of clusters.
+// NewWatches returns Watches that follows LogicalClusters.
 func NewWatches(clusters Lister) *Watches {
 	w := &Watches{clusters: clusters}
 	clusters.AddHandler(func(old, obj runtime.Object) {
 		before, _ := old.(*corev1alpha1.LogicalCluster)
 		after, _ := obj.(*corev1alpha1.LogicalCluster)
 		if becomes(before, after, marked) {
-			// Watches of all clusters start again as well: they see this one too.
+			// Watches of all clusters also include this one, and restart.
 			w.open.End(logicalcluster.Cluster{Wildcard: true})
 			w.open.End(logicalcluster.Cluster{Name: logicalcluster.Of(after)})
 		}
@@ -40,7 +40,7 @@ func NewWatches(clusters Lister) *Watches {
 	return w
 }
 
-// becomes tells whether something is true after a change that was not before it. Either state may be nil, for none.
+// becomes reports whether a condition is true after a change and was not before. Either state may be nil, for none.
 func becomes(before, after *corev1alpha1.LogicalCluster, is func(*corev1alpha1.LogicalCluster) bool) bool {
 	return after != nil && is(after) && (before == nil || !is(before))
 }
@@ -49,8 +49,7 @@ func deleting(lc *corev1alpha1.LogicalCluster) bool {
 	return lc.Status.Phase == corev1alpha1.LogicalClusterPhaseDeleting
 }
 
-// WithEnd makes the watches that pass through it end when their cluster goes out of service. The requests of the server
-// itself, and those for LogicalClusters, go on.
+// WithEnd ends watches when their cluster becomes inactive. Requests of the server itself, and for LogicalClusters, continue.
 func (w *Watches) WithEnd(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()
@@ -62,7 +61,7 @@ func (w *Watches) WithEnd(next http.Handler) http.Handler {
 		ctx, end := w.open.Begin(ctx, cluster)
 		defer end()
 		if !cluster.Wildcard && isInactive(w.clusters, cluster.Name) {
-			end() // it went out of service after the request was let in, and before the watch was remembered
+			end() // the cluster became inactive after the request was accepted and before the watch was registered
 		}
 		next.ServeHTTP(rw, r.WithContext(ctx))
 	})

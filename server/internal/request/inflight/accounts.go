@@ -13,21 +13,21 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maxDepth bounds how far a cluster is below its unit, and how many service accounts have created each other's workspaces.
+// maxDepth limits the depth of a cluster below its unit, and the length of chains of service accounts that created workspaces.
 const maxDepth = 64
 
-// accounts finds out on whose account logical clusters are.
+// accounts determines the accounts of logical clusters.
 type accounts struct {
 	clusters informers.Lister[*corev1alpha1.LogicalCluster]
 }
 
-// The beginnings of names of accounts: users, and clusters that have no owner who is a tenant.
+// The prefixes of names of accounts: users, and clusters whose owner is not a tenant.
 const (
 	ofUser    = "user:"
 	ofCluster = "cluster:"
 )
 
-// place returns where a holder is among all that share the server.
+// place returns the place of a holder in the tree of all tenants.
 func (a accounts) place(h fairqueue.Holder) fairqueue.Place {
 	if h.User != "" {
 		account := ofUser + h.User
@@ -38,14 +38,14 @@ func (a accounts) place(h fairqueue.Holder) fairqueue.Place {
 	return fairqueue.Place{Account: a.account(unit, 0), Unit: string(unit), Owner: a.account(cluster, 0)}
 }
 
-// Payer returns who pays for a logical cluster.
+// Payer returns a function that returns the account of a logical cluster.
 func Payer(clusters informers.Lister[*corev1alpha1.LogicalCluster]) func(logicalcluster.Name) string {
 	return func(cluster logicalcluster.Name) string {
 		return accounts{clusters}.place(fairqueue.Holder{Cluster: string(cluster)}).Account
 	}
 }
 
-// unit returns the child of root that holds a cluster: the cluster itself if no workspace is above it, as above a home.
+// unit returns the child of root that contains a cluster. It is the cluster itself if it has no parent workspace, as a home.
 func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
 	for range maxDepth {
 		lc := a.get(cluster)
@@ -57,9 +57,9 @@ func (a accounts) unit(cluster logicalcluster.Name) logicalcluster.Name {
 	return cluster
 }
 
-// account returns who pays for a cluster: the user who has created it. What administrators and the service accounts of root have created is
-// a tenant's that they have created it for, and pays for itself. What the service account of another cluster has created is paid for by
-// that one's, and so is what a user has created whom the issuer of another cluster vouches for.
+// account returns the account of a cluster: the user that created it. Clusters that administrators and service accounts of root create are
+// for a tenant, and each has a separate account. Clusters that a service account of another cluster creates, or a user of an issuer of
+// another cluster, count against the account of that cluster.
 func (a accounts) account(cluster logicalcluster.Name, depth int) string {
 	itself := ofCluster + string(cluster)
 	lc := a.get(cluster)

@@ -1,6 +1,5 @@
-// Package inflight lets requests in: as many as their logical cluster may have open, and in the order that is fair to all tenants. It
-// decides on whose account a request is; server/internal/process/fairqueue decides what follows from that. Requests of administrators, and
-// of the server itself, are not counted and never wait.
+// Package inflight limits the requests in flight of a logical cluster, and lets tenants take turns. It determines the account of a request;
+// server/internal/process/fairqueue does the rest. Requests of administrators, and of the server itself, are not counted and never wait.
 package inflight
 
 import (
@@ -31,40 +30,40 @@ import (
 )
 
 const (
-	// seatsPerProcessor are how many requests run on a processor at a time while several tenants are active.
+	// seatsPerProcessor is the number of requests that run on a processor at a time while several tenants are active.
 	seatsPerProcessor = 1
-	// patience is how long a request waits for its turn: upstream has it wait for a quarter of the time that it may take.
+	// patience is the maximum time that a request waits for its turn: upstream uses a quarter of the request timeout.
 	patience = 15 * time.Second
-	// perByte is how much memory a byte of a body takes until it is stored: itself, what it is decoded into, and what that is encoded into.
+	// perByte is the memory, in bytes, that a byte of a body takes until it is stored: the body, the decoded and the encoded object.
 	perByte = 4
-	// firstRead is how many bytes of a body have room before they arrive, whatever length the client announces.
+	// firstRead is the maximum size of the buffer that is allocated before the body arrives, whatever length the client announces.
 	firstRead = 64 << 10
 )
 
-// Config of Limits. Zero is no limit.
+// Config of Limits. Zero means no limit.
 type Config struct {
-	// Requests are those that are answered and done with, Watches those that stay open, each of one logical cluster.
+	// Requests is the maximum number of requests other than watches of one logical cluster, Watches of its watches.
 	Requests, Watches int
-	// Reads and Writes are those of all clusters that may be in flight, AllWatches the watches of all that may be open.
+	// Reads, Writes and AllWatches are the maximum numbers of open requests of all logical clusters.
 	Reads, Writes, AllWatches int
-	// Bytes of memory that bodies and answers may take.
+	// Bytes is the maximum memory of bodies and responses.
 	Bytes int64
-	// MaxBody is the length of the longest body that is read.
+	// MaxBody is the maximum length of a body.
 	MaxBody int64
-	// LongRunning returns whether a request stays open.
+	// LongRunning reports whether a request stays open.
 	LongRunning request.LongRunningRequestCheck
 	Serializer  kruntime.NegotiatedSerializer
-	// Clusters have owners.
+	// Clusters are read for their owners.
 	Clusters informers.Lister[*corev1alpha1.LogicalCluster]
 }
 
-// Limits are those of all logical clusters.
+// Limits limits the requests of all logical clusters.
 type Limits struct {
 	config Config
 	queue  *fairqueue.Queue
 }
 
-// New returns limits that nothing has reached.
+// New returns Limits without open requests.
 func New(config Config) *Limits {
 	queue := fairqueue.Config{
 		Seats: seatsPerProcessor * runtime.GOMAXPROCS(0), Requests: config.Requests, Watches: config.Watches,
@@ -79,8 +78,8 @@ func (l *Limits) Register(register func(metrics.Registerable) error, custom func
 	return l.queue.Register(register, custom)
 }
 
-// WithLimits lets requests in when it is their turn, and refuses those of tenants that have too many open. It stands behind authorization:
-// who is not let into a cluster takes nothing from it.
+// WithLimits runs requests when it is their turn, and refuses requests of tenants with too many open requests. It must be called after
+// authorization: requests that are not authorized in a cluster do not count against it.
 func (l *Limits) WithLimits(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h, counted := holderOf(r.Context())
@@ -130,8 +129,8 @@ func kindOf(info *request.RequestInfo, watch bool) fairqueue.Kind {
 	return fairqueue.Write
 }
 
-// readsBody returns whether the body of a request is read before the request has a seat: however slowly it is sent, that takes nothing from
-// others. Bodies for mounts are passed on without a seat.
+// readsBody reports whether the body of a request is read before the request has a seat: a slow body then takes nothing from others. Bodies
+// for mounts are forwarded without a seat.
 func (l *Limits) readsBody(r *http.Request, watch bool) bool {
 	if r.ContentLength == 0 || r.Body == nil || r.Body == http.NoBody || watch {
 		return false
@@ -140,7 +139,7 @@ func (l *Limits) readsBody(r *http.Request, watch bool) bool {
 	return !mounted
 }
 
-// readBody reads the body of a request, up to the first byte that is too much. What fails, fails again for who reads the rest.
+// readBody reads the body of a request, including the first byte beyond the limit. A read error occurs again for the reader of the rest.
 func (l *Limits) readBody(r *http.Request, t *fairqueue.Ticket) (*bytes.Buffer, error) {
 	if err := l.takeBody(r, t); err != nil {
 		return nil, err
@@ -166,9 +165,9 @@ func (l *Limits) takeBody(r *http.Request, t *fairqueue.Ticket) error {
 	return t.Take(length * perByte)
 }
 
-// holderOf returns on whose account a request is, false if it is on nobody's. Through a view it is on that of the provider, not of
-// those whom the view shows. In root, where everybody comes, every user has an account, and the service
-// accounts of a cluster, and the users of its issuers, have one.
+// holderOf returns the holder that a request counts against, false if it is not counted. Through a view, it is the provider, not the
+// consumers that the view shows. In root, which all users share, each user is a holder; the service accounts of a cluster, and the users of
+// its issuers, are one holder.
 func holderOf(ctx context.Context) (fairqueue.Holder, bool) {
 	who, ok := request.UserFrom(ctx)
 	if !ok || authorization.Administers(authorization.GroupsIn(ctx, who)) {
@@ -191,12 +190,12 @@ func holderOf(ctx context.Context) (fairqueue.Holder, bool) {
 	return fairqueue.Holder{Cluster: string(in)}, ok
 }
 
-// exchange is a request with its ticket, and its context, and what writes the answer: one allocation for the three.
+// exchange is the ticket, the context and the response writer of a request, in one allocation.
 type exchange struct {
 	context.Context
 	http.ResponseWriter
 	ticket fairqueue.Ticket
-	// budget is what evaluating policies for the request may cost.
+	// budget limits the cost of evaluating policies for the request.
 	budget expressions.Budget
 	watch  bool
 }
@@ -231,7 +230,7 @@ func (x *exchange) Flush() {
 	x.ResponseWriter.(http.Flusher).Flush()
 }
 
-// started gives the seat of a watch back with the first that is written.
+// started gives the seat of a watch back with the first write.
 func (x *exchange) started() {
 	if x.watch {
 		x.watch = false
@@ -239,8 +238,7 @@ func (x *exchange) started() {
 	}
 }
 
-// body is that of a request: what was read before it had a seat, if anything, and then the rest, which its client may take its time to
-// send.
+// body is the body of a request: first the part that was read before the request had a seat, then the rest, which the client may send slowly.
 type body struct {
 	io.ReadCloser
 	sent *bytes.Buffer
@@ -253,7 +251,7 @@ func (b *body) Read(into []byte) (int, error) {
 		if n, err := b.sent.Read(into); err == nil {
 			return n, nil
 		}
-		b.sent = nil // it is garbage from now on
+		b.sent = nil // release the memory
 	}
 	b.of.ticket.Lend()
 	defer b.of.ticket.Return()

@@ -11,8 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/request/cancellation"
 )
 
-// connections ends the requests that are on their way through a mount, watches above all, when that leads somewhere else or
-// nowhere. It knows the mounts that requests are on their way through, and no other.
+// connections ends active requests through a mount, especially watches, when the URL of the mount changes or the mount ends. It keeps only
+// mounts with active requests in memory.
 type connections struct {
 	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
 	open       cancellation.Requests[informers.Key] // by workspace
@@ -33,16 +33,16 @@ func newConnections(workspaces informers.Lister[*tenancyv1alpha1.Workspace]) *co
 	return c
 }
 
-// leadsTo tells whether a workspace is ready and mounted from a URL.
+// leadsTo reports whether a workspace is ready and mounted from a URL.
 func leadsTo(ws *tenancyv1alpha1.Workspace, url string) bool {
 	return ws.Spec.Mount != nil && ws.Spec.URL == url && ws.Status.Phase == corev1alpha1.LogicalClusterPhaseReady
 }
 
-// follow returns a request that ends with its mount, and what must be called when it has ended. It is false if the mount
-// has changed since the request was led there.
+// follow returns a request that ends with its mount, and a function that the caller must call when the request has ended. It returns false
+// if the mount has changed since the target was resolved.
 func (c *connections) follow(r *http.Request, t target) (followed *http.Request, done func(), ok bool) {
 	ctx, done := c.open.Begin(r.Context(), t.workspace)
-	// Whatever changes from here on ends the request.
+	// Changes after this line end the request.
 	ws, err := c.workspaces.Get(t.workspace.Cluster, "", t.workspace.Name)
 	return r.WithContext(ctx), done, err == nil && leadsTo(ws, t.url)
 }

@@ -15,20 +15,20 @@ import (
 
 const httpsPort = "443"
 
-// Hosts are where mounts may lead.
+// Hosts are the hosts that mounts may use.
 type Hosts struct {
 	own   sets.Set[string] // host:port of this installation
-	known sets.Set[string] // host:port, or .domain:port for every host below a domain
+	known sets.Set[string] // host:port, or .domain:port for all hosts below a domain
 }
 
-// NewHosts returns the hosts of the URLs of this installation, and those that the operator knows besides: host, host:port,
-// *.domain or *.domain:port. A port that is not given is that of HTTPS.
+// NewHosts returns the hosts of the URLs of this installation, and additional hosts: host, host:port, *.domain or *.domain:port. The default
+// port is that of HTTPS.
 func NewHosts(installation, known []string) (*Hosts, error) {
 	h := &Hosts{own: sets.New[string](), known: sets.New[string]()}
 	for _, text := range installation {
 		u, err := url.Parse(text)
 		if err != nil || u.Hostname() == "" {
-			return nil, fmt.Errorf("%q is no URL of a server", text)
+			return nil, fmt.Errorf("%q is not the URL of a server", text)
 		}
 		h.own.Insert(address(u))
 	}
@@ -36,14 +36,14 @@ func NewHosts(installation, known []string) (*Hosts, error) {
 		u, err := url.Parse("https://" + strings.TrimPrefix(text, "*"))
 		if err != nil || u.Host == "" || u.Hostname() == "." || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
 			strings.HasPrefix(text, "*") != strings.HasPrefix(u.Host, ".") || strings.Contains(u.Host, "*") {
-			return nil, fmt.Errorf("%q is no host: want host, host:port, *.domain or *.domain:port", text)
+			return nil, fmt.Errorf("%q is not a host: use host, host:port, *.domain or *.domain:port", text)
 		}
 		h.known.Insert(address(u))
 	}
 	return h, nil
 }
 
-// address is the host and port of a URL.
+// address returns the host and port of a URL.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -52,7 +52,7 @@ func address(u *url.URL) string {
 	return net.JoinHostPort(strings.ToLower(u.Hostname()), port)
 }
 
-// Check returns the URL that a mount may lead to, and whether that is in this installation, or why it may not.
+// Check returns the parsed URL of a mount, and whether it is in this installation. It returns an error if mounts may not use the URL.
 func (h *Hosts) Check(text string) (target *url.URL, own bool, err error) {
 	u, err := outbound.Location(text)
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *Hosts) Check(text string) (target *url.URL, own bool, err error) {
 		dot := strings.IndexByte(known[1:], '.')
 		if dot < 0 || net.ParseIP(u.Hostname()) != nil {
 			return nil, false, fmt.Errorf(
-				"mounts may not lead to %s; an administrator of the installation can allow it by --mount-proxy-hosts",
+				"mounts may not use the host %s; an administrator of the installation can allow it with --mount-proxy-hosts",
 				where,
 			)
 		}
@@ -78,8 +78,8 @@ func (h *Hosts) Check(text string) (target *url.URL, own bool, err error) {
 	}
 }
 
-// checkOwn refuses paths of this installation that are neither a workspace nor below a virtual one: a longer path would
-// make of a request for one object a request for another.
+// checkOwn refuses paths of this installation other than workspaces and virtual workspaces: a longer path would turn a request for one
+// object into a request for another.
 func checkOwn(path string) error {
 	if strings.HasPrefix(path, "/services/") {
 		return nil

@@ -45,7 +45,7 @@ func TestMountsLeadToKnownHostsOnly(t *testing.T) {
 		"https://prod.example.org/a/..":                             "relative segment",
 		"https://prod.example.org/a%2fb":                            "escape",
 		"https://prod.example.org//a":                               "empty",
-		"https://a\x00b":                                            "no URL",
+		"https://a\x00b":                                            "not a URL",
 		"https://kcp.example.com":                                   "neither that of a workspace",
 		"https://kcp.example.com/metrics":                           "neither that of a workspace",
 		"https://kcp.example.com/clusters/*":                        "neither that of a workspace",

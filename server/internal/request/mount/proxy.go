@@ -29,45 +29,44 @@ import (
 )
 
 const (
-	// hopsHeader counts the mounts that a request has gone through: one may lead to the next, and back to the first.
+	// hopsHeader counts the mounts that a request has passed: mounts can form a loop.
 	hopsHeader = "X-Kcp-Mount-Hops"
 	maxHops    = 4
 )
 
-// withheld are the beginnings of headers that do not leave this server: identities that a server could believe it because
-// of its client certificate, and cookies, which are for this host.
+// withheld are the prefixes of headers that the proxy removes: identities that the other server could trust because of the client
+// certificate of this server, and cookies, which are for this host.
 var withheld = []string{"X-Remote-", impersonation, "Cookie"}
 
 const (
-	// idlePerHost and maxIdle are how many connections are kept to a host, and to all together.
+	// idlePerHost and maxIdle are the maximum numbers of idle connections to a host, and to all hosts.
 	idlePerHost, maxIdle = 25, 1024
-	// maxHeaderBytes of an answer are read. The rest of it goes to the client as it comes, and is not kept.
+	// maxHeaderBytes is the maximum size of the header of a response. The body is streamed to the client.
 	maxHeaderBytes = 64 << 10
 )
 
 // Config of a Proxy.
 type Config struct {
-	// Hosts are where requests may go.
+	// Hosts are the hosts that requests may be sent to.
 	Hosts *Hosts
-	// Workspaces are read to end requests with the mounts that they go through.
+	// Workspaces are read to end requests when their mounts end.
 	Workspaces informers.Lister[*tenancyv1alpha1.Workspace]
-	// Files are for calling other hosts. ServingCertificate of this server, PEM, is trusted besides the authorities of these.
+	// Files are for calls to other hosts. The ServingCertificate of this server, PEM, is trusted in addition to their authorities.
 	Files              outbound.Files
 	ServingCertificate []byte
 	// Serializer encodes errors.
 	Serializer runtime.NegotiatedSerializer
 }
 
-// Proxy passes requests on.
+// Proxy forwards requests.
 type Proxy struct {
 	config      Config
 	connections *connections
-	// own reaches this installation, without a certificate that would authenticate its clients there; others reaches
-	// the other hosts.
+	// own calls this installation, without the client certificate, which would authenticate all clients there. others calls other hosts.
 	own, others transports
 }
 
-// transports are one for requests, and one without HTTP/2 for those that upgrade their connection.
+// transports are a transport for requests, and one without HTTP/2 for requests that upgrade their connection.
 type transports struct{ plain, upgrade *http.Transport }
 
 // NewProxy returns a proxy.
@@ -91,8 +90,8 @@ func newTransports(config *tls.Config) transports {
 	return transports{plain, upgrade}
 }
 
-// WithMounts answers requests for mounted workspaces, and passes all others to next. It stands behind authentication and
-// authorization, so that they are audited and limited as others are.
+// WithMounts serves requests for mounted workspaces, and passes all others to next. It must be called after authentication and
+// authorization: requests for mounts are audited and limited like all others.
 func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, mounted := r.Context().Value(contextKey{}).(target)
@@ -110,7 +109,7 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			p.refuse(
 				w,
 				r,
-				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not used: %v", t.path, t.url, err)),
+				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not allowed: %v", t.path, t.url, err)),
 			)
 			return
 		}
@@ -120,7 +119,7 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			p.refuse(
 				w,
 				r,
-				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from somewhere else just now; try again", t.path)),
+				apierrors.NewServiceUnavailable(fmt.Sprintf("the mount of the workspace %s has just changed; try again", t.path)),
 			)
 			return
 		}
@@ -131,7 +130,7 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 	})
 }
 
-// hopsOf returns how many mounts a request has gone through, or an error if it must not go through one more.
+// hopsOf returns the number of mounts that a request has passed, or an error if it must not pass another one.
 func hopsOf(header http.Header) (int, error) {
 	text := header.Get(hopsHeader)
 	if text == "" {
@@ -139,17 +138,17 @@ func hopsOf(header http.Header) (int, error) {
 	}
 	hops, err := strconv.Atoi(text)
 	if err != nil || hops < 0 || hops >= maxHops {
-		return 0, fmt.Errorf("the request has gone through %d mounts already; it seems that they lead to each other in a circle", maxHops)
+		return 0, fmt.Errorf("the request has passed %d mounts, which is the limit; the mounts probably form a loop", maxHops)
 	}
 	return hops, nil
 }
 
-// upgrades are the protocols that Kubernetes upgrades connections to. In HTTP of another version, for one, a client could send
-// requests that nobody takes anything out of, on a connection that was opened with the certificate of this server.
+// upgrades are the protocols to which Kubernetes upgrades connections. With others, such as another version of HTTP, a client could send
+// requests whose headers are not filtered, on a connection that was opened with the certificate of this server.
 var upgrades = []string{"websocket", "spdy/3.1"}
 
-// errRedirect keeps clients from being sent, with their credentials, to where a mount may not lead.
-var errRedirect = errors.New("it answers with a redirect, which mounts do not follow")
+// errRedirect prevents that clients are redirected, with their credentials, to hosts that mounts may not use.
+var errRedirect = errors.New("it responds with a redirect, which mounts do not follow")
 
 func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, location *url.URL, own bool, hops int) {
 	choice := p.others
@@ -159,7 +158,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 	transport := choice.plain
 	if httpstream.IsUpgradeRequest(r) {
 		if protocol := r.Header.Get("Upgrade"); !slices.Contains(upgrades, strings.ToLower(protocol)) {
-			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, and not to %q",
+			p.refuse(w, r, apierrors.NewBadRequest(fmt.Sprintf("mounts upgrade connections to %s, not to %q",
 				strings.Join(upgrades, " and "), protocol)))
 			return
 		}
@@ -177,7 +176,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 			if response.StatusCode >= 300 && response.StatusCode < 400 && response.Header.Get("Location") != "" {
 				return errRedirect
 			}
-			response.Header.Del("Set-Cookie") // it would be for this host
+			response.Header.Del("Set-Cookie") // the cookie would be for this host
 			if info, ok := request.RequestInfoFrom(r.Context()); ok && info.Verb == "watch" && response.StatusCode == http.StatusOK {
 				response.Body = watchBody{response.Body, r.Context()}
 			}
@@ -186,7 +185,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			decisionlog.ForFailure(r.Context(), t.workspace.Cluster).Info("Mounted server failed", decisionlog.Cluster, t.workspace.Cluster,
 				decisionlog.Workspace, t.path, decisionlog.URL, t.url, decisionlog.Reason, err)
-			reason := "it does not answer as it should"
+			reason := "it does not respond as expected"
 			if errors.Is(err, errRedirect) {
 				reason = err.Error()
 			}
@@ -196,7 +195,7 @@ func (p *Proxy) forward(w http.ResponseWriter, r *http.Request, t target, locati
 	proxy.ServeHTTP(w, r)
 }
 
-// watchBody ends when its context does. Without it, every watch that somebody leaves would be logged as a failure.
+// watchBody ends when its context ends. Without it, every watch that a client closes would be logged as a failure.
 type watchBody struct {
 	io.ReadCloser
 	ctx context.Context
@@ -210,13 +209,13 @@ func (b watchBody) Read(into []byte) (int, error) {
 	return n, err
 }
 
-// rewriteHeader makes the header of a request what the mounted server gets: the credentials of the client and no other claim
-// of an identity.
+// rewriteHeader changes the header of a request for the mounted server: it keeps the credentials of the client and removes all other
+// identities.
 func rewriteHeader(header http.Header, authorization []string, hops int) {
 	for name := range header {
 		for _, prefix := range withheld {
 			if strings.HasPrefix(name, prefix) {
-				delete(header, name) // whatever its spelling
+				delete(header, name) // in any spelling
 			}
 		}
 	}

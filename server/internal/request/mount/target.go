@@ -17,43 +17,44 @@ import (
 
 const impersonation = "Impersonate-"
 
-// target is what a request for a mounted workspace carries in its context instead of a logical cluster.
+// target is the value in the context of a request for a mounted workspace, which has no logical cluster.
 type target struct {
 	path      string
 	workspace informers.Key
 	url       string
-	// authorization is what the client sent in the header of that name, which authentication removes.
+	// authorization is the Authorization header of the client, which authentication removes.
 	authorization []string
 }
 
 type contextKey struct{}
 
-// Enter returns the context of a request for a workspace, found at path, that is mounted from url. Impersonation is refused:
-// it would be judged by the rules of no workspace.
+// Enter returns the context of a request for a workspace with a path that is mounted from url. It refuses impersonation, because no
+// workspace has rules that could authorize it.
 func Enter(r *http.Request, path string, workspace informers.Key, url string) (context.Context, error) {
 	for header := range r.Header {
 		if strings.HasPrefix(header, impersonation) {
 			return nil, apierrors.NewForbidden(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path,
-				errors.New("it is mounted, and mounted workspaces do not serve impersonated users"))
+				errors.New("mounted workspaces do not support impersonation"))
 		}
 	}
 	return context.WithValue(r.Context(), contextKey{}, target{path, workspace, url, r.Header.Values("Authorization")}), nil
 }
 
-// PathFrom returns the path of the mounted workspace that a request is for, false if it is for something else.
+// PathFrom returns the path of the mounted workspace of a request, false if the request is not for a mounted workspace.
 func PathFrom(ctx context.Context) (string, bool) {
 	t, ok := ctx.Value(contextKey{}).(target)
 	return t.path, ok
 }
 
-// ClusterFrom returns the logical cluster that the mounted workspace is in that a request is for, false if it is for something else.
+// ClusterFrom returns the logical cluster that contains the mounted workspace of a request, false if the request is not for a mounted
+// workspace.
 func ClusterFrom(ctx context.Context) (logicalcluster.Name, bool) {
 	t, ok := ctx.Value(contextKey{}).(target)
 	return t.workspace.Cluster, ok
 }
 
-// Authorizer lets everybody who has authenticated into mounted workspaces, where the server behind them decides, and asks
-// next about all other requests. Strangers to this server cannot make it send requests.
+// Authorizer allows all requests of authenticated users for mounted workspaces, which the mounted server authorizes, and delegates all other
+// requests to next. Anonymous users cannot make this server send requests.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		path, mounted := PathFrom(ctx)
@@ -61,7 +62,7 @@ func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 		case !mounted:
 			return next.Authorize(ctx, a)
 		case a.GetUser() == nil || a.GetUser().GetName() == user.Anonymous:
-			return authorizer.DecisionDeny, "the workspace " + path + " is mounted, and takes credentials", nil
+			return authorizer.DecisionDeny, "the workspace " + path + " is mounted and requires credentials", nil
 		}
 		return authorizer.DecisionAllow, "", nil
 	})

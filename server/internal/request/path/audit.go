@@ -10,15 +10,15 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// The annotations of audit events that tell where a request went. The URI of an event begins behind the cluster.
+// The annotations of audit events with the location of a request. The URI of an event does not include the cluster.
 const (
 	auditCluster   = "kcp.io/cluster"
 	auditPath      = "kcp.io/path"
 	auditWorkspace = "tenancy.kcp.io/workspace"
 )
 
-// WithAuditAnnotations makes the audit log tell the logical cluster of each request, which must be in its context, and
-// the path of that, which pathOf returns. A mounted workspace has a path only.
+// WithAuditAnnotations adds the logical cluster of each request, which must be in its context, and its path, which pathOf returns, to the
+// audit log. A mounted workspace has only a path.
 func WithAuditAnnotations(next http.Handler, pathOf func(logicalcluster.Name) string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if cluster, ok := logicalcluster.From(r.Context()); ok {
@@ -38,12 +38,12 @@ func WithAuditAnnotations(next http.Handler, pathOf func(logicalcluster.Name) st
 	})
 }
 
-// WithoutAudit keeps requests from collecting what an audit log would tell, where there is none: upstream believes that
-// every event may be wanted until a policy says otherwise.
+// WithoutAudit prevents that requests collect audit annotations if there is no audit log: upstream collects them until a policy excludes
+// the event.
 func WithoutAudit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.WithAuditContext(r.Context())
-		_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditinternal.LevelNone}, nil) // fails where it is decided already
+		_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditinternal.LevelNone}, nil) // fails if it is initialized already
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }

@@ -1,4 +1,4 @@
-// Package path is the first step of a request: it takes the logical cluster out of the URL and puts it into the context.
+// Package path is the first step of a request: it moves the logical cluster from the URL into the context.
 package path
 
 import (
@@ -21,10 +21,10 @@ import (
 
 const prefix = "/clusters/"
 
-// unscoped are the paths that belong to the server and not to a logical cluster.
+// unscoped are the paths that belong to the server, not to a logical cluster.
 var unscoped = map[string]bool{"/healthz": true, "/livez": true, "/readyz": true, "/metrics": true, "/version": true, "/": true, "": true}
 
-// IsServerPath tells whether a path without /clusters/ is served: health, metrics, version and profiles of the server.
+// IsServerPath reports whether a path without /clusters/ is served: health, metrics, version and profiles of the server.
 func IsServerPath(path string) bool {
 	first := path
 	if i := strings.IndexByte(strings.TrimPrefix(path, "/"), '/'); i >= 0 {
@@ -39,13 +39,13 @@ func IsServerPath(path string) bool {
 
 // Places resolves paths of workspaces and names of logical clusters.
 type Places interface {
-	// Find returns where a path leads, and whether it leads anywhere. The error is one for clients.
+	// Find returns the place of a path, and whether the path exists. The error is for clients.
 	Find(r *http.Request, path string) (pathindex.Place, bool, error)
 }
 
-// WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. What belongs to the server itself
-// is served without one; every other path without a cluster is not found. A name with a colon is the path of a workspace,
-// which places knows; if that is mounted, its context says so instead. s encodes the errors.
+// WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. It serves the paths of the server itself without a
+// cluster, and responds to other paths without a cluster with 404. A name with a colon is the path of a workspace, which places resolves. The
+// context of a mounted workspace has the mount instead of a cluster. s encodes the errors.
 func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Places) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(err error) { responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r) }
@@ -69,7 +69,7 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			case err != nil:
 				refuse(err)
 				return
-			case !strings.Contains(path, ":"): // authorization answers for a cluster that does not exist
+			case !strings.Contains(path, ":"): // authorization responds for a cluster that does not exist
 			case !found:
 				refuse(apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.kcp.io", Resource: "workspaces"}, path))
 				return
@@ -98,7 +98,7 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 			refuse(methodNotAllowed(fmt.Sprintf("the logical cluster %q stands for all of them and can only be listed and watched", "*")))
 			return
 		}
-		if cluster != (logicalcluster.Cluster{}) { // else it is mounted, and there is none
+		if cluster != (logicalcluster.Cluster{}) { // a mounted workspace has no cluster
 			ctx = logicalcluster.WithCluster(ctx, cluster)
 		}
 		scoped := r.WithContext(ctx)
@@ -110,7 +110,7 @@ func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Place
 	})
 }
 
-// split takes the cluster and the remaining path out of a URL whose path starts with /clusters/.
+// split returns the cluster and the remaining path of a URL whose path starts with /clusters/.
 func split(u *url.URL) (logicalcluster.Cluster, string, error) {
 	var none logicalcluster.Cluster
 	raw := u.EscapedPath()

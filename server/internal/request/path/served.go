@@ -11,16 +11,15 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// served are the first segments of what a logical cluster serves: its APIs, what describes them, and what clients ask of
-// any server.
+// served are the first segments of the paths that a logical cluster serves: its APIs, their descriptions, and paths that clients request
+// from any server.
 var served = map[string]bool{
 	"": true, "api": true, "apis": true, "openapi": true, "version": true, "healthz": true, "livez": true, "readyz": true,
 	".well-known": true, "openid": true,
 }
 
-// WithoutServer keeps requests in the context of a logical cluster, views included, away from what api serves of the server
-// itself: profiles, metrics and switches of the whole process are nothing that an administrator of one cluster, who may
-// get every path there, may have. s encodes the errors.
+// WithoutServer refuses requests in the context of a logical cluster, including views, for paths of the server itself: an administrator of
+// one logical cluster may get every path there, but must not get profiles, metrics and settings of the process. s encodes the errors.
 func WithoutServer(api http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")

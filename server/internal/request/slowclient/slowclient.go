@@ -1,5 +1,5 @@
-// Package slowclient gives up clients that stand still: that neither read what they are sent, nor send what they have begun. What a
-// request holds is theirs for as long as it goes on.
+// Package slowclient ends requests whose clients make no progress: they neither read the response nor send the rest of the body. A request
+// holds resources until it ends.
 package slowclient
 
 import (
@@ -20,14 +20,13 @@ import (
 )
 
 const (
-	// readStep is how many bytes of a body a client must send, and writeStep how many of an answer it must read, to be given the time
-	// again. Less is enough if that is all.
+	// A client must send readStep bytes of a body, or read writeStep bytes of a response, to restart the timeout. Less is enough at the end.
 	readStep, writeStep = 16 << 10, 256 << 10
-	// checks is how often within the time waiting requests are looked at.
+	// checks is the number of checks of waiting requests during the timeout.
 	checks = 8
 )
 
-// Clients are those of one server.
+// Clients are the clients of one server.
 type Clients struct {
 	timeout time.Duration
 	clock   clock.PassiveClock
@@ -37,12 +36,12 @@ type Clients struct {
 	running bool
 }
 
-// New returns clients that are given up when they have kept the server waiting for timeout without progress.
+// New returns Clients whose requests end when they keep the server waiting for timeout without progress.
 func New(timeout time.Duration, clock clock.PassiveClock) *Clients {
 	return &Clients{timeout: timeout, clock: clock, waiting: map[*transfer]struct{}{}}
 }
 
-// WithTimeout ends requests whose clients stand still. It must be the outermost handler.
+// WithTimeout ends requests whose clients make no progress. It must be the outermost handler.
 func (c *Clients) WithTimeout(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -54,14 +53,14 @@ func (c *Clients) WithTimeout(next http.Handler) http.Handler {
 			r.Body = in
 		}
 		if r.ProtoMajor == 1 {
-			_ = control.SetWriteDeadline(time.Time{}) // that of the request before it on the connection
+			_ = control.SetWriteDeadline(time.Time{}) // resets the deadline of the previous request on the connection
 		}
 		defer func() {
 			hijacked, _ := out.finish()
 			if hijacked {
 				return
 			}
-			// net/http writes now what is buffered, and reads what is left of a body in HTTP/1.
+			// Now net/http writes buffered data, and reads the rest of a body in HTTP/1.
 			end := time.Now().Add(c.timeout)
 			_ = control.SetWriteDeadline(end)
 			if in == nil {
@@ -83,14 +82,14 @@ type transfer struct {
 	mu      sync.Mutex
 	since   time.Time // zero unless the server waits for the client
 	waited  time.Duration
-	moved   int // since waited was zero
+	moved   int // bytes since waited was zero
 	pending int
 	expired bool
-	// finished is set when the handler has returned and expire must not be called, complete when nothing is left to move.
+	// finished is set when the handler has returned and expire must not be called, complete when all data is transferred.
 	finished, complete, hijacked bool
 }
 
-// finish makes sure that the request is not given up any more.
+// finish makes sure that expire is not called anymore.
 func (t *transfer) finish() (hijacked, complete bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +112,7 @@ func (t *transfer) begin(bytes int) {
 	}
 }
 
-// end is called when the server waits no longer. Moving step bytes, or all there is, gives the client the whole time again.
+// end is called when the server no longer waits. Transferring step bytes, or all data, restarts the timeout.
 func (t *transfer) end(bytes, step int, all bool) {
 	c := t.clients
 	c.mu.Lock()
@@ -125,7 +124,7 @@ func (t *transfer) end(bytes, step int, all bool) {
 	t.since, t.pending = time.Time{}, 0
 }
 
-// progress notes what was moved.
+// progress records transferred bytes.
 func (t *transfer) progress(bytes, step int, all bool) {
 	now := t.clients.clock.Now()
 	t.waited += now.Sub(t.since)
@@ -135,7 +134,7 @@ func (t *transfer) progress(bytes, step int, all bool) {
 	}
 }
 
-// check gives up the clients that have stood still for too long.
+// check ends the requests of clients that have made no progress for too long.
 func (c *Clients) check() {
 	c.mu.Lock()
 	waiting := make([]*transfer, 0, len(c.waiting))
@@ -151,8 +150,8 @@ func (c *Clients) check() {
 	}
 }
 
-// giveUp fails what the server has waited for longer than timeout. It holds the lock: when the server does not wait any more, the
-// request may have ended.
+// giveUp ends a transfer for which the server has waited longer than timeout. It holds the lock, because the request may end when the
+// server no longer waits.
 func (t *transfer) giveUp(timeout time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,7 +161,7 @@ func (t *transfer) giveUp(timeout time.Duration) {
 	}
 }
 
-// response is what a client reads. It implements storage.Consumer.
+// response is the response that a client reads. It implements storage.Consumer.
 type response struct {
 	http.ResponseWriter
 	transfer
@@ -173,7 +172,7 @@ var _ storage.Consumer = &response{}
 // Unwrap implements responsewriter.UserProvidedDecorator.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Write writes in steps: each of them shows that the client reads.
+// Write writes in steps. Each completed step shows that the client reads.
 func (w *response) Write(p []byte) (n int, err error) {
 	w.begin(len(p))
 	defer func() { w.end(0, writeStep, false) }()
@@ -188,11 +187,11 @@ func (w *response) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// Flush implements http.Flusher. It returns when the client is sent all that was written.
+// Flush implements http.Flusher. It returns when all written data is sent to the client.
 func (w *response) Flush() {
 	w.begin(0)
 	defer w.end(0, writeStep, true)
-	w.ResponseWriter.(http.Flusher).Flush() // it is asked for only if there is one
+	w.ResponseWriter.(http.Flusher).Flush() // callers check that it is implemented
 }
 
 // Pending implements storage.Consumer.
@@ -205,9 +204,9 @@ func (w *response) Pending() int {
 // GiveUp implements storage.Consumer.
 func (w *response) GiveUp() { w.giveUp(0) }
 
-// Hijack implements http.Hijacker. The connection is no more the server's.
+// Hijack implements http.Hijacker. The connection no longer belongs to the server.
 func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffer, err := w.ResponseWriter.(http.Hijacker).Hijack() // it is asked for only if there is one
+	conn, buffer, err := w.ResponseWriter.(http.Hijacker).Hijack() // callers check that it is implemented
 	if err == nil {
 		w.mu.Lock()
 		w.hijacked = true
@@ -216,7 +215,7 @@ func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffer, err
 }
 
-// request is a body that a client sends.
+// request is the body that a client sends.
 type request struct {
 	io.ReadCloser
 	transfer
@@ -239,8 +238,8 @@ func (r *request) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Listener returns listener with connections that fail when their client reads nothing of a write for timeout. It is what ends
-// connections of HTTP/2 whose streams cannot be reset because nothing can be written, and those that were hijacked.
+// Listener returns listener with connections that fail when their client does not read anything for timeout during a write. It ends HTTP/2
+// connections whose streams cannot be reset because nothing can be written, and hijacked connections.
 func Listener(listener net.Listener, timeout time.Duration) net.Listener {
 	return progressing{listener, timeout}
 }
