@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/conditions"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/tenancy/claims"
 )
 
@@ -39,8 +39,8 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 	}
 	for claim := range r.answers.take(key) {
 		if err := r.relabel(ctx, key, claim); err != nil {
-			klog.FromContext(ctx).Error(err, "labelling the objects of a permission claim", "cluster", key.Cluster, "binding",
-				key.Name, "claim", claim)
+			decisionlog.ForFailure(ctx, key.Cluster).Error(err, "Labelling the objects of a permission claim failed, will retry",
+				decisionlog.Cluster, key.Cluster, decisionlog.Name, key.Name, decisionlog.Claim, claim)
 			r.answers.add(key, claim)
 			failed.Insert(claim)
 			problem = fmt.Errorf("the objects of %s could not be labelled", claim)
@@ -86,8 +86,8 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 			return err
 		}
 		// Rules and conversions of another provider have no say in this.
-		klog.FromContext(ctx).Info("Labelling the objects of a permission claim without the API, which fails", "cluster", key.Cluster,
-			"claim", claim, "err", err)
+		decisionlog.ForFailure(ctx, key.Cluster).Info("Labelling claimed objects in the storage because labelling through the API failed",
+			decisionlog.Cluster, key.Cluster, decisionlog.Claim, claim, decisionlog.Reason, err)
 		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {
 			return claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, labels)
 		})

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -21,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/apis/instances"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/tenancy/claims"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
@@ -119,8 +119,8 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 	if version != "" {
 		_, err := instances.DeleteOwn(asking, r.Metadata, of.WithVersion(version), func() bool { _, ok := r.serves(key, resource); return ok })
 		if err != nil {
-			klog.FromContext(ctx).Info("Deleting what was bound without the API, which fails", "cluster", key.Cluster, "binding", key.Name,
-				"resource", of, "err", err)
+			decisionlog.ForFailure(ctx, key.Cluster).Info("Deleting bound objects from the storage because deleting through the API failed",
+				decisionlog.Cluster, key.Cluster, decisionlog.Name, key.Name, decisionlog.Resource, of, decisionlog.Reason, err)
 		}
 	}
 	trying, cancel := context.WithTimeout(ctx, instances.Asking)

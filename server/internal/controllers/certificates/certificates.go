@@ -10,12 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 // interval is how often the cleaner checks all requests. They live for an hour at least.
@@ -80,7 +80,8 @@ func (c *cleaner) reconcile(ctx context.Context, key informers.Key) error {
 		return nil
 	}
 	if err == nil {
-		klog.FromContext(ctx).V(2).Info("removed a certificate signing request", "key", key.String(), "reason", reason)
+		decisionlog.ForChange(ctx, key.Cluster).Info("Removed a certificate signing request", decisionlog.Cluster, key.Cluster,
+			decisionlog.Name, key.Name, decisionlog.Reason, reason)
 	}
 	return err
 }

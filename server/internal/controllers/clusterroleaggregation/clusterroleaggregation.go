@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 // Inputs of the controller. The client reaches the cluster in each call's context.
@@ -68,7 +68,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	rules, err := aggregate(role, all)
 	if errors.Is(err, errTooMany) {
-		klog.FromContext(ctx).Info("aggregated ClusterRole keeps its rules", "key", key.String(), "reason", err.Error())
+		decisionlog.ForFailure(ctx, key.Cluster).Info("Aggregated ClusterRole keeps its rules", decisionlog.Cluster, key.Cluster,
+			decisionlog.Name, key.Name, decisionlog.Reason, err)
 		return nil
 	}
 	if err != nil || equality.Semantic.DeepEqual(rules, role.Rules) {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/klog/v2"
 
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
 // client returns a client for an object, in a version that its cluster serves. The version in which all clusters are watched may be served by
@@ -68,8 +68,8 @@ func (c *collector) collect(ctx context.Context, o object, live *metav1.PartialO
 	}
 	// A failure to create Events must not delay the collection.
 	if err := c.warnOfNamespaces(ctx, o, live, slices.Concat(refs.dangling, refs.misplaced)); err != nil {
-		klog.FromContext(ctx).V(2).Info("Creating an Event for an owner in another namespace failed", "cluster", o.Cluster, "namespace", o.Namespace,
-			"name", o.Name, "err", err)
+		decisionlog.ForChange(ctx, o.Cluster).Info("Creating an Event for an owner in another namespace failed", decisionlog.Cluster, o.Cluster,
+			decisionlog.Namespace, o.Namespace, decisionlog.Name, o.Name, decisionlog.Reason, err)
 	}
 	switch {
 	case len(refs.solid) > 0 && len(refs.dangling)+len(refs.waiting) > 0:

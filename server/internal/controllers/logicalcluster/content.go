@@ -11,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/klog/v2"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/apis/instances"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -115,8 +115,9 @@ func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Res
 		return 0, nil
 	}
 	if err != nil {
-		klog.FromContext(ctx).Info("Deleting the content of a logical cluster without the API, which fails", "resource",
-			d.GroupResource(), "err", err)
+		cluster, _ := logicalcluster.NameFrom(ctx)
+		decisionlog.ForFailure(ctx, cluster).Info("Deleting objects from the storage because deleting through the API failed",
+			decisionlog.Cluster, cluster, decisionlog.Resource, d.GroupResource(), decisionlog.Reason, err)
 	}
 	return r.Remains.Delete(ctx, d.GroupResource(), defined.Identity,
 		func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })

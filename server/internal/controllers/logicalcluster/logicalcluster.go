@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
@@ -22,6 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/discovery"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -106,7 +106,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		// Most are empty in a moment. What takes longer tells meanwhile that it goes.
 		slow := r.Clock.AfterFunc(slowDeletion, func() {
 			if err := r.show(ctx, key, &inProgress); err != nil {
-				klog.FromContext(ctx).Info("That a logical cluster is being deleted is not shown", "err", err)
+				decisionlog.ForFailure(ctx, key.Cluster).Info("Setting the condition of a slow deletion failed", decisionlog.Cluster, key.Cluster,
+					decisionlog.Reason, err)
 			}
 		})
 		remaining, err := r.deleteContent(ctx)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -121,7 +122,7 @@ func (l *loop[K]) RunEvery(clock clock.WithTicker, interval time.Duration, f fun
 
 // Run works until ctx ends, and returns when the last worker is done.
 func (l *loop[K]) Run(ctx context.Context) {
-	logger := klog.FromContext(ctx).WithValues("controller", l.name)
+	logger := klog.FromContext(ctx).WithValues(decisionlog.Controller, l.name)
 	ctx = klog.NewContext(ctx, logger)
 	var running sync.WaitGroup
 	for _, f := range l.beside {
@@ -142,6 +143,11 @@ func (l *loop[K]) retry(ctx context.Context, key K) {
 	err := l.Reconcile(ctx, key)
 	switch {
 	case err == nil:
+		if logger := decisionlog.ForDecision(ctx); logger.Enabled() {
+			resource, namespace, name := objectOf(key)
+			logger.Info("Reconciled", decisionlog.Cluster, key.LogicalCluster(), decisionlog.Resource, resource,
+				decisionlog.Namespace, namespace, decisionlog.Name, name)
+		}
 		l.queue.Forget(key)
 	case ctx.Err() != nil:
 	default:
@@ -151,11 +157,25 @@ func (l *loop[K]) retry(ctx context.Context, key K) {
 }
 
 func (l *loop[K]) log(ctx context.Context, key K, err error) {
-	logger := klog.FromContext(ctx)
+	cluster := key.LogicalCluster()
+	resource, namespace, name := objectOf(key)
 	switch {
 	case l.expected:
-		logger.V(2).Info("reconciliation failed, will retry", "key", key.String(), "err", err)
+		decisionlog.ForChange(ctx, cluster).Info("Reconciling failed, will retry", decisionlog.Cluster, cluster,
+			decisionlog.Resource, resource, decisionlog.Namespace, namespace, decisionlog.Name, name, decisionlog.Reason, err)
 	case !apierrors.IsConflict(err):
-		logger.Error(err, "reconciliation failed, will retry", "key", key.String())
+		decisionlog.ForFailure(ctx, cluster).Error(err, "Reconciling failed, will retry", decisionlog.Cluster, cluster,
+			decisionlog.Resource, resource, decisionlog.Namespace, namespace, decisionlog.Name, name)
 	}
+}
+
+// objectOf returns what identifies the object of an item in its logical cluster. The controller implies the resource of informers.Key.
+func objectOf(item any) (resource, namespace, name string) {
+	switch key := item.(type) {
+	case informers.Key:
+		return "", key.Namespace, key.Name
+	case ObjectKey:
+		return key.Resource.GroupResource().String(), key.Namespace, key.Name
+	}
+	return "", "", ""
 }

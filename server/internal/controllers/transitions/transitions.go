@@ -1,5 +1,5 @@
-// Package transitions logs the state changes of kcp's own objects: phases, what an object waits for, conditions, identities and deletions. It
-// reads them from the informers, so that it sees a change whatever made it, and keeps nothing of the objects.
+// Package transitions logs the state changes of kcp's own objects: phases, what an object waits for, conditions, identities and
+// deletions. It reads them from the informers, so that it sees a change whatever made it, and keeps nothing of the objects.
 package transitions
 
 import (
@@ -165,7 +165,8 @@ func (l *Log) binding(ctx context.Context, old, b *apisv1alpha2.APIBinding) {
 				decisionlog.Name, b.Name, decisionlog.Phase, b.Status.Phase)
 		}
 	}
-	compare(ctx, "apibindings", b, conditionsOf(old, b, func(b *apisv1alpha2.APIBinding) []corev1alpha1.Condition { return b.Status.Conditions }))
+	conditions := func(b *apisv1alpha2.APIBinding) []corev1alpha1.Condition { return b.Status.Conditions }
+	compare(ctx, "apibindings", b, conditionsOf(old, b, conditions))
 }
 
 // export logs a change of an APIExport.
@@ -180,7 +181,8 @@ func (l *Log) export(ctx context.Context, old, e *apisv1alpha2.APIExport) {
 				decisionlog.Name, e.Name, decisionlog.Identity, hash)
 		}
 	}
-	compare(ctx, "apiexports", e, conditionsOf(old, e, func(e *apisv1alpha2.APIExport) []corev1alpha1.Condition { return e.Status.Conditions }))
+	conditions := func(e *apisv1alpha2.APIExport) []corev1alpha1.Condition { return e.Status.Conditions }
+	compare(ctx, "apiexports", e, conditionsOf(old, e, conditions))
 }
 
 // conditionsOf returns the conditions of an object that have changed. The conditions of an object that has just been found count if they

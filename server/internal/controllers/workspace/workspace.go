@@ -20,6 +20,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/conditions"
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/scheduling"
 	"github.com/kcplane/kcp/server/logicalcluster"
@@ -194,6 +195,8 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 		}
 	}
 	if impossible.Reason != "" {
+		decisionlog.ForChange(ctx, key.Cluster).Info("Workspace cannot be scheduled", decisionlog.Cluster, key.Cluster,
+			decisionlog.Name, key.Name, decisionlog.Reason, impossible.Reason)
 		r.waiting.Add(key)
 		conditions.Set(&ws.Status.Conditions,
 			conditions.Judge(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))

@@ -7,6 +7,8 @@ const (
 	Workspace = "workspace"
 	// Shard is the name of a Shard.
 	Shard = "shard"
+	// Claim is a permission claim.
+	Claim = "claim"
 	// Resource, Namespace and Name identify an object in Cluster.
 	Resource  = "resource"
 	Namespace = "namespace"

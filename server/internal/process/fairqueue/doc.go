@@ -3,18 +3,18 @@
 //
 // # The tree
 //
-// Each request belongs to a cluster, which is a leaf of a tree: account, unit, owner, cluster. A unit is a workspace directly below root (or
-// a home), the account is the user that owns the unit, and the owner is the user that owns the cluster. Only members with requests, or with
-// requests until recently, are in memory.
+// Each request belongs to a cluster, which is a leaf of a tree: account, unit, owner, cluster. A unit is a workspace directly below root
+// (or a home), the account is the user that owns the unit, and the owner is the user that owns the cluster. Only members with requests,
+// or with requests until recently, are in memory.
 //
 // # Seats
 //
-// A seat is the right to use a processor. While only one cluster is active there is no limit. With two or more active clusters, there is one
-// seat for each processor, and the member with the least seat time comes next: start-time fair queueing at every level of the tree, first
-// come first served within a cluster. While another member of a level is active, no member gets more than half of the seats of that level.
-// Therefore a request of a quiet tenant finds a free seat, and does not wait for a long request of a busy tenant. A request gives its seat
-// back while it waits: for etcd to store what it writes (a bounded number of bytes for each account), for a host of a tenant, for memory,
-// and for a client that does not read or send.
+// A seat is the right to use a processor. While only one cluster is active there is no limit. With two or more active clusters, there is
+// one seat for each processor, and the member with the least seat time comes next: start-time fair queueing at every level of the tree,
+// first come first served within a cluster. While another member of a level is active, no member gets more than half of the seats of that
+// level. Therefore a request of a quiet tenant finds a free seat, and does not wait for a long request of a busy tenant. A request gives
+// its seat back while it waits: for etcd to store what it writes (a bounded number of bytes for each account), for a host of a tenant,
+// for memory, and for a client that does not read or send.
 //
 // # Slots and memory
 //

@@ -221,7 +221,8 @@ func (q *Queue) admit(leaf *node, kind Kind) error {
 	}
 	if i := q.crammed(leaf, kind); i >= 0 {
 		q.metrics.refused("share", kind)
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of the free capacity of the server: wait for some to end",
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s has %d %s, which is its share of the free capacity of the server: "+
+			"wait for some to end",
 			[...]string{"the owner of the workspace", "the workspace below root", "the owner of the logical cluster", whose}[i],
 			leaf.chain[i].count[kind], are), retrySoon)
 	}

@@ -37,8 +37,8 @@ type Networks struct {
 	addresses func() ([]net.Addr, error)
 }
 
-// NewNetworks returns networks by their kinds and prefixes. Addresses of the machine are only in Machine. Link-local addresses and addresses
-// of the provider of the machine are in no kind; a prefix must name them.
+// NewNetworks returns networks by their kinds and prefixes. Addresses of the machine are only in Machine. Link-local addresses and
+// addresses of the provider of the machine are in no kind; a prefix must name them.
 func NewNetworks(names []string) (*Networks, error) {
 	n := &Networks{addresses: net.InterfaceAddrs}
 	for _, name := range names {

@@ -13,8 +13,8 @@ type Requests[K comparable] struct {
 	ends map[K]map[*context.CancelFunc]struct{}
 }
 
-// Begin returns the context of a request, which ends when any of its dependencies changes, and a function that the caller must call when the
-// request has ended. Call it before looking up the dependencies, to miss no change.
+// Begin returns the context of a request, which ends when any of its dependencies changes, and a function that the caller must call when
+// the request has ended. Call it before looking up the dependencies, to miss no change.
 func (r *Requests[K]) Begin(ctx context.Context, on ...K) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	r.mu.Lock()

@@ -101,7 +101,8 @@ func (e *Entry) entered(cluster logicalcluster.Name) bool {
 	return true
 }
 
-// make stores the default objects of a logical cluster once, for any number of concurrent requests, and waits until the informers have them.
+// make stores the default objects of a logical cluster once, for any number of concurrent requests, and waits until the informers have
+// them.
 func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
 	_, err, _ := e.making.Do(string(cluster), func() (any, error) {
 		if e.entered(cluster) {

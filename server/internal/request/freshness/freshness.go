@@ -174,8 +174,8 @@ func have(informers []Informer, revision uint64) bool {
 	return true
 }
 
-// operators are paths of the server itself that are served while the state is stale: then authorization allows only users who need no stored
-// permission.
+// operators are paths of the server itself that are served while the state is stale: then authorization allows only users who need no
+// stored permission.
 var operators = []string{"/metrics", "/debug"}
 
 // WithRefusal refuses all requests except health checks while the state is stale, with errors that serializer encodes. own recognises the

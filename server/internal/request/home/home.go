@@ -189,8 +189,8 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	return lc, err
 }
 
-// pathOf returns the path of a user's home: user:<name>, or the name of its logical cluster if user:<name> would be invalid or the path of a
-// workspace in the home of another user.
+// pathOf returns the path of a user's home: user:<name>, or the name of its logical cluster if user:<name> would be invalid or the path
+// of a workspace in the home of another user.
 func pathOf(name string, home logicalcluster.Name) string {
 	if path := "user:" + name; logicalcluster.ValidPath(path) && !strings.Contains(name, ":") {
 		return path

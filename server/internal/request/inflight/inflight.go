@@ -238,7 +238,8 @@ func (x *exchange) started() {
 	}
 }
 
-// body is the body of a request: first the part that was read before the request had a seat, then the rest, which the client may send slowly.
+// body is the body of a request: first the part that was read before the request had a seat, then the rest, which the client may send
+// slowly.
 type body struct {
 	io.ReadCloser
 	sent *bytes.Buffer

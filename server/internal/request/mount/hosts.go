@@ -21,8 +21,8 @@ type Hosts struct {
 	known sets.Set[string] // host:port, or .domain:port for all hosts below a domain
 }
 
-// NewHosts returns the hosts of the URLs of this installation, and additional hosts: host, host:port, *.domain or *.domain:port. The default
-// port is that of HTTPS.
+// NewHosts returns the hosts of the URLs of this installation, and additional hosts: host, host:port, *.domain or *.domain:port. The
+// default port is that of HTTPS.
 func NewHosts(installation, known []string) (*Hosts, error) {
 	h := &Hosts{own: sets.New[string](), known: sets.New[string]()}
 	for _, text := range installation {

@@ -109,7 +109,8 @@ func (p *Proxy) WithMounts(next http.Handler) http.Handler {
 			p.refuse(
 				w,
 				r,
-				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not allowed: %v", t.path, t.url, err)),
+				apierrors.NewServiceUnavailable(fmt.Sprintf("the workspace %s is mounted from the URL %q, which is not allowed: %v", t.path, t.url,
+					err)),
 			)
 			return
 		}

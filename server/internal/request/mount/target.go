@@ -53,8 +53,8 @@ func ClusterFrom(ctx context.Context) (logicalcluster.Name, bool) {
 	return t.workspace.Cluster, ok
 }
 
-// Authorizer allows all requests of authenticated users for mounted workspaces, which the mounted server authorizes, and delegates all other
-// requests to next. Anonymous users cannot make this server send requests.
+// Authorizer allows all requests of authenticated users for mounted workspaces, which the mounted server authorizes, and delegates all
+// other requests to next. Anonymous users cannot make this server send requests.
 func Authorizer(next authorizer.Authorizer) authorizer.Authorizer {
 	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		path, mounted := PathFrom(ctx)

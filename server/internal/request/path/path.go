@@ -44,8 +44,8 @@ type Places interface {
 }
 
 // WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. It serves the paths of the server itself without a
-// cluster, and responds to other paths without a cluster with 404. A name with a colon is the path of a workspace, which places resolves. The
-// context of a mounted workspace has the mount instead of a cluster. s encodes the errors.
+// cluster, and responds to other paths without a cluster with 404. A name with a colon is the path of a workspace, which places resolves.
+// The context of a mounted workspace has the mount instead of a cluster. s encodes the errors.
 func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Places) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		refuse := func(err error) { responsewriters.ErrorNegotiated(err, s, schema.GroupVersion{Version: "v1"}, w, r) }
