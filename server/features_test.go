@@ -8,7 +8,7 @@ import (
 )
 
 // Upstream streams lists when etcd offers that, and an external etcd of 3.7 does. Nothing of the storage would see them.
-func TestListsAreNoStreamsOfEtcd(t *testing.T) {
+func TestListsDoNotUseStreamsOfEtcd(t *testing.T) {
 	if err := utilfeature.DefaultMutableFeatureGate.Set("EtcdRangeStream=true"); err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	metricsViewer  = "metrics-viewer" // a role, its binding, and the name in the client certificate of a scraper
+	metricsViewer  = "metrics-viewer" // a role, its binding, and the user name in the client certificate of a scraper
 	metricsAccount = "metrics"        // a service account and the Secret with its token, in the namespace default
 )
 
-// bootstrapMetricsViewer makes who may read the metrics, in the cluster of ctx. What exists is left as it is.
+// bootstrapMetricsViewer creates users and roles for reading the metrics, in the cluster of ctx. It does not change existing objects.
 func (s *server) bootstrapMetricsViewer(ctx context.Context) error {
 	core, rbac := s.clients.kube.CoreV1(), s.clients.kube.RbacV1()
 	account := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: metricsAccount}
@@ -51,7 +51,7 @@ func (s *server) bootstrapMetricsViewer(ctx context.Context) error {
 		},
 	} {
 		if err := create(); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("viewer of the metrics: %w", err)
+			return fmt.Errorf("creating the objects of the battery metrics-viewer: %w", err)
 		}
 	}
 	return nil

@@ -30,11 +30,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// served is what the server serves. It is the one late-bound part: upstream makes authentication, admission and the handler chain before
-// the REST storage, so these hold a pointer to it from the beginning. install fills it before the server listens, and nothing reads it
+// served is the content that the server serves. It is the only late-bound part: upstream creates authentication, admission and the handler
+// chain before the REST storage, therefore these get a pointer to it. install fills it before the server listens, and nothing reads it
 // earlier.
 type served struct {
-	// kube reaches the cluster of each call's context.
+	// kube calls the logical cluster of each call's context.
 	kube kubernetes.Interface
 	// api is upstream's handler of the built-in types. The handler chain sets it.
 	api http.Handler
@@ -44,14 +44,14 @@ type served struct {
 	custom     *customresources.Handler
 	discovery  *discovery.Discovery
 	openapi    *openapi.OpenAPI
-	// documents describe what a logical cluster serves, exportDocuments what the view of an export does, and sliceDocuments that of a slice of
-	// cached resources.
+	// documents describes the APIs of a logical cluster, exportDocuments the APIs of the view of an export, and sliceDocuments those of the
+	// view of a slice of cached resources.
 	documents, exportDocuments, sliceDocuments http.Handler
 
 	staticOpenAPI atomic.Pointer[spec.Swagger]
-	// builtinTypes merges objects of built-in types; it is made with the first request that needs it.
+	// builtinTypes merges objects of built-in types. The first request that needs it creates it.
 	builtinTypes func() (managedfields.TypeConverter, error)
-	// builtinSchemas are the types of built-in objects; they are collected when the first are asked for.
+	// builtinSchemas are the schemas of built-in objects. They are collected on the first use.
 	builtinSchemas func() resolver.SchemaResolver
 	// changed receives a value after the served resources have changed, for the garbage collector. It holds one value.
 	changed chan struct{}
@@ -74,7 +74,7 @@ func (s *served) labelSecret(ctx context.Context, secret *corev1.Secret, label, 
 	return err
 }
 
-// storedResources returns the resources of which the cluster of ctx stores objects that count.
+// storedResources returns the resources of the cluster of ctx whose stored objects count against the object limit.
 func (s *served) storedResources(ctx context.Context) ([]schema.GroupResource, error) {
 	resources, err := s.discovery.Resources(ctx)
 	if err != nil {
@@ -89,12 +89,12 @@ func (s *served) storedResources(ctx context.Context) ([]schema.GroupResource, e
 	return stored, nil
 }
 
-// restMapper returns what the cluster of a context serves.
+// restMapper returns the REST mapper of the cluster of a context.
 func (s *served) restMapper(ctx context.Context) (meta.RESTMapper, error) {
 	return s.discovery.RESTMapper(ctx)
 }
 
-// current serves documents that describe what is bound at the time of the request. choose returns them.
+// current serves documents that describe the bound APIs at the time of the request. choose returns their handler.
 func (s *served) current(choose func() http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.custom.CatchUp(r)
@@ -120,7 +120,7 @@ func (s *served) isCustom(ctx context.Context) bool {
 		(customresources.InView(ctx) || !s.builtin.Has(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}))
 }
 
-// typeConverter returns what merges objects of a kind in a cluster.
+// typeConverter returns the converter that merges objects of a kind in a cluster.
 func (s *served) typeConverter(cluster logicalcluster.Name, gvk schema.GroupVersionKind) managedfields.TypeConverter {
 	if legacyscheme.Scheme.Recognizes(gvk) {
 		if converter, err := s.builtinTypes(); err == nil {
@@ -140,7 +140,7 @@ func (s *served) newBuiltinTypes() (managedfields.TypeConverter, error) {
 	return managedfields.NewTypeConverter(models, false)
 }
 
-// schemas returns the types of a cluster.
+// schemas returns the schemas of a cluster.
 func (s *served) schemas(cluster logicalcluster.Name) resolver.SchemaResolver {
 	return s.openapi.SchemaResolver(cluster, s.builtinSchemas())
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
 )
 
-func TestNothingBuiltInIsServedByAView(t *testing.T) {
+func TestAViewServesNoBuiltInTypes(t *testing.T) {
 	s := &served{builtin: sets.New(schema.GroupResource{Resource: "secrets"})}
 	for _, test := range []struct {
 		resource       string

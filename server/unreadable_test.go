@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/storage"
 )
 
-func TestManyUnreadableObjectsHoldNobodyUp(t *testing.T) {
+func TestManyUnreadableObjectsDoNotBlockTheirReaders(t *testing.T) {
 	objects := newUnreadableObjects()
 	for range unreadableQueue + 10 {
 		objects.add(storage.Unreadable{Cluster: "c"})

@@ -28,16 +28,15 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// server is everything that a server is made of. Its parts are made in the order of what needs what; served alone is referred to before it
-// is filled.
+// server contains all parts of a server. Each part is created after the parts that it needs. Only served is referenced before it is filled.
 type server struct {
 	opts    options.Completed
 	backend *storage.Backend
-	// calls are those to hosts that tenants name.
+	// calls makes calls to hosts that tenants configure.
 	calls *outbound.Calls
-	// fresh is how current the informers are.
+	// fresh describes how current the informers are.
 	fresh *freshness.State
-	// unreadable are stored objects for which an Event is to be created.
+	// unreadable queues stored objects that need an Event.
 	unreadable unreadableObjects
 
 	served       *served
@@ -52,7 +51,7 @@ type server struct {
 	background sync.WaitGroup
 }
 
-// newServer makes a server of its options and storage. stopping is closed when it begins to stop.
+// newServer creates a server from options and storage. stopping is closed when the server begins to stop.
 func newServer(opts options.Completed, backend *storage.Backend, tokens *kubeconfig.Tokens, stopping <-chan struct{}) (*server, error) {
 	metrics.WithoutNames(opts.Generic.Metrics)
 	networks, err := outbound.NewNetworks(opts.TenantWebhookNetworks)
@@ -63,7 +62,7 @@ func newServer(opts options.Completed, backend *storage.Backend, tokens *kubecon
 		opts: opts, backend: backend, calls: outbound.NewCalls(networks), fresh: &freshness.State{},
 		unreadable: newUnreadableObjects(), served: newServed(),
 	}
-	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise no other server writes
+	if !opts.Embedded || opts.EmbeddedEtcd.ClientPort != 0 { // otherwise no other server writes to this etcd
 		s.fresh.Limit = opts.Authorization.MaxStaleness
 	}
 	limits, err := s.prepareStorage()
@@ -114,7 +113,7 @@ func newServer(opts options.Completed, backend *storage.Backend, tokens *kubecon
 	return s, err
 }
 
-// prepareStorage registers what the storage reports, and returns the limits that it keeps.
+// prepareStorage registers the metrics and reports of the storage, and returns its object limits.
 func (s *server) prepareStorage() (*objectlimit.Limits, error) {
 	s.backend.OnUnreadable(s.unreadable.add)
 	if err := s.backend.RegisterMetrics(legacyregistry.Register); err != nil {

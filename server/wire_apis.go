@@ -28,14 +28,14 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// install returns upstream's server with the built-in types, CustomResourceDefinitions and what these define, and fills served.
+// install returns upstream's server with the built-in types, CustomResourceDefinitions and custom resources, and fills served.
 func (s *server) install(slices replication.Config, reviews authenticator.Request) (*genericapiserver.GenericAPIServer, error) {
 	completed := s.up.controlPlane.Complete()
 	kube, err := completed.New("kcp", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, err
 	}
-	// Upstream answers with the list of all paths.
+	// Upstream responds with the list of all paths.
 	kube.GenericAPIServer.Handler.NonGoRestfulMux.NotFoundHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := apierrors.NewGenericServerResponse(http.StatusNotFound, r.Method, schema.GroupResource{}, "",
 			r.URL.Path+" is not a path of this server", 0, true)
@@ -51,7 +51,7 @@ func (s *server) install(slices replication.Config, reviews authenticator.Reques
 	return kube.GenericAPIServer, s.installDefinitions(kube.GenericAPIServer, slices)
 }
 
-// installDefinitions serves CustomResourceDefinitions and what they define.
+// installDefinitions serves CustomResourceDefinitions and custom resources.
 func (s *server) installDefinitions(g *genericapiserver.GenericAPIServer, slices replication.Config) error {
 	reserved := sets.New[schema.GroupResource]()
 	info, live, err := s.definitionStorage(reserved)
@@ -88,7 +88,7 @@ func (s *server) installDefinitions(g *genericapiserver.GenericAPIServer, slices
 // liveDefinition reads a definition from storage.
 type liveDefinition func(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error)
 
-// definitionStorage returns the API group of CustomResourceDefinitions. Those of reserved resources are not accepted.
+// definitionStorage returns the API group of CustomResourceDefinitions. It refuses definitions of reserved resources.
 func (s *server) definitionStorage(reserved sets.Set[schema.GroupResource]) (*genericapiserver.APIGroupInfo, liveDefinition, error) {
 	storages, definitions,
 		err := customresources.DefinitionStorage(s.backend.BuiltIn(s.up.definitionOptions), reserved, customresources.DerivedDefinitions{

@@ -21,16 +21,16 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// authn is who a request comes from.
+// authn authenticates requests.
 type authn struct {
 	authenticator authenticator.Request
 	// reviews authenticates the tokens of TokenReviews.
 	reviews authenticator.Request
-	// certificates signs the client certificates of logical clusters, and authenticates by them.
+	// certificates signs client certificates of logical clusters, and authenticates with them.
 	certificates *clientcertificates.Authority
 }
 
-// newAuthn puts our authenticators around upstream's, and the authority of client certificates into what the server asks clients for.
+// newAuthn wraps upstream's authenticators in those of kcp, and makes the server request client certificates of its authority.
 func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *served, calls *outbound.Calls,
 	tokens *kubeconfig.Tokens) (*authn, error) {
 	config := &up.generic.Authentication
@@ -47,17 +47,17 @@ func newAuthn(opts options.Completed, up *upstream, tenancy *tenancy, served *se
 		union.New(authentication.Wrap(config.Authenticator), bearertoken.New(virtual.AtHome(ofTypes))),
 	)
 	return &authn{
-		// Upstream's chain ends with the anonymous user, which a certificate that is refused must not become.
+		// Upstream's chain ends with the anonymous user. A refused certificate must not become anonymous.
 		authenticator: authentication.RememberOriginalUser(union.NewFailOnError(certificates, all)),
 		reviews:       authentication.Reviews(all),
 		certificates:  certificates,
 	}, nil
 }
 
-// authz is what a request may do.
+// authz authorizes requests.
 type authz struct {
 	rules *authorization.Rules
-	// inCluster decides for the cluster of a request, authorizer also for views, mounts and homes.
+	// inCluster authorizes requests in a logical cluster, authorizer also requests for views, mounts and homes.
 	inCluster, authorizer authorizer.Authorizer
 }
 

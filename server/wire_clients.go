@@ -12,11 +12,11 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// clients are those with which the server calls itself.
+// clients are the clients with which the server calls itself.
 type clients struct {
-	// loopback reaches the bare server as a privileged user.
+	// loopback calls the server as a privileged user, without a logical cluster.
 	loopback *rest.Config
-	// These reach the cluster of each call's context.
+	// These clients call the logical cluster of each call's context.
 	kube        kubernetes.Interface
 	dynamic     dynamic.Interface
 	metadata    metadata.Interface
@@ -45,7 +45,7 @@ func newClients(loopback *rest.Config) (*clients, error) {
 	return c, nil
 }
 
-// in returns a client of one cluster.
+// in returns a client of one logical cluster.
 func (c *clients) in(cluster logicalcluster.Name) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(clusterclient.ForCluster(c.loopback, logicalcluster.Cluster{Name: cluster}))
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// requests is the way of a request to what the server serves.
+// requests builds the chain of filters that a request passes.
 type requests struct {
 	opts     options.Completed
 	tenancy  *tenancy
@@ -38,15 +38,15 @@ type requests struct {
 	inflight *inflight.Limits
 	mounts   *mount.Proxy
 	entry    *defaultcontent.Entry
-	// health has the reasons why checks fail.
+	// health has the reasons of failed checks.
 	health health.Checks
-	// loopbackToken is what the server authenticates with to itself.
+	// loopbackToken authenticates requests of the server to itself.
 	loopbackToken string
 	// stopping is closed when the server begins to stop.
 	stopping <-chan struct{}
 }
 
-// newInflight takes the limits of requests in flight from upstream, whose own let one tenant have all of them.
+// newInflight replaces upstream's limits of requests in flight, with which one tenant could use all of them.
 func newInflight(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*inflight.Limits, error) {
 	limits := inflight.New(inflight.Config{
 		Requests: opts.MaxRequests, Watches: opts.MaxWatches, Reads: g.MaxRequestsInFlight, Writes: g.MaxMutatingRequestsInFlight,
@@ -58,7 +58,7 @@ func newInflight(opts options.Completed, g *genericapiserver.Config, tenancy *te
 	return limits, limits.Register(legacyregistry.Register, legacyregistry.CustomRegister)
 }
 
-// newMounts returns what forwards requests for mounted workspaces, and the hosts that it may forward them to.
+// newMounts returns the proxy for requests to mounted workspaces, and the hosts that it may use.
 func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tenancy) (*mount.Proxy, *mount.Hosts, error) {
 	installation := []string{opts.ShardBaseURL, opts.ShardExternalURL, opts.ShardVirtualWorkspaceURL}
 	hosts, err := mount.NewHosts(installation, opts.MountProxy.Hosts)
@@ -72,7 +72,7 @@ func newMounts(opts options.Completed, g *genericapiserver.Config, tenancy *tena
 	return proxy, hosts, err
 }
 
-// chain is the way of a request, innermost first.
+// chain returns the chain of filters, built from the innermost handler outwards.
 func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Handler {
 	set := q.tenancy.set
 	q.served.api = path.WithoutServer(q.health.WithReasons(api, g.Authorization.Authorizer), g.Serializer)
@@ -114,7 +114,7 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 		h = resolve(h)
 	}
 	bare = virtual.WithKnown(bare, func(r *http.Request, cluster logicalcluster.Name) error {
-		_, _, err := places.Find(r, string(cluster)) // authorization answers for a cluster that does not exist
+		_, _, err := places.Find(r, string(cluster)) // authorization responds for a cluster that does not exist
 		return err
 	}, g.Serializer)
 	h = q.views.WithView(h, bare, g.Serializer)
@@ -125,8 +125,8 @@ func (q *requests) chain(api http.Handler, g *genericapiserver.Config) http.Hand
 	return slowclient.New(q.opts.StalledClientTimeout, clock.RealClock{}).WithTimeout(h)
 }
 
-// inService reports whether a request, whose cluster is known to be in service unless a view serves it, goes on in any case: what is
-// being deleted is still ended by those who see it in a view.
+// inService reports whether a request is served even if its logical cluster is inactive. Requests outside of views have passed this check
+// already. In views, requests for a logical cluster that is being deleted are served: clients of the view still finish its deletion.
 func (q *requests) inService(r *http.Request) bool {
 	if !virtual.InView(r.Context()) {
 		return true

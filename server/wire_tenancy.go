@@ -30,11 +30,11 @@ import (
 	"github.com/kcplane/kcp/server/options"
 )
 
-// tenancy is what knows logical clusters, workspaces and what they share, and makes them.
+// tenancy contains the parts that resolve and create logical clusters and workspaces, and the APIs that they share.
 type tenancy struct {
 	informers *informers.Factory
 	set       *informers.Set
-	// stored has, by resource, what the server reads and writes without requests.
+	// stored is the storage that the server uses without requests, by resource.
 	stored    map[string]*storage.Typed
 	tree      *pathindex.Tree
 	types     *workspacetypes.Types
@@ -42,12 +42,12 @@ type tenancy struct {
 	cached    *cachedresources.Resources
 	scheduler *scheduling.Scheduler
 	defaults  exports.Defaults
-	// systemDefinitions are those of the resources that the server itself serves.
+	// systemDefinitions are the definitions of the resources of kcp.
 	systemDefinitions []*apiextensionsv1.CustomResourceDefinition
 }
 
-// newTenancy returns the informers, and what follows them. The types of which there is one object or more for every workspace are read from
-// storage directly, without a request to the server itself.
+// newTenancy returns the informers, and the parts that follow them. Informers of types with an object for every workspace read the storage
+// directly, without requests to the server itself.
 func newTenancy(opts options.Completed, backend *storage.Backend, definitionOptions generic.RESTOptionsGetter,
 	loopback *rest.Config) (*tenancy, error) {
 	scheme := runtime.NewScheme()
@@ -117,7 +117,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 	return t, nil
 }
 
-// defaultBindings returns what a cluster binds from the beginning, with the labels that admission would write.
+// defaultBindings returns the default APIBindings of a logical cluster, with the labels that admission would set.
 func (t *tenancy) defaultBindings(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
 	bindings := t.defaults.Of(lc)
 	for _, b := range bindings {
@@ -126,13 +126,13 @@ func (t *tenancy) defaultBindings(lc *corev1alpha1.LogicalCluster) []*apisv1alph
 	return bindings
 }
 
-// derivesDefinitions returns whether a logical cluster shows definitions of what is bound there.
+// derivesDefinitions reports whether a logical cluster shows CustomResourceDefinitions of its bound resources.
 func (t *tenancy) derivesDefinitions(cluster logicalcluster.Name) bool {
 	lc, err := t.set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	return err == nil && t.types.DerivesDefinitions(lc)
 }
 
-// decisive returns the informers by whose objects requests are authorized and find their logical cluster.
+// decisive returns the informers that authorization and the resolution of logical clusters use.
 func (t *tenancy) decisive() []freshness.Informer {
 	return []freshness.Informer{
 		t.set.LogicalClusters.Informer, t.set.Workspaces.Informer, t.set.WorkspaceTypes.Informer,

@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/virtual"
 )
 
-// newViews returns the virtual workspaces of the server, by name, and the one of slices of cached resources.
+// newViews returns the virtual workspaces of the server by name, and the virtual workspace of slices of cached resources.
 func newViews(tenancy *tenancy, authz *authz, served *served) (virtual.Views, replication.Config, error) {
 	slices := replication.Config{
 		Cached: tenancy.cached, Exports: tenancy.exports, Authorizer: authz.inCluster,
@@ -44,7 +44,7 @@ func newViews(tenancy *tenancy, authz *authz, served *served) (virtual.Views, re
 	return views, slices, err
 }
 
-// newEndpoints returns what reaches the virtual workspaces of providers.
+// newEndpoints returns the client of virtual workspaces that providers run.
 func newEndpoints(opts options.Completed, tenancy *tenancy, clients *clients, served *served) (*endpoints.Endpoints, error) {
 	o := opts.VirtualStorage
 	var allowed []endpoints.Allowed

@@ -92,7 +92,7 @@ func TestTheDirectoryOfTheServingCertificateIsCreated(t *testing.T) {
 	}
 }
 
-func TestTheRootCAIsCertificates(t *testing.T) {
+func TestTheRootCAFileMustContainCertificates(t *testing.T) {
 	o := New()
 	if o.RootCAFile = filepath.Join(t.TempDir(), "ca.crt"); os.WriteFile(o.RootCAFile, []byte("no certificate"), 0o600) != nil {
 		t.Fatal("cannot write")

@@ -98,7 +98,7 @@ func TestACertificateOfTheServerIsRenewedBeforeItExpires(t *testing.T) {
 }
 
 // A process that is killed between writing the certificate and its key leaves one of them.
-func TestACertificateWithoutItsKeyIsMadeAgain(t *testing.T) {
+func TestACertificateWithoutItsKeyIsReplaced(t *testing.T) {
 	directory, host := t.TempDir(), net.IPv4(10, 1, 2, 3)
 	certificate, key := filepath.Join(directory, "apiserver.crt"), filepath.Join(directory, "apiserver.key")
 	if err := ensureServingCertificate(certificate, key, host, nil, nil); err != nil {

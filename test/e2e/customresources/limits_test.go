@@ -76,7 +76,7 @@ func TestComputationForObjectsIsLimited(t *testing.T) {
 		}
 	}
 	code, body := cluster.Raw(t, kcptest.Masters, http.MethodGet, path+"?labelSelector="+strings.Repeat("!a,", 2000)+"a", nil, "")
-	if want := fmt.Sprintf("labelSelector has %d requirements, and 1000 are allowed", 2001); code != http.StatusBadRequest || !strings.Contains(string(body), want) {
+	if want := fmt.Sprintf("labelSelector has %d requirements; at most 1000 are allowed", 2001); code != http.StatusBadRequest || !strings.Contains(string(body), want) {
 		t.Errorf("got %d %.500s, want %s", code, body, want)
 	}
 }

@@ -121,7 +121,7 @@ func TestMountsThatLeadToEachOtherAreFound(t *testing.T) {
 	point(t, org, "back", "Ready", installation(t)+"/clusters/"+path)
 	want(t, org, "back", "Ready", "", "")
 	wantCode(t, path, http.StatusInternalServerError)
-	if _, status := get(t, path, kcptest.Alice, nil); !strings.Contains(status.Message, "circle") {
+	if _, status := get(t, path, kcptest.Alice, nil); !strings.Contains(status.Message, "loop") {
 		t.Errorf("the answer is %+v", status)
 	}
 }

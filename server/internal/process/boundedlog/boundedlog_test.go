@@ -43,7 +43,7 @@ func TestDetailsOfAStartAreDroppedUntilTheServerHasStarted(t *testing.T) {
 	}
 }
 
-func TestAStatementWritesNoMoreThanItsShare(t *testing.T) {
+func TestAStatementCannotExceedItsShareOfTheLog(t *testing.T) {
 	out, now := &bytes.Buffer{}, time.Unix(1000, 0)
 	w := New(out)
 	w.now = func() time.Time { return now }
@@ -87,7 +87,7 @@ func TestAStatementWritesNoMoreThanItsShare(t *testing.T) {
 	}
 }
 
-func TestEntriesInJSONStayThat(t *testing.T) {
+func TestEntriesInJSONStayValid(t *testing.T) {
 	out, now := &bytes.Buffer{}, time.Unix(1000, 0)
 	w := New(out)
 	w.now = func() time.Time { return now }
@@ -122,7 +122,7 @@ func TestALongEntryIsCut(t *testing.T) {
 	}
 }
 
-func TestWhereEntriesAreFrom(t *testing.T) {
+func TestTheStatementOfAnEntryIsRecognised(t *testing.T) {
 	for entry, want := range map[string]string{
 		entryFrom(53, "x"):                         "wrap.go:53",
 		"http2: server connection error":           "",

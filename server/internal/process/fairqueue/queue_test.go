@@ -132,12 +132,12 @@ func TestTenantsShareSeatsByTheTimeTheyUseThem(t *testing.T) {
 	near(t, "one cluster", l.done["one/u/a"], 2*lasts)
 }
 
-func TestOneTenantAloneHasNoLimit(t *testing.T) {
+func TestASingleActiveTenantHasNoLimit(t *testing.T) {
 	l := run(t, 4, func(l *load) { l.clients(50, "a/u/c", time.Millisecond, 0) })
 	near(t, "alone", l.done["a/u/c"], 50*lasts)
 }
 
-func TestNobodyStarves(t *testing.T) {
+func TestNoTenantStarves(t *testing.T) {
 	const ms = time.Millisecond
 	l := run(t, 4, func(l *load) {
 		for i := range 100 {
@@ -165,7 +165,7 @@ func entered(t *testing.T, q *Queue, holder string, kind Kind) *Ticket {
 	return ticket
 }
 
-func TestWhoHasMostIsRefused(t *testing.T) {
+func TestTheTenantWithTheMostRequestsIsRefused(t *testing.T) {
 	q := newQueue(Config{Total: [kinds]int{Read: 300, Write: 300}, Requests: 1000})
 	admitted := func(holder string) int {
 		for n := 0; ; n++ {
@@ -189,7 +189,7 @@ func TestWhoHasMostIsRefused(t *testing.T) {
 	entered(t, q, "a0/u/c", Read)
 }
 
-func TestRefusalsTakeTheirTimeWhileOthersAreActive(t *testing.T) {
+func TestRefusalsAreDelayedWhileOthersAreActive(t *testing.T) {
 	for other, want := range map[string]time.Duration{"": 0, "busy/u/b": 0, "quiet/u/a": leisure} {
 		synctest.Test(t, func(t *testing.T) {
 			q := newQueue(Config{Seats: 4, Requests: 1})
@@ -219,7 +219,7 @@ func TestRefusalsTakeTheirTimeWhileOthersAreActive(t *testing.T) {
 	}
 }
 
-func TestNoMoreRefusalsTakeTheirTimeThanMay(t *testing.T) {
+func TestTheNumberOfDelayedRefusalsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 4, Requests: 1})
 		for _, h := range []string{"busy/u/a", "quiet/u/a"} {
@@ -257,7 +257,7 @@ func TestClustersOfAUnitShareItsSlots(t *testing.T) {
 	entered(t, q, "b/v/another", Write)
 }
 
-func TestAClusterHasNoMoreOpenThanItMay(t *testing.T) {
+func TestAClusterCannotExceedItsOpenRequests(t *testing.T) {
 	q := newQueue(Config{Requests: 2, Watches: 1})
 	tickets := []*Ticket{entered(t, q, "a/u/c", Read), entered(t, q, "a/u/c", Write), entered(t, q, "a/u/c", Watch)}
 	for kind := range kinds {
@@ -283,7 +283,7 @@ func TestAClusterHasNoMoreOpenThanItMay(t *testing.T) {
 	entered(t, q, "a/u/c", Write)
 }
 
-func TestOnlyWhatIsActiveIsInMemory(t *testing.T) {
+func TestOnlyActiveMembersAreInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		for i := range 3 * lingering {
@@ -308,7 +308,7 @@ func both(t *testing.T, q *Queue) (a, b *Ticket) {
 	return entered(t, q, "a/u/c", Read), entered(t, q, "b/u/c", Read)
 }
 
-func TestAWaitEndsWithItsRequestAndAfterATime(t *testing.T) {
+func TestAWaitEndsWithItsRequestOrTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		a, b := both(t, q)
@@ -330,7 +330,7 @@ func TestAWaitEndsWithItsRequestAndAfterATime(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForAHostHasNoSeat(t *testing.T) {
+func TestARequestThatWaitsForAHostHasNoSeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2, Requests: 8})
 		a, b := both(t, q)
@@ -380,7 +380,7 @@ func TestWhoWaitsForAHostHasNoSeat(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
+func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		a := entered(t, q, "a/u/c", Write)
@@ -412,7 +412,7 @@ func TestWhoWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 	})
 }
 
-func TestLongObjectsOfOneAccountWaitForEtcdOneByOne(t *testing.T) {
+func TestLargeObjectsOfOneAccountWaitForEtcdOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 4})
 		other := entered(t, q, "b/u/c", Write)
@@ -436,7 +436,7 @@ func TestLongObjectsOfOneAccountWaitForEtcdOneByOne(t *testing.T) {
 	})
 }
 
-func TestSeatsOfThoseWhoseClientsDoNotReadAreTaken(t *testing.T) {
+func TestRequestsWhoseClientsDoNotReadLoseTheirSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		a, b := both(t, q)
@@ -473,8 +473,8 @@ func hasSeat(t *Ticket) bool {
 	return t.seated
 }
 
-// What has seats from the time when it was alone, or does not end, keeps nobody else from having one.
-func TestNobodyWaitsForSeatsThatAreNotGivenBack(t *testing.T) {
+// An account that has seats from a time when no other was active, or whose requests do not end, does not keep others from getting seats.
+func TestNoClusterWaitsForeverForSeatsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 4})
 		for range 50 {
@@ -496,7 +496,7 @@ func TestNobodyWaitsForSeatsThatAreNotGivenBack(t *testing.T) {
 	})
 }
 
-func TestAWatchThatListsHasASeatUntilItHasFoundAll(t *testing.T) {
+func TestAWatchThatListsHasASeatUntilTheListIsComplete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		other := entered(t, q, "b/u/c", Read)
@@ -546,7 +546,7 @@ func TestAllWatchesAreShared(t *testing.T) {
 }
 
 // What is let in is open, has memory for its body, and is active only once it wants a seat.
-func TestARequestThatIsSentSlowlyHasNoSeat(t *testing.T) {
+func TestARequestWithASlowBodyHasNoSeat(t *testing.T) {
 	q := newQueue(Config{Seats: 2, Requests: 1, Bytes: 256 << 20})
 	a := &Ticket{}
 	if err := q.Admit(t.Context(), cluster("a/u/c"), Write, a); err != nil {
@@ -566,7 +566,7 @@ func TestARequestThatIsSentSlowlyHasNoSeat(t *testing.T) {
 	}
 }
 
-func TestAWatchHasASeatUntilItHasBegun(t *testing.T) {
+func TestAWatchHasASeatUntilItHasStarted(t *testing.T) {
 	q := newQueue(Config{Seats: 2})
 	w := entered(t, q, "a/u/c", Watch)
 	w.Started()
@@ -654,8 +654,8 @@ func BenchmarkEnter(b *testing.B) {
 	}
 }
 
-// What an account has begun to compute while it was alone must not leave it all processors once somebody else comes.
-func TestAnAccountComputesNoMoreAtATimeThanThereAreProcessors(t *testing.T) {
+// Computations that an account began while no other was active must not keep all processors when another account becomes active.
+func TestAnAccountComputesOnAtMostAllProcessors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 2})
 		enter := func(holder string) *Ticket {
@@ -717,14 +717,14 @@ func TestAnAccountComputesNoMoreAtATimeThanThereAreProcessors(t *testing.T) {
 }
 
 // A request that computes lets those of the same account have their turn, too.
-func TestWhoYieldsLetsOthersHaveTheirTurn(t *testing.T) {
+func TestYieldLetsOthersHaveTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Config{Seats: 1})
 		long, short := &Ticket{}, &Ticket{}
 		if err := q.Enter(t.Context(), cluster("long/u/a"), Write, long); err != nil {
 			t.Fatal(err)
 		}
-		long.Yield() // nobody waits
+		long.Yield() // no request waits
 		entered := make(chan error)
 		go func() { entered <- q.Enter(t.Context(), cluster("short/u/a"), Write, short) }()
 		synctest.Wait()

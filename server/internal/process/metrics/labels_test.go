@@ -12,7 +12,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-func TestTenantsNameNoSeries(t *testing.T) {
+func TestNamesOfTenantsCreateNoSeries(t *testing.T) {
 	flags := componentmetrics.NewOptions()
 	WithoutNames(flags)
 	flags.Apply()

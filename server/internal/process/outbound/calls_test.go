@@ -69,7 +69,7 @@ func readAll(response *http.Response, err error) (string, error) {
 	return string(content), err
 }
 
-func TestAnswersHaveLimits(t *testing.T) {
+func TestResponsesHaveLimits(t *testing.T) {
 	packed := bomb(t)
 	write := func(w http.ResponseWriter, size int) { _, _ = w.Write(bytes.Repeat([]byte("x"), size)) }
 	chunks := func(w http.ResponseWriter, r *http.Request, chunk []byte, every time.Duration) {
@@ -141,7 +141,7 @@ func TestAnswersHaveLimits(t *testing.T) {
 	}
 }
 
-func TestOfAnswersReadersGetWhatTheyNeed(t *testing.T) {
+func TestReadersGetOnlyTheHeadersThatTheyNeed(t *testing.T) {
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"Warning", "Retry-After", "Set-Cookie", "Content-Type"} {
 			w.Header().Set(name, "299 - text")
@@ -168,7 +168,7 @@ func TestOfAnswersReadersGetWhatTheyNeed(t *testing.T) {
 	}
 }
 
-func TestLargeAnswersAreReadFewAtATime(t *testing.T) {
+func TestFewLargeResponsesAreReadAtATime(t *testing.T) {
 	calls := &Calls{}
 	body := func(holder string, size int64) *limited {
 		return &limited{ReadCloser: io.NopCloser(io.LimitReader(zeros{}, size)), limit: size, free: freeBytes, large: &calls.large, holder: holder}
@@ -214,7 +214,7 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestFewConnectionsAreKept(t *testing.T) {
+func TestFewIdleConnectionsAreKept(t *testing.T) {
 	host := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer host.Close()
 	calls := callsTo(t, Machine)
@@ -350,7 +350,7 @@ func TestWebhooksAreCalledWithinLimits(t *testing.T) {
 	}
 }
 
-func TestTheClusterThatCallsHoldsItsLargeAnswers(t *testing.T) {
+func TestLargeResponsesCountAgainstTheCallingCluster(t *testing.T) {
 	calls := callsTo(t, Machine)
 	host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }))
 	defer host.Close()

@@ -68,7 +68,7 @@ func TestEveryAddressIsOfOneKind(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoNetworkIsRefused(t *testing.T) {
+func TestInvalidNetworksAreRefused(t *testing.T) {
 	for _, text := range []string{"", "all", "10.0.0.1", "10.0.0.1/8", "localhost", "127.0.0.0/8", "::1/128"} {
 		if _, err := NewNetworks([]string{text}); err == nil || !strings.Contains(err.Error(), "--tenant-webhook-networks") {
 			t.Errorf("%q: got %v", text, err)
@@ -76,7 +76,7 @@ func TestWhatIsNoNetworkIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoReachesTheServerByLocalhostMayLeadItThere(t *testing.T) {
+func TestAServerOnLocalhostMayCallAllNetworksByDefault(t *testing.T) {
 	for _, test := range []struct {
 		base, external string
 		local          bool
@@ -95,7 +95,7 @@ func TestWhoReachesTheServerByLocalhostMayLeadItThere(t *testing.T) {
 }
 
 // A name may mean another address each time, and a host that may be called may redirect to one that may not.
-func TestWhatIsConnectedToIsWhatCounts(t *testing.T) {
+func TestTheConnectedAddressDecides(t *testing.T) {
 	asked := 0
 	host := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
 	defer host.Close()

@@ -13,7 +13,7 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-func TestAClientCertificateIsReadAgain(t *testing.T) {
+func TestAClientCertificateIsReloaded(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 		fmt.Fprint(w, r.TLS.PeerCertificates[0].DNSNames)

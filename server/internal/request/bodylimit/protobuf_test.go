@@ -43,7 +43,7 @@ func encode(t *testing.T, object runtime.Object) []byte {
 	return out.Bytes()
 }
 
-func TestABodyInProtobufHasABoundedNumberOfValues(t *testing.T) {
+func TestAProtobufBodyHasABoundedNumberOfValues(t *testing.T) {
 	random := make([]byte, 1<<20)
 	_, _ = rand.Read(random)
 	labels := map[string]string{}
@@ -117,7 +117,7 @@ func within(encoded []byte, more ...byte) []byte {
 	return append([]byte("k8s\x00"), content...)
 }
 
-func TestEveryKindInProtobufIsRead(t *testing.T) {
+func TestEveryKindWithProtobufIsMeasured(t *testing.T) {
 	fill := randfill.NewWithSeed(1).NilChance(0.2).NumElements(1, 3).MaxDepth(14).Funcs(
 		func(f *runtime.RawExtension, c randfill.Continue) { f.Raw = []byte(`{"a":1}`) },
 		func(q *resource.Quantity, c randfill.Continue) {

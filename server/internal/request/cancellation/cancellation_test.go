@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRequestsEndWithWhatTheyDependOn(t *testing.T) {
+func TestRequestsEndWhenADependencyChanges(t *testing.T) {
 	var requests Requests[string]
 	one, doneOne := requests.Begin(context.Background(), "a")
 	both, doneBoth := requests.Begin(context.Background(), "a", "b")

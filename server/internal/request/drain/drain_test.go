@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/request/drain"
 )
 
-func TestClientsOpenNewConnectionsOnceTheServerStops(t *testing.T) {
+func TestClientsOpenNewConnectionsWhenTheServerStops(t *testing.T) {
 	for _, major := range []int{1, 2} {
 		t.Run(fmt.Sprintf("HTTP/%d", major), func(t *testing.T) {
 			stopping := make(chan struct{})

@@ -26,7 +26,7 @@ type etcd struct {
 
 func (e *etcd) Revision(context.Context) (uint64, error) {
 	if e.away.Load() {
-		return 0, errors.New("nobody answers")
+		return 0, errors.New("etcd does not respond")
 	}
 	return e.revision.Load(), nil
 }
@@ -59,7 +59,7 @@ func running(t *testing.T) (*etcd, *State) {
 	return e, s
 }
 
-func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
+func TestStaleInformersServeNoRequests(t *testing.T) {
 	for name, cut := range map[string]func(e *etcd, yes bool){
 		"etcd cannot be reached":    func(e *etcd, yes bool) { e.away.Store(yes) },
 		"a watch tells nothing new": func(e *etcd, yes bool) { e.broken.Store(yes); e.revision.Add(1) },
@@ -87,7 +87,7 @@ func TestNobodyIsServedByWhatIsTooOld(t *testing.T) {
 }
 
 // While requests are refused nothing is written, so that no event tells the watches how far they are.
-func TestResumedWatchesDoNotWaitForAWriteThatIsRefused(t *testing.T) {
+func TestResumedWatchesDoNotWaitForARefusedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, s := running(t)
 		e.away.Store(true)
@@ -106,7 +106,7 @@ func TestResumedWatchesDoNotWaitForAWriteThatIsRefused(t *testing.T) {
 	})
 }
 
-func TestWhoIsRefusedWhileTheServerDoesNotKnow(t *testing.T) {
+func TestRequestsThatAreRefusedWhileTheInformersAreStale(t *testing.T) {
 	lost, old := &State{}, &State{Limit: time.Nanosecond}
 	lost.Filled()
 	lost.Lose(errors.New("etcd was restored"))

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestEverybodyMayAskForTheirHomeAndForNothingElse(t *testing.T) {
+func TestEveryUserMayGetTheirHomeAndNothingElse(t *testing.T) {
 	refuse := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})
@@ -53,7 +53,7 @@ func TestEverybodyMayAskForTheirHomeAndForNothingElse(t *testing.T) {
 	}
 }
 
-func TestThePathOfAHomeLeadsToNobodyElses(t *testing.T) {
+func TestThePathOfAHomeIsUnique(t *testing.T) {
 	for name, want := range map[string]string{
 		"alice": "user:alice", "alice:toys": "cluster", "oidc:alice": "cluster", ":alice": "cluster", "Alice": "cluster", "alice@example.org": "cluster", "a/b": "cluster",
 	} {

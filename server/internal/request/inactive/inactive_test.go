@@ -171,7 +171,7 @@ var (
 	watchLogicalClusters = request.RequestInfo{IsResourceRequest: true, Verb: "watch", APIGroup: "core.kcp.io", APIVersion: "v1alpha1", Resource: "logicalclusters"}
 )
 
-func TestWatchesEndWhenTheirClusterGoesOutOfService(t *testing.T) {
+func TestWatchesEndWhenTheirClusterBecomesInactive(t *testing.T) {
 	ours, theirs, all := logicalcluster.Cluster{Name: "ours"}, logicalcluster.Cluster{Name: "theirs"}, logicalcluster.Cluster{Wildcard: true}
 	for _, change := range []struct {
 		name     string
@@ -218,13 +218,13 @@ func TestWatchesEndWhenTheirClusterGoesOutOfService(t *testing.T) {
 	}
 }
 
-func TestAWatchThatComesTooLateEndsAtOnce(t *testing.T) {
+func TestAWatchInAnInactiveClusterEndsImmediately(t *testing.T) {
 	lister, _ := clusters(t, cluster("off", "true", "Inactive"))
 	h := NewWatches(lister).WithEnd(lasting)
 	mustEnd(t, "late", open(t, h, logicalcluster.Cluster{Name: "off"}, "alice", watchSecrets))
 }
 
-func TestNothingIsRememberedOfWatchesThatHaveEnded(t *testing.T) {
+func TestEndedWatchesLeaveNothingInMemory(t *testing.T) {
 	lister, apply := clusters(t, cluster("ours", "", "Ready"))
 	watches := NewWatches(lister)
 	h := watches.WithEnd(lasting)

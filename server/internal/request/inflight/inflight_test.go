@@ -98,7 +98,7 @@ func TestAClusterTakesNothingFromOthers(t *testing.T) {
 }
 
 // What fails is over, too.
-func TestAPanicLeavesNothingOpen(t *testing.T) {
+func TestAPanicLeavesNoRequestOpen(t *testing.T) {
 	l := newLimits(1, 1)
 	h := l.WithLimits(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	func() {
@@ -112,7 +112,7 @@ func TestAPanicLeavesNothingOpen(t *testing.T) {
 	}
 }
 
-func TestOnWhoseAccountARequestIs(t *testing.T) {
+func TestTheHolderOfARequest(t *testing.T) {
 	root := logicalcluster.WithName(t.Context(), logicalcluster.Root)
 	mounted, err := mount.Enter(httptest.NewRequest(http.MethodGet, "/api", nil), "root:org:m", informers.Key{Cluster: "org", Name: "m"}, "https://elsewhere")
 	if err != nil {
@@ -142,7 +142,7 @@ func made(name, parent string, by *corev1alpha1.UserInfo) *corev1alpha1.LogicalC
 	return lc
 }
 
-func TestWhereAClusterIsAmongAllTenants(t *testing.T) {
+func TestThePlaceOfAClusterAmongAllTenants(t *testing.T) {
 	alice, bob := &corev1alpha1.UserInfo{Username: "alice"}, &corev1alpha1.UserInfo{Username: "bob"}
 	robotOf := func(cluster string) *corev1alpha1.UserInfo {
 		return &corev1alpha1.UserInfo{Username: "system:serviceaccount:default:robot", Extra: map[string]corev1alpha1.ExtraValue{logicalcluster.UserExtraKey: {cluster}}}
@@ -173,7 +173,7 @@ func TestWhereAClusterIsAmongAllTenants(t *testing.T) {
 }
 
 // A client that sends a body slowly has no seat, neither before the first byte nor between two of them.
-func TestSlowBodiesTakeSeatsFromNobody(t *testing.T) {
+func TestSlowBodiesTakeNoSeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimits(400, 2000)
 		ours, theirs := as(logicalcluster.WithName(t.Context(), "ours"), "alice"), as(logicalcluster.WithName(t.Context(), "theirs"), "alice")
@@ -242,7 +242,7 @@ func TestSlowBodiesTakeSeatsFromNobody(t *testing.T) {
 }
 
 // What is too long is not kept, but for the byte that shows it.
-func TestALongBodyIsReadByItsHandler(t *testing.T) {
+func TestTheHandlerReadsALongBody(t *testing.T) {
 	l := newLimits(400, 2000)
 	l.config.MaxBody = 1000
 	r := requestOf(as(logicalcluster.WithName(t.Context(), "ours"), "alice"), "create")

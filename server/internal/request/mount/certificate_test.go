@@ -17,7 +17,7 @@ import (
 )
 
 // The certificate would be taken for the user where certificates authenticate users: in this installation for one.
-func TestTheClientCertificateIsShownToOtherHostsOnly(t *testing.T) {
+func TestTheClientCertificateIsPresentedToOtherHostsOnly(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, len(r.TLS.PeerCertificates))
 	}))

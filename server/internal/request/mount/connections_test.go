@@ -38,7 +38,7 @@ func listing(lw *cache.ListWatch) informers.Lister[*tenancyv1alpha1.Workspace] {
 // workspaces returns an informer that does not run.
 func workspaces() informers.Lister[*tenancyv1alpha1.Workspace] { return listing(&cache.ListWatch{}) }
 
-func TestRequestsEndWithTheMountThatTheyGoThrough(t *testing.T) {
+func TestRequestsEndWithTheirMount(t *testing.T) {
 	moved, unavailable := mountedFrom("https://b"), mountedFrom("https://a")
 	unavailable.Status.Phase = corev1alpha1.LogicalClusterPhaseUnavailable
 	labelled := mountedFrom("https://a")
@@ -75,7 +75,7 @@ func TestRequestsEndWithTheMountThatTheyGoThrough(t *testing.T) {
 		select {
 		case <-seen:
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s: nobody saw it", name)
+			t.Fatalf("%s: the change was not seen", name)
 		}
 		if ended := followed.Context().Err() != nil; ended != test.ends {
 			t.Errorf("%s: the request has ended: %t", name, ended)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestMountsLeadToKnownHostsOnly(t *testing.T) {
+func TestMountsUseOnlyKnownHosts(t *testing.T) {
 	hosts, err := NewHosts([]string{"https://kcp.example.com:6443", "https://kcp.example.com"}, []string{"Prod.example.org", "dev.example.org:8443", "*.clusters.example.net", "10.0.0.1:6443"})
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestMountsLeadToKnownHostsOnly(t *testing.T) {
 	}
 }
 
-func TestBadHostsAreRefused(t *testing.T) {
+func TestInvalidHostsAreRefused(t *testing.T) {
 	for _, host := range []string{"", "*", "*.", "a.*.b", "*a.example.org", "https://a.example.org", "a.example.org/path", "a.example.org?x", "u@a.example.org", "a:b:c"} {
 		if _, err := NewHosts(nil, []string{host}); err == nil {
 			t.Errorf("%q was accepted", host)

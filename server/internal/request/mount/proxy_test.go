@@ -128,7 +128,7 @@ func TestAMountThatDoesNotServeIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestAnswersOfMountsHaveSmallHeaders(t *testing.T) {
+func TestResponsesOfMountsHaveSmallHeaders(t *testing.T) {
 	url, enter := mounted(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 2*maxHeaderBytes))
 	}))
@@ -137,7 +137,7 @@ func TestAnswersOfMountsHaveSmallHeaders(t *testing.T) {
 	}
 }
 
-func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
+func TestAnUntrustedServerGetsNoRequest(t *testing.T) {
 	asked := false
 	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	stranger.StartTLS()
@@ -157,7 +157,7 @@ func TestAServerThatIsNotTrustedGetsNothing(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWell(t *testing.T) {
+func TestAWatchThroughAMountEndsWithoutError(t *testing.T) {
 	behind := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "an event")
 		_ = http.NewResponseController(w).Flush()
@@ -189,7 +189,7 @@ func TestAWatchEndsWell(t *testing.T) {
 	}
 }
 
-func TestOtherRequestsPass(t *testing.T) {
+func TestOtherRequestsAreNotProxied(t *testing.T) {
 	proxy := &Proxy{}
 	w := httptest.NewRecorder()
 	proxy.WithMounts(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/api", nil))
@@ -208,7 +208,7 @@ func TestImpersonationIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhoMayEnter(t *testing.T) {
+func TestOnlyAuthenticatedUsersMayEnterAMount(t *testing.T) {
 	none := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionNoOpinion, "", nil
 	})

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// upgraded sends a request through a mount to a server that agrees to upgrade its connection, and then says what it is told. It
+// upgraded sends a request through a mount to a server that agrees to upgrade its connection, and then repeats what it receives. It
 // returns the answer, and the request that the server got, nil if there was none.
 func upgraded(t *testing.T, header http.Header) (proxy *Proxy, response *http.Response, got *http.Request) {
 	t.Helper()
@@ -87,7 +87,7 @@ func TestAConnectionCanBeUpgraded(t *testing.T) {
 }
 
 // Otherwise a client could go on with requests of its own making.
-func TestConnectionsAreUpgradedToWhatKubernetesSpeaksOnly(t *testing.T) {
+func TestConnectionsAreUpgradedOnlyToProtocolsOfKubernetes(t *testing.T) {
 	for _, protocol := range []string{"h2c", "HTTP/2.0", "TLS/1.0", "websocket, h2c", ""} {
 		_, response, got := upgraded(t, http.Header{"Connection": {"Upgrade, HTTP2-Settings"}, "Upgrade": {protocol}, "Http2-Settings": {"AAMAAABkAARAAAAAAAIAAAAA"}})
 		if got != nil || response.StatusCode != http.StatusBadRequest {
@@ -96,7 +96,7 @@ func TestConnectionsAreUpgradedToWhatKubernetesSpeaksOnly(t *testing.T) {
 	}
 }
 
-func TestAnUpgradeGoesThroughNoMoreMountsThanOtherRequests(t *testing.T) {
+func TestAnUpgradePassesNoMoreMountsThanOtherRequests(t *testing.T) {
 	for _, hops := range []string{"4", "-1", "many"} {
 		_, response, got := upgraded(t, http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, hopsHeader: {hops}})
 		if got != nil || response.StatusCode != http.StatusInternalServerError {

@@ -60,7 +60,7 @@ func serve(method, target string) (seen, *httptest.ResponseRecorder) {
 	return got, w
 }
 
-func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
+func TestTheClusterIsRemovedFromThePath(t *testing.T) {
 	for target, want := range map[string]seen{
 		"/clusters/root/api/v1/namespaces":               {true, "/api/v1/namespaces", "/api/v1/namespaces", "root", ""},
 		"/clusters/2x9k/apis?limit=5":                    {true, "/apis", "/apis?limit=5", "2x9k", ""},
@@ -81,7 +81,7 @@ func TestTheClusterIsTakenOutOfThePath(t *testing.T) {
 	}
 }
 
-func TestPathsThatNameNoClusterAreRefused(t *testing.T) {
+func TestPathsWithoutAClusterAreRefused(t *testing.T) {
 	for target, want := range map[string]int{
 		"/":                                        0,
 		"/api":                                     http.StatusNotFound,
@@ -133,7 +133,7 @@ func TestPathsThatNameNoClusterAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheWildcardCanOnlyBeRead(t *testing.T) {
+func TestTheWildcardIsReadOnly(t *testing.T) {
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, "CONNECT", "BREW"} {
 		got, w := serve(method, "/clusters/*/api/v1/namespaces/x/configmaps")
 		if got.called || w.Code != http.StatusMethodNotAllowed {
@@ -178,7 +178,7 @@ func FuzzNoPathReachesAClusterThatItDoesNotName(f *testing.F) {
 	})
 }
 
-func TestALogicalClusterHasNothingOfTheServer(t *testing.T) {
+func TestALogicalClusterDoesNotServePathsOfTheServer(t *testing.T) {
 	h := WithoutServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }), legacyscheme.Codecs)
 	for path, inCluster := range map[string]bool{
 		"/": true, "/api": true, "/apis/apps/v1": true, "/openapi/v3": true, "/version": true, "/livez": true, "/readyz/ping": true,

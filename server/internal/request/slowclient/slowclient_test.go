@@ -49,7 +49,7 @@ func ended[T any](t *testing.T, of <-chan T) T {
 	}
 }
 
-func TestAnAnswerThatIsNotReadEnds(t *testing.T) {
+func TestAResponseThatIsNotReadEnds(t *testing.T) {
 	protocols(t, func(t *testing.T, major int) {
 		result := make(chan error, 1)
 		s := serve(t, major, func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func TestAnAnswerThatIsNotReadEnds(t *testing.T) {
 }
 
 // A handler that has returned leaves what is buffered to be written.
-func TestASmallAnswerThatIsNotReadEnds(t *testing.T) {
+func TestASmallResponseThatIsNotReadEnds(t *testing.T) {
 	returned := make(chan struct{}, 1)
 	states := make(chan http.ConnState, 16)
 	s := httptest.NewUnstartedServer(New(timeout, clock.RealClock{}).WithTimeout(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -129,7 +129,7 @@ func (r *reader) SetWriteDeadline(at time.Time) error {
 	return nil
 }
 
-func TestAClientThatReadsSlowlyGetsAll(t *testing.T) {
+func TestASlowClientGetsTheCompleteResponse(t *testing.T) {
 	for name, test := range map[string]struct {
 		step     time.Duration
 		complete bool
@@ -151,7 +151,7 @@ func TestAClientThatReadsSlowlyGetsAll(t *testing.T) {
 	}
 }
 
-func TestAWatchWithoutEventsGoesOn(t *testing.T) {
+func TestAWatchWithoutEventsContinues(t *testing.T) {
 	protocols(t, func(t *testing.T, major int) {
 		s := serve(t, major, func(w http.ResponseWriter, r *http.Request) {
 			for range 3 {
@@ -171,7 +171,7 @@ func TestAWatchWithoutEventsGoesOn(t *testing.T) {
 	})
 }
 
-func TestABodyThatTricklesEnds(t *testing.T) {
+func TestARequestWithATricklingBodyEnds(t *testing.T) {
 	protocols(t, func(t *testing.T, major int) {
 		result := make(chan error, 1)
 		s := serve(t, major, func(w http.ResponseWriter, r *http.Request) {
@@ -206,7 +206,7 @@ func TestABodyThatTricklesEnds(t *testing.T) {
 	})
 }
 
-func TestTheDeadlineOfAnAnswerIsNotThatOfTheNext(t *testing.T) {
+func TestTheDeadlineOfAResponseDoesNotApplyToTheNext(t *testing.T) {
 	protocols(t, func(t *testing.T, major int) {
 		s := serve(t, major, func(w http.ResponseWriter, r *http.Request) {
 			all, _ := io.ReadAll(r.Body)
@@ -226,7 +226,7 @@ func TestTheDeadlineOfAnAnswerIsNotThatOfTheNext(t *testing.T) {
 	})
 }
 
-func TestAnUpgradedConnectionIsNotTheServers(t *testing.T) {
+func TestAHijackedConnectionHasNoDeadline(t *testing.T) {
 	s := serve(t, 1, func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -249,7 +249,7 @@ func TestAnUpgradedConnectionIsNotTheServers(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftOfRequestsThatEnd(t *testing.T) {
+func TestEndedRequestsLeaveNothingInMemory(t *testing.T) {
 	c := New(timeout, clock.RealClock{})
 	w := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("body"))
