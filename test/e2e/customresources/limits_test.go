@@ -63,7 +63,7 @@ func TestComputationForObjectsIsLimited(t *testing.T) {
 		"many errors":    {"application/json", object(strings.Repeat(`"a",`, 19_000) + "1"), "the object has more than 2000 errors", http.StatusUnprocessableEntity},
 		"many items":     {"application/json", object(strings.Repeat(`1,`, 30_000) + "1"), "too many values in its largest lists and objects", http.StatusRequestEntityTooLarge},
 		"many levels":    {"application/json", object(strings.Repeat(`[`, 5_000) + strings.Repeat(`]`, 5_000)), "nested more than 1000 deep", http.StatusBadRequest},
-		"many aliases":   {"application/yaml", "a: &a " + strings.Repeat("x", 100_000) + "\nb: [" + strings.Repeat("*a, ", 50_000) + "*a]\n", "after its aliases are replaced", http.StatusRequestEntityTooLarge},
+		"many aliases":   {"application/yaml", "a: &a " + strings.Repeat("x", 100_000) + "\nb: [" + strings.Repeat("*a, ", 50_000) + "*a]\n", "after its aliases are expanded", http.StatusRequestEntityTooLarge},
 		"a usual object": {"application/json", object("1,2,3"), `"numbers":[1,2,3]`, http.StatusCreated},
 	} {
 		code, body := cluster.Raw(t, kcptest.Masters, http.MethodPost, path, http.Header{"Content-Type": {tc.contentType}}, tc.body)

@@ -43,14 +43,14 @@ func TestABodyHasABoundedNumberOfValues(t *testing.T) {
 		"too deep a patch":      {deep(maxDepth + 1), "application/merge-patch+json", "nested more than 1000 deep"},
 		"many lists":            {lists(1000, 100), "application/json", ""},
 		"many values":           {lists(1000, 200), "application/json", "more than 200000 values"},
-		"a large list":          {lists(1, 20_001), "application/json", "largest lists and objects; one may have 20000"},
+		"a large list":          {lists(1, 20_001), "application/json", "largest lists and objects; a single one may have 20000"},
 		"two large lists":       {lists(2, 15_000), "application/json", "largest lists and objects"},
 		"a large object":        {keys(20_000), "application/json", "largest lists and objects"},
 		"strings with commas":   {`["` + strings.Repeat(",", 1<<20) + `"]`, "application/json", ""},
 		"a long key":            {`{"` + long + `":[` + strings.Repeat("1,", 300) + `1]}`, "application/json", "too many values with long paths"},
 		"YAML with many values": {"- " + lists(1, 20_001), "application/yaml", "largest lists"},
-		"a scalar many times":   {"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 5000) + "*a]\n", "application/yaml", "after its aliases are replaced"},
-		"a billion laughs":      {laughs, "application/apply-patch+yaml", "after its aliases are replaced"},
+		"a scalar many times":   {"a: &a " + strings.Repeat("x", 10_000) + "\nb: [" + strings.Repeat("*a, ", 5000) + "*a]\n", "application/yaml", "after its aliases are expanded"},
+		"a billion laughs":      {laughs, "application/apply-patch+yaml", "after its aliases are expanded"},
 		"large YAML":            {"a: " + strings.Repeat("x", maxYAML), "application/yaml", "more than 3145728 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
