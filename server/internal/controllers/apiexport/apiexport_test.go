@@ -109,20 +109,20 @@ func TestIdentityOfAnExport(t *testing.T) {
 		},
 		{
 			"A secret that an export refers to is never created", export(withReference), nil,
-			outcome{given, 1, "", invalid("there is no secret default/mine with the key of the identity"), nil, 1},
+			outcome{given, 1, "", invalid("Secret default/mine with the identity key does not exist"), nil, 1},
 		},
 		{
 			"A secret that was deleted is not created again", export(identified("a")), nil,
-			outcome{own, 1, hash("a"), invalid("there is no secret kcp-system/widgets with the key of the identity"), nil, 1},
+			outcome{own, 1, hash("a"), invalid("Secret kcp-system/widgets with the identity key does not exist"), nil, 1},
 		},
 		{
 			"A secret without a key is reported", export(nil), []runtime.Object{secret("kcp-system", "widgets", "other", "a")},
-			outcome{own, 2, "", invalid(`the secret kcp-system/widgets has no "key"`), nil, 1},
+			outcome{own, 2, "", invalid(`Secret kcp-system/widgets has no key "key"`), nil, 1},
 		},
 		{
 			"A secret with another key does not change the identity", export(identified("a")),
 			[]runtime.Object{secret("kcp-system", "widgets", "key", "b")},
-			outcome{own, 1, hash("a"), invalid("the secret kcp-system/widgets has the key of another identity: the hash of its key is " + hash("b")), nil, 1},
+			outcome{own, 1, hash("a"), invalid("Secret kcp-system/widgets has the key of another identity: the hash of the key is " + hash("b")), nil, 1},
 		},
 		{
 			"An export with a valid identity stays as it is", export(identified("a")), []runtime.Object{secret("kcp-system", "widgets", "key", "a")},
