@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -78,6 +79,7 @@ func (p *process) kill(signal os.Signal) {
 // for the five seconds after which etcd calls a member healthy.
 func TestMain(m *testing.M) {
 	flag.Parse()
+	debug.SetGCPercent(400) // a third of the time would be spent on collecting garbage
 	err := flag.Set("test.parallel", "8")
 	if err == nil {
 		programs, err = os.MkdirTemp("", "etcd-member-")
@@ -94,7 +96,7 @@ func TestMain(m *testing.M) {
 var programs string
 
 var build = sync.OnceValue(func() error {
-	out, err := exec.Command("go", "build", "-buildvcs=false", "-o", programs, "../../cmd/etcd-member", "../../cmd/etcd-snapshot").CombinedOutput()
+	out, err := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", programs, "../../cmd/etcd-member", "../../cmd/etcd-snapshot").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -291,6 +293,7 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(h.t.Context()), filepath.Join(programs, "etcd-member"), args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "GOGC=400")
 	h.must(cmd.Start())
 	started := &process{cmd: cmd, ended: make(chan struct{}), log: log}
 	go func() { _ = cmd.Wait(); close(started.ended) }()

@@ -3,6 +3,7 @@ package etcdcluster
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -186,6 +187,11 @@ func (w *world) recordedNow() int {
 	return recorded
 }
 
+// allRun reports whether every pod runs.
+func (w *world) allRun() bool {
+	return !slices.ContainsFunc(w.pods, func(p *worldPod) bool { return p.down > 0 })
+}
+
 // harm lets something go wrong that the cluster can survive: one member at a time, when all others are well.
 func (w *world) harm() {
 	well := 0
@@ -228,6 +234,8 @@ func TestWhateverHappensTheClusterBecomesWhatIsAskedForAndNeverASecondOne(t *tes
 			}
 			if round < rounds/2 && w.random.IntN(8) == 0 {
 				w.harm()
+			} else if round >= rounds/2 && last.step == stepNothing && w.allRun() {
+				break // nothing can change any more
 			}
 		}
 		if last.step != stepNothing || len(w.members) != w.want || w.founded != 1 {
