@@ -128,7 +128,7 @@ func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
 	inBucket.Spec.Store = v1alpha1.EtcdStoreSpec{S3: &v1alpha1.EtcdS3Store{Endpoint: "https://s3", Bucket: "b",
 		CredentialsSecretRef: v1alpha1.LocalReference{Name: "credentials"}}}
 	c := operatortest.New(etcd(true), inBucket)
-	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "spec.store.s3.credentialsSecretRef: there is no Secret credentials")
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "spec.store.s3.credentialsSecretRef: Secret credentials not found in this namespace")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "credentials"},
 		Data: map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("me"), "SECRET": []byte("word")}}
 	if err := c.Create(t.Context(), secret); err != nil {
@@ -149,13 +149,13 @@ func TestWhatKeepsASnapshotFromBeingTakenIsSaid(t *testing.T) {
 	pod.Status = corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{
 		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}
 	c.MustUpdateStatus(t, pod)
-	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "no such image: correct spec.image of EtcdCluster x, or give its imagePullSecrets, and delete Job b-snapshot")
+	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True", "no such image: correct spec.image of EtcdCluster x, or set its imagePullSecrets, and delete Job b-snapshot")
 }
 
 func TestASnapshotThatMissesItsVolumeSaysSo(t *testing.T) {
 	c := operatortest.New(etcd(true), backup())
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True",
-		"spec.store.volume.claimName: there is no PersistentVolumeClaim snapshots in this namespace: create it, or name another")
+		"spec.store.volume.claimName: PersistentVolumeClaim snapshots not found in this namespace: create it, or set another name")
 	if c.Reconcile(t, reconciler(c), "b").RequeueAfter != whileWaiting {
 		t.Error("nobody looks again")
 	}

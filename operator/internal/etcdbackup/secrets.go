@@ -55,7 +55,7 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 		names = append(names, secret.Name)
 	}
 	secret := sealedSecret(backup)
-	secret.Data = map[string][]byte{etcdcluster.SealedKey: content}
+	secret.Data = map[string][]byte{etcdcluster.EncryptedKey: content}
 	secret.Annotations = map[string]string{secretsAnnotation: strings.Join(names, ", ")}
 	return apply.All(ctx, r.Client, backup, secret)
 }
@@ -64,7 +64,7 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 const secretsAnnotation = "operator.kcp.io/secrets"
 
 func sealedSecret(backup *v1alpha1.EtcdBackup) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: backup.Namespace, Name: etcdcluster.SealedName(backup),
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: backup.Namespace, Name: etcdcluster.EncryptedSecretName(backup),
 		Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner}}}
 }
 

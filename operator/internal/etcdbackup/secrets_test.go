@@ -34,7 +34,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 		t.Helper()
 		says(t, take(t, c).Status.Conditions, "Stalled", "True", message)
 	}
-	stalled("spec.includeSecrets.encryptionKeyRef: there is no Secret encryption")
+	stalled("spec.includeSecrets.encryptionKeyRef: Secret encryption not found in this namespace")
 	holder := secret("encryption", nil, "key", []byte("password"))
 	holder.Namespace = operatortest.Namespace
 	c.MustCreate(t, holder)

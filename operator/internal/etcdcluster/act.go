@@ -22,65 +22,65 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// act takes the step that was decided on. What it says, to whom, is an event.
-func (s *scope) act(ctx context.Context, seen *clusterSnapshot, d decision) error {
+// act executes the step of a decision, and sends an event about it.
+func (s *scope) act(ctx context.Context, observed *clusterSnapshot, d decision) error {
 	var err error
 	switch d.step {
-	// done by writing the status, or the StatefulSet
-	case stepNothing, stepWait, stepHelp, stepRecordIdentity, stepScalePods, stepApply:
+	// done when the status or the StatefulSet is written
+	case stepNothing, stepWait, stepActionRequired, stepRecordIdentity, stepScalePods, stepApply:
 		return nil
 	case stepBootstrap:
-		err = s.annotateStart(ctx, seen, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
-	case stepForget:
-		return s.annotateStart(ctx, seen, d.ordinal, nil)
+		err = s.annotateStart(ctx, observed, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
+	case stepClearStart:
+		return s.annotateStart(ctx, observed, d.ordinal, nil)
 	case stepAdd:
-		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		err = observed.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberAddAsLearner(ctx, []string{s.peerURL(d.ordinal)})
 			return err
 		})
 	case stepStart:
-		err = s.annotateStart(ctx, seen, d.ordinal, s.join(seen, d))
+		err = s.annotateStart(ctx, observed, d.ordinal, s.joinStart(observed, d))
 	case stepPromote:
-		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		err = observed.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberPromote(ctx, d.id)
 			return err
 		})
 		if errors.Is(err, rpctypes.ErrMemberLearnerNotReady) {
-			return nil // it is asked again until the member has caught up
+			return nil // retried until the member has caught up
 		}
 	case stepRemove:
-		err = seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		err = observed.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MemberRemove(ctx, d.id)
 			return err
 		})
 	case stepMoveLeader:
-		err = seen.clients[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
+		err = observed.clients[d.ordinal].change(ctx, changeTimeout, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.MoveLeader(ctx, d.to)
 			return err
 		})
 	case stepWipe:
-		err = s.wipe(ctx, seen, d.ordinal)
+		err = s.wipe(ctx, observed, d.ordinal)
 	case stepRestart:
-		err = s.deletePod(ctx, seen, d.ordinal)
+		err = s.deletePod(ctx, observed, d.ordinal)
 	case stepDefragment:
-		err = seen.clients[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
+		err = observed.clients[d.ordinal].change(ctx, defragTimeout, func(ctx context.Context, c *clientv3.Client) error {
 			_, err := c.Defragment(ctx, c.Endpoints()[0])
 			return err
 		})
 	case stepGrowVolumes:
-		if seen.stateful == nil {
-			return nil // it is made by applyMembers, with larger volumes
+		if observed.stateful == nil {
+			return nil // applyMembers creates it with the new size
 		}
-		err = s.growVolumes(ctx, seen)
+		err = s.growVolumes(ctx, observed)
 	case stepDisarm:
-		err = s.disarm(ctx, seen)
+		err = s.disarm(ctx, observed)
 	case stepRestore:
 		err = s.beginRestoration(ctx)
 	case stepRestored:
 		return s.endRestoration(ctx)
-	case stepRecover: // done by writing the status
+	case stepRecover: // done when the status is written
 	case stepStop:
-		err = s.stop(ctx, seen)
+		err = s.stop(ctx, observed)
 	case stepCopy:
 		err = s.beginCopy(ctx)
 	case stepRecovered:
@@ -97,13 +97,13 @@ func (s *scope) describe(d decision) string {
 	name := memberName(s.cluster, d.ordinal)
 	switch d.step {
 	case stepBootstrap:
-		return name + " is requested to start the cluster"
+		return name + " is instructed to start the cluster"
 	case stepAdd:
 		return name + " is added as a learner"
 	case stepStart:
-		return name + " is requested to join"
+		return name + " is instructed to join the cluster"
 	case stepPromote:
-		return name + " is a voting member now"
+		return name + " is promoted to a voting member"
 	case stepRemove:
 		return fmt.Sprintf("member %x of %s is removed", d.id, name)
 	case stepMoveLeader:
@@ -131,78 +131,79 @@ func (s *scope) describe(d decision) string {
 	}
 }
 
-// token tells this cluster from all others, and from what it was before its data was restored.
+// token identifies this cluster, as opposed to other clusters, and to the same cluster before its data was restored.
 func (s *scope) token() string {
 	return fmt.Sprintf("%s-%d", s.cluster.UID, s.cluster.Status.RestoreGeneration)
 }
 
+// named returns a member in the form of --initial-cluster.
 func (s *scope) named(ordinal int) string {
 	return memberName(s.cluster, ordinal) + "=" + s.peerURL(ordinal)
 }
 
-// join says how a learner joins: as one of all members that etcd lists, itself included.
-func (s *scope) join(seen *clusterSnapshot, d decision) *etcdmember.Start {
+// joinStart returns how a learner starts: with all members that etcd lists, the learner included.
+func (s *scope) joinStart(observed *clusterSnapshot, d decision) *etcdmember.Start {
 	var all []string
-	for _, m := range seen.members {
+	for _, m := range observed.members {
 		all = append(all, s.named(m.ordinal))
 	}
 	return &etcdmember.Start{State: etcdmember.StateExisting, Cluster: strings.Join(all, ","), Token: s.token(), MemberID: identity(d.id)}
 }
 
-// annotateStart writes the annotation that a pod starts by, or removes it.
-func (s *scope) annotateStart(ctx context.Context, seen *clusterSnapshot, ordinal int, start *etcdmember.Start) error {
-	live := seen.live[ordinal]
+// annotateStart sets the start annotation of a pod, or removes it if start is nil.
+func (s *scope) annotateStart(ctx context.Context, observed *clusterSnapshot, ordinal int, start *etcdmember.Start) error {
+	live := observed.live[ordinal]
 	if live == nil {
 		return fmt.Errorf("pod %d is gone", ordinal)
 	}
-	told := live.DeepCopy()
+	hasStart := live.DeepCopy()
 	if start == nil {
-		delete(told.Annotations, etcdmember.Annotation)
+		delete(hasStart.Annotations, etcdmember.Annotation)
 	} else {
 		text, err := json.Marshal(start)
 		if err != nil {
 			return err
 		}
-		if told.Annotations == nil {
-			told.Annotations = map[string]string{}
+		if hasStart.Annotations == nil {
+			hasStart.Annotations = map[string]string{}
 		}
-		told.Annotations[etcdmember.Annotation] = string(text)
+		hasStart.Annotations[etcdmember.Annotation] = string(text)
 	}
-	// The lock keeps an older pod's turn from reaching the one that took its place.
-	return s.Patch(ctx, told, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
+	// The lock ensures that only the observed pod is annotated, not a pod that replaced it.
+	return s.Patch(ctx, hasStart, client.MergeFromWithOptions(live, client.MergeFromWithOptimisticLock{}))
 }
 
-// wipe deletes the volume of a pod that is no member, and the pod, which holds on to it.
-func (s *scope) wipe(ctx context.Context, seen *clusterSnapshot, ordinal int) error {
-	if m, ok := seen.at(ordinal); ok && m.started {
+// wipe deletes the volume of a pod that is not a member, and the pod, because a volume in use is not removed.
+func (s *scope) wipe(ctx context.Context, observed *clusterSnapshot, ordinal int) error {
+	if m, ok := observed.at(ordinal); ok && m.started {
 		return errors.New("its volume is in use")
 	}
-	for i := range seen.claims {
-		claim := &seen.claims[i]
+	for i := range observed.claims {
+		claim := &observed.claims[i]
 		if claim.Name != volumeName(s.cluster, ordinal) {
 			continue
 		}
-		// Not the one that took its place, of which the cache may not know yet.
+		// The precondition protects a volume that replaced it, which may not be in the cache yet.
 		if err := client.IgnoreNotFound(s.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})); err != nil {
 			return err
 		}
 	}
-	return s.deletePod(ctx, seen, ordinal)
+	return s.deletePod(ctx, observed, ordinal)
 }
 
-func (s *scope) deletePod(ctx context.Context, seen *clusterSnapshot, ordinal int) error {
-	live := seen.live[ordinal]
+func (s *scope) deletePod(ctx context.Context, observed *clusterSnapshot, ordinal int) error {
+	live := observed.live[ordinal]
 	if live == nil {
 		return nil
 	}
 	return client.IgnoreNotFound(s.Delete(ctx, live, client.Preconditions{UID: &live.UID}))
 }
 
-// disarm ends the alarms that nothing is behind any more. Corruption is forgiven of members that are gone only.
-func (s *scope) disarm(ctx context.Context, seen *clusterSnapshot) error {
-	return seen.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
-		for _, alarm := range seen.alarms {
-			listed := slices.ContainsFunc(seen.members, func(m member) bool { return m.id == alarm.MemberID })
+// disarm disarms alarms whose cause is gone. CORRUPT alarms are disarmed only for members that were removed.
+func (s *scope) disarm(ctx context.Context, observed *clusterSnapshot) error {
+	return observed.change(ctx, func(ctx context.Context, c *clientv3.Client) error {
+		for _, alarm := range observed.alarms {
+			listed := slices.ContainsFunc(observed.members, func(m member) bool { return m.id == alarm.MemberID })
 			if listed && alarm.Alarm == etcdserverpb.AlarmType_CORRUPT {
 				continue
 			}
@@ -214,35 +215,35 @@ func (s *scope) disarm(ctx context.Context, seen *clusterSnapshot) error {
 	})
 }
 
-// applyMembers makes the StatefulSet what it is to be. How many pods there are is decided step by step; what they are made
-// of can change at any time, since it is the operator that replaces them.
-func (s *scope) applyMembers(ctx context.Context, seen *clusterSnapshot, d decision) error {
-	pods := len(seen.pods)
+// applyMembers updates the StatefulSet. The number of pods follows from the steps. The pod template can change at any time, because the
+// operator decides when pods are replaced.
+func (s *scope) applyMembers(ctx context.Context, observed *clusterSnapshot, d decision) error {
+	pods := len(observed.pods)
 	switch {
 	case d.step == stepScalePods:
 		pods = d.pods
-	case seen.stateful == nil && pods == 0:
+	case observed.stateful == nil && pods == 0:
 		return nil
 	}
-	if r := s.cluster.Status.Recovery; seen.leaving || r != nil && r.State == v1alpha1.EtcdRecoveryCopying {
+	if r := s.cluster.Status.Recovery; observed.terminating || r != nil && r.State == v1alpha1.EtcdRecoveryCopying {
 		return nil
 	}
-	if err := s.markVolumes(ctx, seen); err != nil {
+	if err := s.markVolumes(ctx, observed); err != nil {
 		return err
 	}
-	wanted, held, err := s.wanted(seen, pods)
+	wanted, held, err := s.wanted(observed, pods)
 	switch {
 	case err != nil:
 		return err
 	case wanted != nil && held.Status != metav1.ConditionTrue:
 		return apply.All(ctx, s.Client, s.cluster, wanted)
-	case seen.stateful != nil:
-		return s.resize(ctx, seen.stateful, seen.atLeast(pods))
+	case observed.stateful != nil:
+		return s.resize(ctx, observed.stateful, observed.atLeast(pods))
 	}
 	return nil
 }
 
-// resize changes how many pods there are, and nothing else.
+// resize changes the number of pods, and nothing else.
 func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32) error {
 	if workload.Wanted(set) == pods {
 		return nil
@@ -252,37 +253,37 @@ func (s *scope) resize(ctx context.Context, set *appsv1.StatefulSet, pods int32)
 	return s.Patch(ctx, resized, client.MergeFrom(set), client.FieldOwner(apply.FieldOwner))
 }
 
-// wanted builds the StatefulSet, and the condition RolloutHeld, which says whether its pods are held as they are. The StatefulSet is nil
-// where the condition Stalled says why.
-func (s *scope) wanted(seen *clusterSnapshot, pods int) (set *appsv1.StatefulSet, held metav1.Condition, err error) {
-	m := members{pods: seen.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, seen.version), authorities: s.authorities,
-		sharing: seen.sharing()}
-	if seen.stateful != nil {
-		m.size = templateSize(seen)
+// wanted returns the desired StatefulSet, and the condition RolloutHeld, which is True while a new operator leaves the pods unchanged. The
+// StatefulSet is nil if the spec is invalid; the condition Stalled reports that.
+func (s *scope) wanted(observed *clusterSnapshot, pods int) (set *appsv1.StatefulSet, held metav1.Condition, err error) {
+	m := members{pods: observed.atLeast(pods), image: image(s.cluster.Spec.Image, s.Repository, observed.version), authorities: s.authorities,
+		sharing: observed.sharing()}
+	if observed.stateful != nil {
+		m.size = templateSize(observed)
 	}
 	if set, err = s.statefulSet(m); err != nil {
 		return nil, held, nil
 	}
-	held, err = workload.Hold(s.cluster, seen.stateful, set, seen.version, m.authorities, m.sharing, dataDirectory(s.cluster))
+	held, err = workload.Hold(s.cluster, observed.stateful, set, observed.version, m.authorities, m.sharing, dataDirectory(s.cluster))
 	return set, held, err
 }
 
-// atLeast returns a number of pods that has one for each member, whatever an old copy of the StatefulSet says.
-func (seen *clusterSnapshot) atLeast(pods int) int32 {
-	for _, m := range seen.members {
+// atLeast returns the number of pods, raised to cover each member, even if the copy of the StatefulSet is outdated.
+func (observed *clusterSnapshot) atLeast(pods int) int32 {
+	for _, m := range observed.members {
 		pods = max(pods, m.ordinal+1)
 	}
 	return int32(pods)
 }
 
-// adopt makes the cluster an owner of its pods beside their StatefulSet, so that the garbage collector keeps them when somebody deletes
-// that. Pods of an earlier cluster of the same name are left alone: they go with it.
-func (s *scope) adopt(ctx context.Context, seen *clusterSnapshot) error {
-	if seen.stateful == nil || !metav1.IsControlledBy(seen.stateful, s.cluster) {
+// adopt adds the EtcdCluster to the owners of its pods. So the garbage collector keeps the pods when a user deletes the StatefulSet. Pods of
+// an earlier EtcdCluster of the same name are not adopted: they are deleted with it.
+func (s *scope) adopt(ctx context.Context, observed *clusterSnapshot) error {
+	if observed.stateful == nil || !metav1.IsControlledBy(observed.stateful, s.cluster) {
 		return nil
 	}
-	for _, live := range seen.live {
-		if !live.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(live, seen.stateful) {
+	for _, live := range observed.live {
+		if !live.DeletionTimestamp.IsZero() || !metav1.IsControlledBy(live, observed.stateful) {
 			continue
 		}
 		if err := apply.Share(ctx, s.Client, s.cluster, live); err != nil {

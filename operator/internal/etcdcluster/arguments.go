@@ -8,20 +8,20 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// What a spec that says nothing asks for.
+// Defaults of the spec.
 const (
 	defaultReplicas      = 3
 	defaultQuota         = 2 << 30
-	largeQuota           = 8 << 30 // up to which etcd is tried
+	largeQuota           = 8 << 30 // the maximum that etcd recommends
 	defaultVolume        = "8Gi"
 	defaultSnapshotCount = 10000
-	// What Kubernetes' API servers accept of a client is smaller.
+	// maxRequestBytes is larger than the limit of Kubernetes API servers for requests.
 	maxRequestBytes = 16 << 20
 )
 
-// ElectionArguments returns the arguments that decide how long members wait for a silent leader: one to two election timeouts, by
-// Raft. With etcd's own 1000 ms the others go on after up to two seconds; 600 ms are six heartbeats, longer than members in one region
-// need to answer, and longer than a disk that is fit for etcd takes to write.
+// ElectionArguments returns the arguments that determine how long members wait for a leader that does not answer: in Raft, one to two election
+// timeouts. With the default of etcd, 1000 ms, a new leader is elected after up to two seconds. 600 ms are six heartbeats, longer than members
+// in one region need to answer, and longer than a write on a disk that is suitable for etcd.
 func ElectionArguments() []string {
 	return []string{"--heartbeat-interval=100", "--election-timeout=600"}
 }
@@ -47,7 +47,7 @@ func volumeSize(cluster *v1alpha1.EtcdCluster) resource.Quantity {
 	return resource.MustParse(defaultVolume)
 }
 
-// compaction returns the mode and the retention, in etcd's words.
+// compaction returns the mode and the retention as arguments of etcd.
 func compaction(cluster *v1alpha1.EtcdCluster) (mode, retention string) {
 	mode, retention = "periodic", "5m"
 	c := cluster.Spec.Compaction
@@ -63,8 +63,8 @@ func compaction(cluster *v1alpha1.EtcdCluster) (mode, retention string) {
 	return mode, retention
 }
 
-// arguments of a member, first those of cmd/etcd-member. They are the same for all members, whatever their number is: what they
-// differ in is in the name of the pod, and in what a pod with an empty volume is told.
+// arguments returns the arguments of a member; those of cmd/etcd-member come first. They are the same for all members, and do not depend on
+// their number: members differ in the names of their pods, and in the start annotations of pods with empty volumes.
 func arguments(cluster *v1alpha1.EtcdCluster) []string {
 	mode, retention := compaction(cluster)
 	snapshots := int64(defaultSnapshotCount)
@@ -73,14 +73,14 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 	}
 	host := memberHost(cluster, "$(POD_NAME)")
 	return append([]string{
-		"-data-dir=" + dataDirectory(cluster), "-start-file=" + toldMount + "/" + toldFile,
+		"-data-dir=" + dataDirectory(cluster), "-start-file=" + startMount + "/" + startFile,
 		fmt.Sprintf("-waiting-address=0.0.0.0:%d", MetricsPort), "--",
 		"--name=$(POD_NAME)",
 		fmt.Sprintf("--listen-peer-urls=https://0.0.0.0:%d", PeerPort),
 		fmt.Sprintf("--initial-advertise-peer-urls=https://%s:%d", host, PeerPort),
 		fmt.Sprintf("--listen-client-urls=https://0.0.0.0:%d", ClientPort),
 		fmt.Sprintf("--advertise-client-urls=https://%s:%d", host, ClientPort),
-		// Where nothing but gRPC is served, a member that stops lets requests come to their end.
+		// On a listener that serves only gRPC, a member that stops completes its requests.
 		fmt.Sprintf("--listen-client-http-urls=https://127.0.0.1:%d", httpPort),
 		fmt.Sprintf("--listen-metrics-urls=http://0.0.0.0:%d", MetricsPort),
 		"--client-cert-auth=true",
@@ -89,8 +89,8 @@ func arguments(cluster *v1alpha1.EtcdCluster) []string {
 		"--peer-client-cert-auth=true",
 		"--peer-cert-file=" + peerMount + "/tls.crt", "--peer-key-file=" + peerMount + "/tls.key",
 		"--peer-trusted-ca-file=" + trustMount + "/" + trustedPeers,
-		// Whoever has a certificate of the peers' own authority is a peer. That its address is the one that DNS knows is no
-		// proof of more, and not true for a while after a pod has moved.
+		// A certificate of the peer authority identifies a peer. Checking its address in DNS would prove nothing more, and would fail for a
+		// while after a pod has moved.
 		"--peer-skip-client-san-verification=true",
 		"--enable-grpc-gateway=false",
 		"--auto-compaction-mode=" + mode, "--auto-compaction-retention=" + retention,

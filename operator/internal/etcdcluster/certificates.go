@@ -13,23 +13,23 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// The authorities of a cluster, and what they sign. Peers have one of their own, so that no client is taken for a member.
+// Names of the Certificates of a cluster. Peers have a separate authority, so that a client certificate is never accepted as a member.
 func serverName(cluster string) string   { return cluster + "-server" }
 func peerName(cluster string) string     { return cluster + "-peer" }
 func operatorName(cluster string) string { return cluster + "-operator" }
 func peerCAName(cluster string) string   { return cluster + "-peer-ca" }
 
-// TrustSecretName returns the name of the Secret of whom members, and clients of them, trust.
+// TrustSecretName returns the name of the Secret with the CA certificates that members and their clients trust.
 func TrustSecretName(cluster string) string { return cluster + "-trust" }
 
-// Keys of that Secret. One authority vouches for clients, and for members to these.
+// Keys of that Secret. The first authority signs the certificates of clients, and those that members present to clients.
 const (
 	TrustedClients = "clients.crt"
 	trustedPeers   = "peers.crt"
 )
 
-// certificates builds the authorities, then the leaves. The names cover every member that there may ever be, so that
-// certificates stay as they are when the cluster is scaled.
+// certificates returns the authorities, then the leaf certificates. The DNS names cover all possible members, so that certificates do not change
+// when the cluster is scaled.
 func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 	var objects []client.Object
 	namespace, name := cluster.Namespace, cluster.Name
@@ -61,7 +61,7 @@ func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 	)
 }
 
-// certificate builds one with a key of the kind that costs least in each handshake.
+// certificate returns a Certificate with the type of key that makes TLS handshakes cheapest.
 func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Certificate {
 	r.Namespace, r.Labels = cluster.Namespace, labels(cluster)
 	c := pki.Certificate(r)
@@ -69,17 +69,17 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 	return c
 }
 
-// trust builds the Secret of whom members trust, of the Secrets of the two authorities: these, and nobody who vouches for them.
-// An issuer of the user's signs for others, too, and whoever has a certificate from there would be let in. That is who ca.crt of
-// a certificate tells, and the chain behind an authority. Former authorities with other keys are trusted, too, as long as the
-// Secret holds them, or they have signed what is in use; their number is returned.
+// trust returns the Secret with the CA certificates that members trust: the two authorities of the cluster, and not the issuers above them. An
+// issuer of the user also signs certificates for others, and members must not accept those. Such issuers are in ca.crt of a certificate, and
+// in the chain of an authority, so neither is used. Former authorities with other keys stay trusted as long as the Secret holds them, or they
+// have signed certificates in use; their number is returned.
 func trust(cluster *v1alpha1.EtcdCluster, authorities map[string]*corev1.Secret, held,
 	signers map[string][]byte) (*corev1.Secret, int, error) {
 	data, former := map[string][]byte{}, 0
 	for key, secret := range authorities {
 		authority := secret.Data[corev1.TLSCertKey]
 		if block, _ := pem.Decode(authority); block == nil || block.Type != "CERTIFICATE" {
-			return nil, 0, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete it, so that it is issued again",
+			return nil, 0, conditions.Stall("InvalidAuthority", "Secret %s has no certificate in %s: delete the Secret, so that it is issued again",
 				secret.Name, corev1.TLSCertKey)
 		}
 		all, others := pki.Trusted(authority, held[key], signers[key])

@@ -6,33 +6,33 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// compare adds to a snapshot how the spec differs from what was observed: the version, the pods, the volumes, and whether it is time to
-// defragment. It changes only the snapshot, and the error for the user if the version is refused.
-func (s *scope) compare(seen *clusterSnapshot) error {
+// compare adds the differences between the spec and the observed state to a snapshot: version, pods, volumes, and whether defragmentation is
+// due. It changes only the snapshot, and the error for the user if the version is refused.
+func (s *scope) compare(observed *clusterSnapshot) error {
 	current := s.cluster.Status.CurrentVersion
 	version, err := chooseVersion(s.cluster.Spec.Version, current, s.Version)
 	if err != nil {
 		s.userError = err
 	}
-	seen.version, seen.upgrading = version, current != "" && version != current
-	if seen.changing, err = s.changing(seen); err != nil {
+	observed.version, observed.upgrading = version, current != "" && version != current
+	if observed.changing, err = s.changing(observed); err != nil {
 		return err
 	}
-	s.schedule(seen)
-	s.measure(seen)
+	s.schedule(observed)
+	s.measure(observed)
 	return nil
 }
 
-// changing reports whether pods are asked for that the StatefulSet, or who makes them of it, does not know yet.
-func (s *scope) changing(seen *clusterSnapshot) (bool, error) {
-	set := seen.stateful
+// changing reports whether the desired pod template differs from the one in the StatefulSet, or its controller has not observed it yet.
+func (s *scope) changing(observed *clusterSnapshot) (bool, error) {
+	set := observed.stateful
 	if set == nil {
 		return false, nil
 	}
-	wanted, held, err := s.wanted(seen, len(seen.pods))
+	wanted, held, err := s.wanted(observed, len(observed.pods))
 	if err != nil || wanted == nil {
 		return false, err
 	}
-	seen.rolloutHeld = &held
+	observed.rolloutHeld = &held
 	return held.Status != metav1.ConditionTrue && !workload.Made(set, wanted) || set.Status.ObservedGeneration < set.Generation, nil
 }

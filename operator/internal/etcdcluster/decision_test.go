@@ -8,20 +8,20 @@ import (
 
 // cluster returns an observation of a cluster of n members in which all is well, the first leading.
 func cluster(n int) observation {
-	o := observation{want: n, known: true, recorded: n, volumes: n, quorum: true, quota: 2 << 30,
+	o := observation{want: n, initialized: true, recorded: n, volumes: n, quorum: true, quota: 2 << 30,
 		defrag: defragmentation{due: true, threshold: 0.5}}
 	for ordinal := range n {
-		o.pods, o.voted = append(o.pods, pod{exists: true}), append(o.voted, ordinal)
+		o.pods, o.recordedVoters = append(o.pods, pod{exists: true}), append(o.recordedVoters, ordinal)
 		o.members = append(o.members, member{id: uint64(100 + ordinal), ordinal: ordinal, started: true, healthy: true, leader: ordinal == 0})
 	}
 	return o
 }
 
-func (o observation) asked(want int) observation { o.want = want; return o }
+func (o observation) requested(want int) observation { o.want = want; return o }
 
 func (o observation) with(change func(*observation)) observation { change(&o); return o }
 
-func lead(ordinal int) func(*observation) {
+func setLeader(ordinal int) func(*observation) {
 	return func(o *observation) {
 		for i := range o.members {
 			o.members[i].leader = o.members[i].ordinal == ordinal
@@ -38,7 +38,7 @@ func outdated(ordinals ...int) func(*observation) {
 }
 
 // lose takes the volume of a member.
-func lose(ordinals ...int) func(*observation) {
+func loseVolumes(ordinals ...int) func(*observation) {
 	return func(o *observation) {
 		for _, ordinal := range ordinals {
 			o.pods[ordinal].empty = true
@@ -47,7 +47,7 @@ func lose(ordinals ...int) func(*observation) {
 	}
 }
 
-func fail(ordinals ...int) func(*observation) {
+func setUnhealthy(ordinals ...int) func(*observation) {
 	return func(o *observation) {
 		for _, ordinal := range ordinals {
 			o.members[ordinal].healthy, o.members[ordinal].leader = false, false
@@ -56,32 +56,32 @@ func fail(ordinals ...int) func(*observation) {
 }
 
 // distrusting says that no pod trusts the current authorities, and that members have not answered for a while.
-func distrusting(o *observation) {
-	o.ailing, o.steady = true, true
+func setDistrusting(o *observation) {
+	o.unhealthyForLong, o.allStable = true, true
 	for i := range o.pods {
-		o.pods[i].distrusts = true
+		o.pods[i].outdatedTrust = true
 	}
 }
 
 // lately says that a member was replaced, so that it is not again before three o'clock.
-func lately(ordinal int) func(*observation) {
+func recentlyReplaced(ordinal int) func(*observation) {
 	return func(o *observation) { o.pods[ordinal].notBefore = time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC) }
 }
 
 // recovering asks for the recovery of the cluster from the second member.
-func recovering(how recovery) func(*observation) {
+func recovering(how recoveryState) func(*observation) {
 	return func(o *observation) {
 		o.recovery, o.survivor, o.recoveryMessage = how, 1, "no space"
 		o.revisions = map[int]int64{1: 10, 2: 10}
 	}
 }
 
-func restoring(how restoration) func(*observation) {
+func restoring(how restorationState) func(*observation) {
 	return func(o *observation) { o.restore, o.restoreMessage = how, "no such key" }
 }
 
 // join adds a pod which is empty, and its member as a learner if it has one.
-func join(m *member) func(*observation) {
+func addPod(m *member) func(*observation) {
 	return func(o *observation) {
 		o.pods = append(o.pods, pod{exists: true, empty: m == nil || !m.started})
 		if m != nil {
@@ -113,9 +113,9 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		says    string
 	}{
 		{"all is well", cluster(3), stepNothing, 0, "3 of 3"},
-		{"members refuse each other", cluster(3).with(fail(0, 1, 2)).with(distrusting).with(func(o *observation) { o.quorum = false }), stepRestart, 2, "does not trust"},
-		{"one is refused by the others", cluster(3).with(fail(0)).with(distrusting), stepRestart, 0, "does not trust"},
-		{"somebody wants no hands on it", cluster(1).asked(3).with(func(o *observation) { o.paused = true }), stepHelp, 0, "paused"},
+		{"members refuse each other", cluster(3).with(setUnhealthy(0, 1, 2)).with(setDistrusting).with(func(o *observation) { o.quorum = false }), stepRestart, 2, "does not trust"},
+		{"one is refused by the others", cluster(3).with(setUnhealthy(0)).with(setDistrusting), stepRestart, 0, "does not trust"},
+		{"somebody wants no hands on it", cluster(1).requested(3).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "paused"},
 
 		{"all is well, and somebody wants no hands on it", cluster(3).with(func(o *observation) { o.paused = true }), stepNothing, 0, ""},
 
@@ -123,129 +123,129 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"the first pod does not exist yet", fresh(pod{}), stepWait, 0, "not exist"},
 		{"the first pod does not answer yet", fresh(pod{exists: true}), stepWait, 0, "waiting for pod 0 to answer"},
 		{"the first pod has an empty volume", fresh(empty), stepBootstrap, 0, ""},
-		{"the first pod was told to start", fresh(pod{exists: true, empty: true, told: true}), stepWait, 0, "starts the cluster"},
+		{"the first pod was told to start", fresh(pod{exists: true, empty: true, hasStart: true}), stepWait, 0, "starts the cluster"},
 		{"volumes of an earlier object exist", observation{want: 3, volumes: 3, pods: []pod{empty}}, stepScalePods, 3, ""},
 		{"one of the earlier volumes holds data", fresh(empty, pod{exists: true}, empty), stepWait, 0, "waiting for pod 1 to answer"},
 		{"all of the earlier volumes are empty", fresh(empty, empty, empty), stepBootstrap, 0, ""},
 		{"a snapshot is to be restored", fresh().with(restoring(restoreNeeded)), stepRestore, 0, ""},
 		{"the snapshot is restored", fresh().with(restoring(restoreRunning)), stepWait, 0, "restoring the snapshot"},
-		{"the snapshot could not be restored", fresh().with(restoring(restoreFailed)), stepHelp, 0, "restoring the snapshot failed: no such key"},
+		{"the snapshot could not be restored", fresh().with(restoring(restoreFailed)), stepActionRequired, 0, "restoring the snapshot failed: no such key"},
 		{"the snapshot was restored", fresh().with(restoring(restoreDone)), stepRestored, 0, ""},
-		{"a snapshot would be restored over data", fresh(empty).with(restoring(restoreTaken)), stepHelp, 0, "volumes of an earlier cluster"},
+		{"a snapshot would be restored over data", fresh(empty).with(restoring(restoreTaken)), stepActionRequired, 0, "volumes of an earlier cluster"},
 		{"a cluster that runs is never restored over", cluster(3).with(restoring(restoreNeeded)), stepNothing, 0, ""},
-		{"a cluster answers that was not written down", cluster(3).with(func(o *observation) { o.known = false }), stepRecordIdentity, 0, ""},
-		{"the first member has started", cluster(1).asked(3).with(func(o *observation) { o.pods[0].told = true }), stepForget, 0, ""},
+		{"a cluster answers that was not written down", cluster(3).with(func(o *observation) { o.initialized = false }), stepRecordIdentity, 0, ""},
+		{"the first member has started", cluster(1).requested(3).with(func(o *observation) { o.pods[0].hasStart = true }), stepClearStart, 0, ""},
 
 		{"no majority answers", cluster(3).with(noQuorum), stepWait, 0, "nothing is changed"},
-		{"one volume is lost and nobody answers", cluster(3).with(lose(1)).with(noQuorum), stepWait, 0, "nothing is changed"},
-		{"two of three volumes are lost", cluster(3).with(lose(1, 2)).with(noQuorum), stepHelp, 0, "2 of 3 members have lost"},
-		{"the only voter is another one than the first, and restarts", cluster(3).with(lose(0, 2)).with(noQuorum).with(func(o *observation) {
-			o.voted, o.recorded = []int{1}, 2
+		{"one volume is lost and nobody answers", cluster(3).with(loseVolumes(1)).with(noQuorum), stepWait, 0, "nothing is changed"},
+		{"two of three volumes are lost", cluster(3).with(loseVolumes(1, 2)).with(noQuorum), stepActionRequired, 0, "2 of 3 members have lost"},
+		{"the only voter is another one than the first, and restarts", cluster(3).with(loseVolumes(0, 2)).with(noQuorum).with(func(o *observation) {
+			o.recordedVoters, o.recorded = []int{1}, 2
 		}), stepWait, 0, "nothing is changed"},
-		{"the only volume is lost", cluster(1).with(lose(0)).with(noQuorum), stepHelp, 0, "restore a snapshot"},
-		{"the only member restarts while a pod is added", cluster(1).with(join(nil)).with(noQuorum), stepWait, 0, "nothing is changed"},
-		{"no majority, and other sizes are asked for", cluster(3).with(noQuorum).asked(1), stepWait, 0, "nothing is changed"},
+		{"the only volume is lost", cluster(1).with(loseVolumes(0)).with(noQuorum), stepActionRequired, 0, "restore a snapshot"},
+		{"the only member restarts while a pod is added", cluster(1).with(addPod(nil)).with(noQuorum), stepWait, 0, "nothing is changed"},
+		{"no majority, and other sizes are asked for", cluster(3).with(noQuorum).requested(1), stepWait, 0, "nothing is changed"},
 		{"no majority, and the pods are outdated but run", cluster(3).with(noQuorum).with(outdated(0, 1, 2)), stepWait, 0, ""},
 		{"no majority, and an outdated pod cannot start", cluster(3).with(noQuorum).with(outdated(0, 1, 2)).with(func(o *observation) {
-			o.pods[1].stuck = true
+			o.pods[1].unstartable = true
 		}), stepRestart, 1, ""},
 		{"the StatefulSet is gone", cluster(3).with(noQuorum).with(func(o *observation) { o.pods = nil }), stepScalePods, 3, ""},
 
 		{"a survivor is named, and a majority answers", cluster(3), stepNothing, 0, ""},
-		{"a survivor is named", cluster(3).with(noQuorum).with(recovering(recoverAsked)), stepRecover, 1, ""},
-		{"a survivor is named, and nobody may touch anything", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+		{"a survivor is named", cluster(3).with(noQuorum).with(recovering(recoverRequested)), stepRecover, 1, ""},
+		{"a survivor is named, and nobody may touch anything", cluster(3).with(noQuorum).with(recovering(recoverRequested)).with(func(o *observation) {
 			o.paused = true
-		}), stepHelp, 0, "next step would be Recover"},
-		{"the survivor has lost its volume", cluster(3).with(lose(0, 1)).with(noQuorum).with(recovering(recoverAsked)), stepHelp, 0, "lost its volume, too"},
-		{"another survivor knows more", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+		}), stepActionRequired, 0, "next step would be Recover"},
+		{"the survivor has lost its volume", cluster(3).with(loseVolumes(0, 1)).with(noQuorum).with(recovering(recoverRequested)), stepActionRequired, 0, "lost its volume, too"},
+		{"another survivor knows more", cluster(3).with(noQuorum).with(recovering(recoverRequested)).with(func(o *observation) {
 			o.revisions[2] = 11
-		}), stepHelp, 0, "member 2 has a higher revision"},
-		{"the survivor is silent", cluster(3).with(noQuorum).with(recovering(recoverAsked)).with(func(o *observation) {
+		}), stepActionRequired, 0, "member 2 has a higher revision"},
+		{"the survivor is silent", cluster(3).with(noQuorum).with(recovering(recoverRequested)).with(func(o *observation) {
 			delete(o.revisions, 1)
 		}), stepRecover, 1, ""},
-		{"a stranger is named", cluster(3).with(noQuorum).with(recovering(recoverUnknown)), stepHelp, 0, "does not match this cluster"},
-		{"a survivor was named too early", cluster(3).with(noQuorum).with(recovering(recoverRefused)), stepHelp, 0, "stays refused"},
+		{"a stranger is named", cluster(3).with(noQuorum).with(recovering(recoverUnknown)), stepActionRequired, 0, "does not match this cluster"},
+		{"a survivor was named too early", cluster(3).with(noQuorum).with(recovering(recoverRefused)), stepActionRequired, 0, "stays refused"},
 		{"the survivor's pods run", cluster(3).with(noQuorum).with(recovering(recoverStopping)), stepStop, 1, ""},
 		{"the survivor's pod ends", cluster(3).with(noQuorum).with(recovering(recoverStopped)), stepWait, 0, "pod of member 1 to end"},
 		{"all pods have ended", cluster(3).with(noQuorum).with(recovering(recoverNeeded)), stepCopy, 1, ""},
 		{"the survivor's data are copied", cluster(3).with(noQuorum).with(recovering(recoverRunning)), stepWait, 0, "copying the data"},
-		{"the survivor's data could not be copied", cluster(3).with(noQuorum).with(recovering(recoverFailed)), stepHelp, 0, "no space"},
+		{"the survivor's data could not be copied", cluster(3).with(noQuorum).with(recovering(recoverFailed)), stepActionRequired, 0, "no space"},
 		{"the survivor's data were copied", cluster(3).with(noQuorum).with(recovering(recoverCopied)), stepRecovered, 1, ""},
-		{"the survivor starts", cluster(3).with(lose(0, 2)).with(noQuorum).with(recovering(recoverStarting)), stepWait, 0, "start the recovered cluster"},
-		{"the survivor answers", cluster(1).asked(3).with(recovering(recoverStarting)).with(func(o *observation) {
-			o.another = true
+		{"the survivor starts", cluster(3).with(loseVolumes(0, 2)).with(noQuorum).with(recovering(recoverStarting)), stepWait, 0, "start the recovered cluster"},
+		{"the survivor answers", cluster(1).requested(3).with(recovering(recoverStarting)).with(func(o *observation) {
+			o.otherCluster = true
 		}), stepRecordIdentity, 0, ""},
-		{"a survivor of nothing is named", fresh(empty).with(recovering(recoverUnknown)), stepHelp, 0, "no volume holds data"},
+		{"a survivor of nothing is named", fresh(empty).with(recovering(recoverUnknown)), stepActionRequired, 0, "no volume holds data"},
 
-		{"another cluster answers", cluster(3).with(func(o *observation) { o.another = true }), stepHelp, 0, "another cluster"},
+		{"another cluster answers", cluster(3).with(func(o *observation) { o.otherCluster = true }), stepActionRequired, 0, "cluster ID of the members"},
 		{"somebody added a member", cluster(3).with(func(o *observation) {
 			o.members = append(o.members, member{id: 0xbeef, ordinal: -1, name: "mine"})
-		}), stepHelp, 0, "etcdctl member remove beef"},
+		}), stepActionRequired, 0, "etcdctl member remove beef"},
 
-		{"more members are asked for", cluster(1).asked(3), stepScalePods, 2, ""},
-		{"more members are asked for, and one is down", cluster(3).asked(5).with(fail(2)), stepWait, 0, "all others are healthy"},
-		{"the new pod does not exist yet", cluster(1).asked(3).with(func(o *observation) { o.pods = append(o.pods, pod{}) }), stepWait, 0, "pod 1 starts"},
-		{"the new pod is empty", cluster(1).asked(3).with(join(nil)), stepAdd, 1, ""},
-		{"the new pod is empty, and another is down", cluster(3).asked(5).with(fail(1)).with(join(nil)), stepWait, 0, "pod 3 is added when"},
-		{"the new pod has data of a member that was removed", cluster(1).asked(3).with(func(o *observation) {
-			o.pods = append(o.pods, pod{exists: true, broken: true})
+		{"more members are asked for", cluster(1).requested(3), stepScalePods, 2, ""},
+		{"more members are asked for, and one is down", cluster(3).requested(5).with(setUnhealthy(2)), stepWait, 0, "all others are healthy"},
+		{"the new pod does not exist yet", cluster(1).requested(3).with(func(o *observation) { o.pods = append(o.pods, pod{}) }), stepWait, 0, "pod 1 to start"},
+		{"the new pod is empty", cluster(1).requested(3).with(addPod(nil)), stepAdd, 1, ""},
+		{"the new pod is empty, and another is down", cluster(3).requested(5).with(setUnhealthy(1)).with(addPod(nil)), stepWait, 0, "pod 3 is added when"},
+		{"the new pod has data of a member that was removed", cluster(1).requested(3).with(func(o *observation) {
+			o.pods = append(o.pods, pod{exists: true, crashing: true})
 		}), stepWipe, 1, ""},
-		{"the learner was added", cluster(1).asked(3).with(join(&member{id: 7})), stepStart, 1, ""},
-		{"the learner was told", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
-			o.pods[1].told, o.pods[1].toldID = true, 7
+		{"the learner was added", cluster(1).requested(3).with(addPod(&member{id: 7})), stepStart, 1, ""},
+		{"the learner was told", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
+			o.pods[1].hasStart, o.pods[1].startID = true, 7
 		}), stepWait, 1, "to copy the data"},
-		{"the pod was told to be a learner that is gone", cluster(1).asked(3).with(join(&member{id: 7})).with(func(o *observation) {
-			o.pods[1].told, o.pods[1].toldID = true, 6
+		{"the pod was told to be a learner that is gone", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
+			o.pods[1].hasStart, o.pods[1].startID = true, 6
 		}), stepStart, 1, ""},
-		{"the learner takes over data", cluster(1).asked(3).with(join(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
-		{"the learner answers", cluster(1).asked(3).with(join(&member{id: 7, started: true, healthy: true})), stepPromote, 1, ""},
-		{"the learner loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(func(o *observation) {
+		{"the learner takes over data", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
+		{"the learner answers", cluster(1).requested(3).with(addPod(&member{id: 7, started: true, healthy: true})), stepPromote, 1, ""},
+		{"the learner loses its volume", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})).with(func(o *observation) {
 			o.pods[1].empty = true
 		}), stepRemove, 1, ""},
-		{"the learner is not asked for any more", cluster(1).with(join(&member{id: 7, started: true})), stepRemove, 1, ""},
+		{"the learner is not asked for any more", cluster(1).with(addPod(&member{id: 7, started: true})), stepRemove, 1, ""},
 
-		{"fewer members are asked for", cluster(5).asked(3), stepRemove, 4, ""},
-		{"fewer are asked for, and the last leads", cluster(5).asked(3).with(lead(4)), stepMoveLeader, 4, ""},
-		{"fewer are asked for, and the last is down", cluster(3).asked(1).with(fail(2)), stepRemove, 2, ""},
-		{"fewer are asked for, and another is down", cluster(5).asked(3).with(fail(1)), stepWait, 0, "every other member is healthy"},
-		{"the last was removed", cluster(3).asked(2).with(func(o *observation) { o.members = o.members[:2] }), stepScalePods, 2, ""},
+		{"fewer members are asked for", cluster(5).requested(3), stepRemove, 4, ""},
+		{"fewer are asked for, and the last leads", cluster(5).requested(3).with(setLeader(4)), stepMoveLeader, 4, ""},
+		{"fewer are asked for, and the last is down", cluster(3).requested(1).with(setUnhealthy(2)), stepRemove, 2, ""},
+		{"fewer are asked for, and another is down", cluster(5).requested(3).with(setUnhealthy(1)), stepWait, 0, "every other member is healthy"},
+		{"the last was removed", cluster(3).requested(2).with(func(o *observation) { o.members = o.members[:2] }), stepScalePods, 2, ""},
 
-		{"a volume is lost", cluster(3).with(lose(1)), stepRemove, 1, "volume was lost"},
-		{"the leader's volume was lost", cluster(3).with(lose(0)).with(lead(1)), stepRemove, 0, "volume was lost"},
-		{"two of five volumes are lost", cluster(5).with(lose(1, 3)), stepRemove, 1, ""},
-		{"a volume is lost, and another member is down", cluster(3).with(lose(1)).with(fail(2)), stepHelp, 0, "without it the others have no majority"},
-		{"a member is down", cluster(3).with(fail(1)), stepWait, 0, "others have quorum"},
-		{"a member ends again and again", cluster(3).with(fail(1)).with(func(o *observation) { o.pods[1].broken = true }), stepRemove, 1, "crashes repeatedly"},
-		{"an outdated member ends again and again", cluster(3).with(fail(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
-			o.pods[1].broken = true
+		{"a volume is lost", cluster(3).with(loseVolumes(1)), stepRemove, 1, "volume was lost"},
+		{"the leader's volume was lost", cluster(3).with(loseVolumes(0)).with(setLeader(1)), stepRemove, 0, "volume was lost"},
+		{"two of five volumes are lost", cluster(5).with(loseVolumes(1, 3)), stepRemove, 1, ""},
+		{"a volume is lost, and another member is down", cluster(3).with(loseVolumes(1)).with(setUnhealthy(2)), stepActionRequired, 0, "without it the others have no majority"},
+		{"a member is down", cluster(3).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
+		{"a member ends again and again", cluster(3).with(setUnhealthy(1)).with(func(o *observation) { o.pods[1].crashing = true }), stepRemove, 1, "crashes repeatedly"},
+		{"an outdated member ends again and again", cluster(3).with(setUnhealthy(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
+			o.pods[1].crashing = true
 		}), stepRestart, 1, ""},
 		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "differs from the other members"},
-		{"a member was replaced lately, and has lost its volume again", cluster(3).with(lose(1)).with(lately(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
-		{"a member was replaced lately, and another has lost its volume", cluster(5).with(lose(1, 3)).with(lately(1)), stepRemove, 3, ""},
-		{"the leader was replaced lately, and is corrupt", cluster(3).with(lately(0)).with(func(o *observation) { o.members[0].corrupt = true }),
+		{"a member was replaced lately, and has lost its volume again", cluster(3).with(loseVolumes(1)).with(recentlyReplaced(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
+		{"a member was replaced lately, and another has lost its volume", cluster(5).with(loseVolumes(1, 3)).with(recentlyReplaced(1)), stepRemove, 3, ""},
+		{"the leader was replaced lately, and is corrupt", cluster(3).with(recentlyReplaced(0)).with(func(o *observation) { o.members[0].corrupt = true }),
 			stepWait, 0, "although its data differs from the other members"},
-		{"a learner was added lately, and loses its volume", cluster(1).asked(3).with(join(&member{id: 7, started: true})).with(lately(1)).with(func(o *observation) {
+		{"a learner was added lately, and loses its volume", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})).with(recentlyReplaced(1)).with(func(o *observation) {
 			o.pods[1].empty = true
 		}), stepWait, 0, "lost its volume before it could vote"},
 		{"the leader is corrupt", cluster(3).with(func(o *observation) { o.members[0].corrupt = true }), stepMoveLeader, 0, ""},
-		{"an alarm is about a member that is gone", cluster(3).with(func(o *observation) { o.goneAlarm = true }), stepDisarm, 0, ""},
-		{"a removed member's pod is empty", cluster(3).with(lose(1)).with(func(o *observation) {
+		{"an alarm is about a member that is gone", cluster(3).with(func(o *observation) { o.removedMemberAlarm = true }), stepDisarm, 0, ""},
+		{"a removed member's pod is empty", cluster(3).with(loseVolumes(1)).with(func(o *observation) {
 			o.members = []member{o.members[0], o.members[2]}
 		}), stepAdd, 1, ""},
 
 		{"other pods are asked for", cluster(3).with(func(o *observation) { o.changing = true }), stepApply, 0, ""},
 		{"other pods are asked for, and nobody may touch them", cluster(3).with(func(o *observation) { o.changing, o.paused = true, true }),
-			stepHelp, 0, "next step would be Apply"},
+			stepActionRequired, 0, "next step would be Apply"},
 		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
-		{"the last leads and is outdated", cluster(3).with(lead(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
+		{"the last leads and is outdated", cluster(3).with(setLeader(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
 		{"only the leader is outdated", cluster(3).with(outdated(0)), stepMoveLeader, 0, ""},
 		{"the only member is outdated", cluster(1).with(outdated(0)), stepRestart, 0, ""},
-		{"pods are outdated, and a member is down", cluster(3).with(outdated(0, 1)).with(fail(2)), stepWait, 0, "every other member"},
-		{"pods are outdated, and one of them is down", cluster(3).with(outdated(0, 1, 2)).with(fail(1)), stepRestart, 1, ""},
+		{"pods are outdated, and a member is down", cluster(3).with(outdated(0, 1)).with(setUnhealthy(2)), stepWait, 0, "every other member"},
+		{"pods are outdated, and one of them is down", cluster(3).with(outdated(0, 1, 2)).with(setUnhealthy(1)), stepRestart, 1, ""},
 		{"pods are outdated, and a member is behind", cluster(3).with(outdated(0, 1)).with(func(o *observation) {
 			o.members[2].lag = lagLimit + 1
 		}), stepWait, 0, "catch up"},
-		{"pods are outdated, and there is a learner", cluster(1).asked(3).with(outdated(0)).with(join(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
+		{"pods are outdated, and there is a learner", cluster(1).requested(3).with(outdated(0)).with(addPod(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
 		{"an upgrade, and the quota is used up", cluster(3).with(outdated(0, 1, 2)).with(full).with(func(o *observation) { o.upgrading = true }),
 			stepDisarm, 0, ""},
 		{"a larger quota", cluster(3).with(outdated(0, 1, 2)).with(full), stepRestart, 2, ""},
@@ -253,8 +253,8 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"the quota is used up by free space", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0, 1, 2)), stepDefragment, 2, ""},
 		{"the followers' free space was given back", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0)), stepDefragment, 0, ""},
 		{"the free space was given back", cluster(3).with(full).with(fragment(1<<30, 1<<30, 0, 1, 2)), stepDisarm, 0, ""},
-		{"the quota is used up", cluster(3).with(full).with(fragment(2<<30, 2<<30, 0, 1, 2)), stepHelp, 0, "quotaBackendBytes"},
-		{"the quota is used up, and a member is down", cluster(3).with(full).with(fail(1)), stepWait, 0, "every member is healthy"},
+		{"the quota is used up", cluster(3).with(full).with(fragment(2<<30, 2<<30, 0, 1, 2)), stepActionRequired, 0, "quotaBackendBytes"},
+		{"the quota is used up, and a member is down", cluster(3).with(full).with(setUnhealthy(1)), stepWait, 0, "every member is healthy"},
 
 		{"members have free space", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)), stepDefragment, 2, ""},
 		{"only the leader has free space", cluster(3).with(fragment(1<<30, 1<<28, 0)), stepMoveLeader, 0, ""},
@@ -265,11 +265,11 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 		{"members have free space, and it is not the time", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(func(o *observation) {
 			o.defrag.due = false
 		}), stepNothing, 0, ""},
-		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(fail(1)), stepWait, 0, "others have quorum"},
+		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
 		{"volumes are to grow", cluster(3).with(grows), stepGrowVolumes, 0, "spec.storage.size"},
-		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(fail(1)), stepWait, 0, "others have quorum"},
-		{"volumes are to grow, and nobody is to touch them", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepHelp, 0, "GrowVolumes"},
-		{"volumes are to grow, and there is a larger one", cluster(3).asked(5).with(grows), stepScalePods, 4, ""},
+		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
+		{"volumes are to grow, and nobody is to touch them", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "GrowVolumes"},
+		{"volumes are to grow, and there is a larger one", cluster(3).requested(5).with(grows), stepScalePods, 4, ""},
 		{"small members have free space", cluster(3).with(fragment(1<<20, 1, 0, 1, 2)), stepNothing, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,16 +288,16 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 	}
 }
 
-func acts(s step) bool { return s != stepNothing && s != stepWait && s != stepHelp }
+func acts(s step) bool { return s != stepNothing && s != stepWait && s != stepActionRequired }
 
 func TestTheLeaderIsHandedToAMemberThatStays(t *testing.T) {
-	if d := decide(cluster(5).asked(3).with(lead(4))); d.to != 100 {
+	if d := decide(cluster(5).requested(3).with(setLeader(4))); d.to != 100 {
 		t.Errorf("scaling down: %+v", d)
 	}
 	if d := decide(cluster(3).with(outdated(0))); d.to != 101 {
 		t.Errorf("the leader is the last to be upgraded: %+v", d)
 	}
-	if d := decide(cluster(5).asked(3).with(lead(4)).with(outdated(0))); d.to != 101 {
+	if d := decide(cluster(5).requested(3).with(setLeader(4)).with(outdated(0))); d.to != 101 {
 		t.Errorf("scaling down while pods are outdated: %+v", d)
 	}
 }
@@ -308,9 +308,9 @@ func TestSilentMembersAreNamed(t *testing.T) {
 		o    observation
 		want string
 	}{
-		{cluster(3).with(fail(1)), "member 1 does not answer; the others have quorum"},
-		{cluster(5).with(fail(3, 4)), "members 3 and 4 do not answer; the others have quorum"},
-		{cluster(3).with(fail(1, 2)), "members 1 and 2 do not answer the operator, though a majority answers another member"},
+		{cluster(3).with(setUnhealthy(1)), "member 1 does not answer; the others have quorum"},
+		{cluster(5).with(setUnhealthy(3, 4)), "members 3 and 4 do not answer; the others have quorum"},
+		{cluster(3).with(setUnhealthy(1, 2)), "members 1 and 2 do not answer the operator, though a majority answers another member"},
 	} {
 		if d := decide(test.o); d.reason != reasonDegraded || !strings.Contains(d.why, test.want) {
 			t.Errorf("got %+v, want %q", d, test.want)

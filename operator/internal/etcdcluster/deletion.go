@@ -17,21 +17,21 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// lastSnapshot is the finalizer of EtcdClusters whose volumes are deleted only when a snapshot is stored. No other one has any.
+// lastSnapshot is the finalizer of EtcdClusters whose volumes are deleted after a last snapshot. Other EtcdClusters have no finalizer.
 const lastSnapshot = "operator.kcp.io/last-snapshot"
 
 // setFinalizer adds the finalizer if it is needed, and removes it otherwise.
-func (s *scope) setFinalizer(ctx context.Context, asked bool) error {
-	if controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) == asked {
+func (s *scope) setFinalizer(ctx context.Context, requested bool) error {
+	if controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) == requested {
 		return nil
 	}
 	before := s.cluster.DeepCopy()
-	if asked {
+	if requested {
 		controllerutil.AddFinalizer(s.cluster, lastSnapshot)
 	} else {
 		controllerutil.RemoveFinalizer(s.cluster, lastSnapshot)
 	}
-	held := s.cluster.DeepCopy() // the answer has the status that is stored, not the one that is about to be
+	held := s.cluster.DeepCopy() // the response has the stored status, not the one in memory
 	if err := s.Patch(ctx, held, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (s *scope) setFinalizer(ctx context.Context, asked bool) error {
 	return nil
 }
 
-// delete lets a deleted cluster go. The garbage collector removes what belongs to it.
+// delete finalizes a deleted cluster. The garbage collector deletes its objects.
 func (s *scope) delete(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
 	s.cluster.Status.Phase = v1alpha1.PhaseDeleting
 	if !controllerutil.ContainsFinalizer(s.cluster, lastSnapshot) {
@@ -49,23 +49,23 @@ func (s *scope) delete(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.
 	if err == nil || apierrors.IsConflict(err) {
 		return ctrl.Result{}, err
 	}
-	waits := conditions.Cause(err)
-	if err := s.readTrust(ctx); err == nil { // snapshots are taken of members that the status says are ready
-		seen, err := s.observe(ctx)
+	waiting := conditions.Cause(err)
+	if err := s.readTrust(ctx); err == nil { // snapshots are taken from members that are ready in the status
+		observed, err := s.observe(ctx)
 		if err != nil {
 			return ctrl.Result{}, err
 		}
-		s.reportObservation(seen)
-		s.reportMembers(seen)
-		s.reportHealth(seen, wait(waits.Reason, "%s", waits.Message))
+		s.reportObservation(observed)
+		s.reportMembers(observed)
+		s.reportHealth(observed, wait(waiting.Reason, "%s", waiting.Message))
 	}
-	s.set(v1alpha1.ConditionReady, false, waits.Reason, waits.Message)
-	s.set(v1alpha1.ConditionReconciling, !waits.Stalled, waits.Reason, waits.Message)
-	s.set(v1alpha1.ConditionStalled, waits.Stalled, waits.Reason, waits.Message)
+	s.set(v1alpha1.ConditionReady, false, waiting.Reason, waiting.Message)
+	s.set(v1alpha1.ConditionReconciling, !waiting.Stalled, waiting.Reason, waiting.Message)
+	s.set(v1alpha1.ConditionStalled, waiting.Stalled, waiting.Reason, waiting.Message)
 	return ctrl.Result{RequeueAfter: whileWaiting}, s.save(ctx, before)
 }
 
-// readTrust reads what there is to reach members with, and makes none of it.
+// readTrust reads the Secrets for connections to members, and creates none.
 func (s *scope) readTrust(ctx context.Context) error {
 	held, err := s.readKeys(ctx, TrustSecretName(s.cluster.Name), TrustedClients)
 	if err != nil {
@@ -99,8 +99,8 @@ func (s *scope) finalize(ctx context.Context) error {
 	return s.setFinalizer(ctx, false)
 }
 
-// releaseWithNamespace lets a cluster go whose namespace is deleted, and its volumes with it: nothing can be made there any more, no Job
-// and no event. The event is about the Namespace, and is kept in the one called default.
+// releaseWithNamespace removes the finalizer if the namespace is being deleted, volumes included: no Job and no event can be created in it.
+// The event is about the Namespace, and is stored in the namespace default.
 func (s *scope) releaseWithNamespace(ctx context.Context) error {
 	if err := s.setFinalizer(ctx, false); err != nil {
 		return err
@@ -108,11 +108,11 @@ func (s *scope) releaseWithNamespace(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.cluster.Namespace}}
 	s.Recorder.Eventf(namespace, nil, corev1.EventTypeWarning, "NoLastSnapshot", "Delete",
 		"EtcdCluster %s is deleted without the last snapshot of its "+
-			"deletionPolicy: none can be taken in a namespace that is being deleted", s.cluster.Name)
+			"deletionPolicy: snapshots cannot be taken in a namespace that is being deleted", s.cluster.Name)
 	return nil
 }
 
-// takeLastSnapshot returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and tells its key.
+// takeLastSnapshot returns no error when the snapshot is stored. Its EtcdBackup outlives the cluster, and has its key in the status.
 func (s *scope) takeLastSnapshot(ctx context.Context) error {
 	backup := &v1alpha1.EtcdBackup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.cluster.Namespace, Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner},

@@ -19,9 +19,9 @@ import (
 
 func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
-	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
+	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)
-	r.rests(2)
+	r.staysUnchanged(2)
 	r.must(r.Delete(t.Context(), r.cluster()))
 	backup := func() *v1alpha1.EtcdBackup {
 		t.Helper()
@@ -39,8 +39,8 @@ func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
 		r.must(r.Status().Update(t.Context(), b))
 	}
 	failed := backup()
-	if waits := r.cluster(); !is(v1alpha1.ConditionAvailable)(waits) || waits.Status.Phase != v1alpha1.PhaseDeleting || !waits.Status.Members[0].Ready {
-		t.Errorf("nobody could take a snapshot: %+v", waits.Status)
+	if waiting := r.cluster(); !is(v1alpha1.ConditionAvailable)(waiting) || waiting.Status.Phase != v1alpha1.PhaseDeleting || !waiting.Status.Members[0].Ready {
+		t.Errorf("nobody could take a snapshot: %+v", waiting.Status)
 	}
 	complete(failed, nil)
 	r.step()
@@ -63,7 +63,7 @@ func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
 
 func TestAClusterSaysWhyItsLastSnapshotCannotBeAskedFor(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
-	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
+	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)
 	could := r.Cluster.Client
 	r.Cluster.Client = interceptor.NewClient(could.(client.WithWatch), interceptor.Funcs{
@@ -90,11 +90,11 @@ func TestAClusterSaysWhyItsLastSnapshotCannotBeAskedFor(t *testing.T) {
 
 func TestAClusterWhoseLastSnapshotCannotBeTakenIsLetGoOnRequest(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
-	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
+	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)
 	r.must(r.Delete(t.Context(), r.cluster()))
 	r.step()
-	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.DeletionPolicy = v1alpha1.EtcdRetain })
+	r.updateSpec(func(spec *v1alpha1.EtcdClusterSpec) { spec.DeletionPolicy = v1alpha1.EtcdRetain })
 	r.step()
 	if err := r.Get(t.Context(), operatortest.Key("x"), &v1alpha1.EtcdCluster{}); !apierrors.IsNotFound(err) {
 		t.Errorf("it is there: %v", err)

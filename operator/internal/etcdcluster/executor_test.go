@@ -24,7 +24,7 @@ func TestAStepThatFailsIsReported(t *testing.T) {
 	for _, name := range []string{"data-x-0", "data-x-1", "data-x-2"} {
 		made = append(made, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels(threeMembers(""))}})
 	}
-	m := newTrio(append(made, threeMembers("first"))...)
+	m := newThreeMembers(append(made, threeMembers("first"))...)
 	m.settle(t)
 	for len(m.Events.Events) > 0 {
 		<-m.Events.Events

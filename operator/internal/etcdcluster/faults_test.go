@@ -31,15 +31,15 @@ import (
 )
 
 // trio are three members, each of which trusts what it found when it started, and shows what is mounted now.
-type trio struct {
+type threeMemberCluster struct {
 	*operatortest.Cluster
-	reconciler *Reconciler
-	now        time.Time
-	made       int
-	trusts     map[types.UID]map[string][]byte
-	shows      map[string][]byte
-	disturbed  bool // there was no majority
-	answered   bool // a member has answered the operator when it asked last
+	reconciler       *Reconciler
+	now              time.Time
+	made             int
+	trusts           map[types.UID]map[string][]byte
+	shows            map[string][]byte
+	lostQuorum       bool // there was no majority
+	operatorAnswered bool // a member has answered the operator when it asked last
 }
 
 // signatures remembers what trusts verified: in a matrix of faults the same certificates meet again and again.
@@ -59,15 +59,15 @@ func trusts(chain, authorities []byte) error {
 
 type verification struct{ err error }
 
-func newTrio(objects ...client.Object) *trio {
+func newThreeMembers(objects ...client.Object) *threeMemberCluster {
 	c := operatortest.New(objects...)
-	m := &trio{Cluster: c, now: time.Now(), trusts: map[types.UID]map[string][]byte{}, shows: map[string][]byte{}}
+	m := &threeMemberCluster{Cluster: c, now: time.Now(), trusts: map[types.UID]map[string][]byte{}, shows: map[string][]byte{}}
 	m.reconciler = &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: func() time.Time { return m.now }, Repository: "etcd", Version: DefaultVersion,
-		ask: m.answers}
+		queryMembers: m.answers}
 	return m
 }
 
-func (m *trio) found(t *testing.T, object client.Object, name string) bool {
+func (m *threeMemberCluster) found(t *testing.T, object client.Object, name string) bool {
 	t.Helper()
 	err := m.Get(t.Context(), operatortest.Key(name), object)
 	if client.IgnoreNotFound(err) != nil {
@@ -76,14 +76,14 @@ func (m *trio) found(t *testing.T, object client.Object, name string) bool {
 	return err == nil
 }
 
-func (m *trio) remove(t *testing.T, object client.Object) {
+func (m *threeMemberCluster) remove(t *testing.T, object client.Object) {
 	t.Helper()
 	if err := client.IgnoreNotFound(m.Delete(t.Context(), object)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (m *trio) pods(t *testing.T) []corev1.Pod {
+func (m *threeMemberCluster) pods(t *testing.T) []corev1.Pod {
 	t.Helper()
 	list := &corev1.PodList{}
 	if err := m.List(t.Context(), list); err != nil {
@@ -93,7 +93,7 @@ func (m *trio) pods(t *testing.T) []corev1.Pod {
 }
 
 // mount shows pods what is in Secrets now. What is gone stays as it was.
-func (m *trio) mount(t *testing.T) (all bool) {
+func (m *threeMemberCluster) mount(t *testing.T) (all bool) {
 	t.Helper()
 	all = true
 	for _, name := range []string{serverName("x"), peerName("x"), TrustSecretName("x")} {
@@ -106,7 +106,7 @@ func (m *trio) mount(t *testing.T) (all bool) {
 }
 
 // run does what the controller of StatefulSets, the scheduler and the kubelet do.
-func (m *trio) run(t *testing.T) {
+func (m *threeMemberCluster) run(t *testing.T) {
 	t.Helper()
 	mounted, set := m.mount(t), &appsv1.StatefulSet{}
 	if !m.found(t, set, "x") {
@@ -143,7 +143,7 @@ func (m *trio) run(t *testing.T) {
 	}
 }
 
-func (m *trio) control(t *testing.T, set *appsv1.StatefulSet, p *corev1.Pod) {
+func (m *threeMemberCluster) control(t *testing.T, set *appsv1.StatefulSet, p *corev1.Pod) {
 	t.Helper()
 	if err := controllerutil.SetControllerReference(set, p, m.Scheme()); err != nil {
 		t.Fatal(err)
@@ -151,7 +151,7 @@ func (m *trio) control(t *testing.T, set *appsv1.StatefulSet, p *corev1.Pod) {
 }
 
 // collect does what the garbage collector does with pods of a StatefulSet that does not exist: those without another owner are deleted.
-func (m *trio) collect(t *testing.T) {
+func (m *threeMemberCluster) collect(t *testing.T) {
 	t.Helper()
 	cluster := &v1alpha1.EtcdCluster{}
 	m.found(t, cluster, "x")
@@ -168,12 +168,12 @@ func (m *trio) collect(t *testing.T) {
 }
 
 // answers are those of the members: of each that accepts the operator, and those of the majority if it trusts itself.
-func (m *trio) answers(clients map[int]memberClient) map[int]answer {
+func (m *threeMemberCluster) answers(clients map[int]memberClient) map[int]answer {
 	list, set := &corev1.PodList{}, &appsv1.StatefulSet{}
 	if m.List(context.Background(), list) != nil || client.IgnoreNotFound(m.Get(context.Background(), operatortest.Key("x"), set)) != nil {
 		return nil
 	}
-	m.answered = false
+	m.operatorAnswered = false
 	trusting, leader := 0, uint64(0)
 	for _, p := range list.Items {
 		if !pki.TrustedBy(m.shows[peerName("x")], m.trusts[p.UID][trustedPeers]) {
@@ -185,7 +185,7 @@ func (m *trio) answers(clients map[int]memberClient) map[int]answer {
 		}
 	}
 	quorum := trusting > 1
-	m.disturbed = m.disturbed || !quorum
+	m.lostQuorum = m.lostQuorum || !quorum
 	cluster := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "x"}}
 	response := &clientv3.MemberListResponse{Header: &etcdserverpb.ResponseHeader{ClusterId: 7}}
 	for ordinal := range 3 {
@@ -195,11 +195,11 @@ func (m *trio) answers(clients map[int]memberClient) map[int]answer {
 	all := map[int]answer{}
 	for _, p := range list.Items {
 		ordinal, trusts := ordinalOf(cluster, p.Name), m.trusts[p.UID]
-		c, asked := clients[ordinal]
-		if !asked || !pki.TrustedBy(m.shows[peerName("x")], trusts[trustedPeers]) || !quorum || !accepts(c, trusts[TrustedClients], m.shows[serverName("x")]) {
+		c, requested := clients[ordinal]
+		if !requested || !pki.TrustedBy(m.shows[peerName("x")], trusts[trustedPeers]) || !quorum || !accepts(c, trusts[TrustedClients], m.shows[serverName("x")]) {
 			continue
 		}
-		m.answered = true
+		m.operatorAnswered = true
 		all[ordinal] = answer{list: response, status: &clientv3.StatusResponse{Version: DefaultVersion, Leader: leader,
 			Header: &etcdserverpb.ResponseHeader{MemberId: uint64(ordinal) + 1, Revision: 1}}}
 	}
@@ -228,7 +228,7 @@ func accepts(c memberClient, trusted, server []byte) bool {
 }
 
 // look lets the operator look, and checks that the conditions are true.
-func (m *trio) look(t *testing.T) {
+func (m *threeMemberCluster) reconcileAndCheck(t *testing.T) {
 	t.Helper()
 	m.Reconcile(t, m.reconciler, "x")
 	cluster := &v1alpha1.EtcdCluster{}
@@ -244,8 +244,8 @@ func (m *trio) look(t *testing.T) {
 	}
 	available := apimeta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionAvailable)
 	if available != nil && available.Status != metav1.ConditionUnknown && cluster.Status.ClusterID != "" &&
-		(available.Status == metav1.ConditionTrue) != m.answered {
-		t.Errorf("members answer: %v, and Available is %s: %s", m.answered, available.Status, available.Message)
+		(available.Status == metav1.ConditionTrue) != m.operatorAnswered {
+		t.Errorf("members answer: %v, and Available is %s: %s", m.operatorAnswered, available.Status, available.Message)
 	}
 	if is(v1alpha1.ConditionReady)(cluster) && (!is(v1alpha1.ConditionAvailable)(cluster) || !is(v1alpha1.ConditionCertificatesReady)(cluster)) {
 		t.Errorf("Ready is True, and not all other conditions: %+v", cluster.Status.Conditions)
@@ -256,7 +256,7 @@ func (m *trio) look(t *testing.T) {
 }
 
 // round lets everything go on: the garbage collector, cert-manager, who makes the EtcdCluster again, the pods, and the operator.
-func (m *trio) round(t *testing.T) {
+func (m *threeMemberCluster) round(t *testing.T) {
 	t.Helper()
 	m.now = m.now.Add(40 * time.Second)
 	if !m.found(t, &v1alpha1.EtcdCluster{}, "x") {
@@ -271,11 +271,11 @@ func (m *trio) round(t *testing.T) {
 	}
 	m.Certify(t)
 	m.run(t)
-	m.look(t)
+	m.reconcileAndCheck(t)
 	m.run(t)
 }
 
-func (m *trio) settle(t *testing.T) {
+func (m *threeMemberCluster) settle(t *testing.T) {
 	t.Helper()
 	quiet := 0
 	for range 60 {
@@ -294,7 +294,7 @@ func (m *trio) settle(t *testing.T) {
 
 // distrust verifies what everybody shows with what those have whom it is shown to, and returns who is refused, or has nothing to show: members that
 // run, and those that are made now.
-func (m *trio) distrust(t *testing.T) (running, made []string) {
+func (m *threeMemberCluster) distrust(t *testing.T) (running, made []string) {
 	t.Helper()
 	data := func(name, key string) []byte {
 		secret := &corev1.Secret{}
@@ -320,7 +320,7 @@ func (m *trio) distrust(t *testing.T) (running, made []string) {
 	return running, made
 }
 
-func (m *trio) everything(t *testing.T) []client.Object {
+func (m *threeMemberCluster) everything(t *testing.T) []client.Object {
 	t.Helper()
 	var all []client.Object
 	for _, list := range []client.ObjectList{
@@ -348,22 +348,22 @@ func threeMembers(uid string) *v1alpha1.EtcdCluster {
 var trustPhases = []struct {
 	name     string
 	rotating string // the reason, as long as nothing else happens
-	begin    func(*testing.T, *trio)
+	begin    func(*testing.T, *threeMemberCluster)
 }{
-	{"before", "", func(t *testing.T, m *trio) { m.settle(t) }},
-	{"authorities have other keys", v1alpha1.RotatingRenewable, func(t *testing.T, m *trio) {
+	{"before", "", func(t *testing.T, m *threeMemberCluster) { m.settle(t) }},
+	{"authorities have other keys", v1alpha1.RotatingRenewable, func(t *testing.T, m *threeMemberCluster) {
 		for _, name := range []string{ClientIssuerName("x"), peerCAName("x")} {
 			m.remove(t, operatortest.Read(t, m.Cluster, name, &corev1.Secret{}))
 		}
 		m.Certify(t)
 	}},
-	{"some trust both", v1alpha1.RotatingRenewable, func(t *testing.T, m *trio) {
+	{"some trust both", v1alpha1.RotatingRenewable, func(t *testing.T, m *threeMemberCluster) {
 		for before := m.made; m.made == before; {
 			m.round(t)
 		}
 	}},
-	{"all trust both", v1alpha1.RotatingRenewable, func(t *testing.T, m *trio) { m.settle(t) }},
-	{"all is renewed", v1alpha1.RotatingRenewed, func(t *testing.T, m *trio) {
+	{"all trust both", v1alpha1.RotatingRenewable, func(t *testing.T, m *threeMemberCluster) { m.settle(t) }},
+	{"all is renewed", v1alpha1.RotatingRenewed, func(t *testing.T, m *threeMemberCluster) {
 		for _, name := range []string{serverName("x"), peerName("x"), ClientSecretName("x"), operatorName("x")} {
 			m.remove(t, operatortest.Read(t, m.Cluster, name, &corev1.Secret{}))
 		}
@@ -388,7 +388,7 @@ func TestNoDeletionDuringARotationEndsTheTrust(t *testing.T) {
 	for ordinal := range 3 { // their volumes are there: how members are added is not what this is about
 		made = append(made, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("data-x-%d", ordinal), Labels: labels(threeMembers(""))}})
 	}
-	m, all := newTrio(made...), os.Getenv(operatortest.AllFaults) == "all"
+	m, all := newThreeMembers(made...), os.Getenv(operatortest.AllFaults) == "all"
 	for number, phase := range trustPhases {
 		phase.begin(t, m)
 		t.Run(phase.name, func(t *testing.T) {
@@ -418,7 +418,7 @@ func called(object client.Object) string {
 }
 
 // faults deletes objects of a copy of what there was.
-func (m *trio) faults(t *testing.T, rotating string, before []client.Object, deleted ...client.Object) {
+func (m *threeMemberCluster) faults(t *testing.T, rotating string, before []client.Object, deleted ...client.Object) {
 	t.Helper()
 	var names []string
 	for _, object := range deleted {
@@ -434,7 +434,7 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 			object.SetResourceVersion("")
 			copies = append(copies, object)
 		}
-		next := newTrio(copies...)
+		next := newThreeMembers(copies...)
 		next.now, next.made = m.now, m.made
 		for uid, trusts := range m.trusts {
 			next.trusts[uid] = trusts
@@ -446,7 +446,7 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 			next.remove(t, object)
 		}
 		if !slices.Contains(names, "EtcdCluster x") {
-			next.look(t)
+			next.reconcileAndCheck(t)
 		}
 		next.settle(t)
 		if running, made := next.distrust(t); len(running)+len(made) > 0 {
@@ -461,7 +461,7 @@ func (m *trio) faults(t *testing.T, rotating string, before []client.Object, del
 				t.Errorf("in the end, there is no %s", called(object))
 			}
 		}
-		if next.disturbed && len(names) == 1 && !slices.Contains([]string{"EtcdCluster x", "Secret x-peer"}, names[0]) {
+		if next.lostQuorum && len(names) == 1 && !slices.Contains([]string{"EtcdCluster x", "Secret x-peer"}, names[0]) {
 			t.Error("there was no majority")
 		}
 		c := apimeta.FindStatusCondition(operatortest.Read(t, next.Cluster, "x", &v1alpha1.EtcdCluster{}).Status.Conditions, v1alpha1.ConditionRotating)

@@ -14,7 +14,7 @@ import (
 
 // What is built is compared with files, so that a change of what runs in every installation is seen in a review.
 func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
-	smallest := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team"}}
+	minDefragSize := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team"}}
 	text, err := os.ReadFile("../../../config/samples/etcdcluster.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
 	sample.Spec.ClusterDomain = "example.org"
 	sample.Spec.TLS = &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company", Kind: "ClusterIssuer"}}
 	sample.Spec.DeletionPolicy = v1alpha1.EtcdDelete
-	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"smallest": smallest, "sample": sample} {
+	for name, cluster := range map[string]*v1alpha1.EtcdCluster{"smallest": minDefragSize, "sample": sample} {
 		t.Run(name, func(t *testing.T) {
 			stateful, err := statefulSet(cluster, members{pods: 3, image: image(cluster.Spec.Image, DefaultRepository, "3.7.3"), authorities: "0f"})
 			if err != nil {
@@ -63,16 +63,16 @@ func TestImagesAreThoseOfVersionsUnlessOneIsNamed(t *testing.T) {
 
 func TestVersionsGoUpByOneMinorAtATime(t *testing.T) {
 	for _, c := range []struct {
-		asked, current, want string
-		refused              bool
+		requested, current, want string
+		refused                  bool
 	}{
 		{"", "", "3.7.3", false}, {"3.6.14", "", "3.6.14", false}, {"", "3.6.14", "3.6.14", false},
 		{"3.7.3", "3.6.14", "3.7.3", false}, {"3.6.16", "3.6.14", "3.6.16", false}, {"3.6.12", "3.6.14", "3.6.12", false},
 		{"3.8.0", "3.6.14", "3.6.14", true}, {"3.5.21", "3.6.14", "3.6.14", true}, {"4.7.0", "3.6.14", "3.6.14", true},
 	} {
-		got, refused := chooseVersion(c.asked, c.current, "3.7.3")
+		got, refused := chooseVersion(c.requested, c.current, "3.7.3")
 		if got != c.want || (refused != nil) != c.refused {
-			t.Errorf("%s asked of %s: %s, %v", c.asked, c.current, got, refused)
+			t.Errorf("%s asked of %s: %s, %v", c.requested, c.current, got, refused)
 		}
 	}
 }

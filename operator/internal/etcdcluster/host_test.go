@@ -112,7 +112,7 @@ func newHost(t *testing.T, cluster *operatortest.Cluster) *host {
 		t.Fatal(err)
 	}
 	h := &host{Cluster: cluster, t: t, dir: t.TempDir(), running: map[types.UID]*process{}, issuers: map[string]*authority{},
-		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250), first: int(hosts.Add(1)) * most}
+		network: fmt.Sprintf("127.%d.%d", 64+os.Getpid()/250%128, os.Getpid()%250), first: int(hosts.Add(1)) * maxMembers}
 	t.Cleanup(func() {
 		for _, p := range h.running {
 			p.kill(syscall.SIGKILL)
@@ -136,13 +136,13 @@ func (h *host) showLogs() {
 func (h *host) address(ordinal int) string { return fmt.Sprintf("%s.%d", h.network, h.first+ordinal) }
 
 // turn lets everything that is not the operator do its part once.
-func (h *host) turn(name string) {
+func (h *host) advanceHost(name string) {
 	h.t.Helper()
 	h.issue()
 	h.runJobs()
 	set := &appsv1.StatefulSet{}
 	if err := h.Get(h.t.Context(), operatortest.Key(name), set); apierrors.IsNotFound(err) {
-		h.endAllBut(h.pods())
+		h.killAllExcept(h.pods())
 		return
 	} else if err != nil {
 		h.t.Fatal(err)
@@ -173,7 +173,7 @@ func (h *host) turn(name string) {
 			h.must(client.IgnoreNotFound(h.Delete(h.t.Context(), claim)))
 		}
 	}
-	h.endAllBut(alive)
+	h.killAllExcept(alive)
 }
 
 // pods returns those that exist.
@@ -186,7 +186,7 @@ func (h *host) pods() map[types.UID]bool {
 	return there
 }
 
-func (h *host) endAllBut(alive map[types.UID]bool) {
+func (h *host) killAllExcept(alive map[types.UID]bool) {
 	for uid, p := range h.running {
 		if !alive[uid] {
 			p.kill(syscall.SIGTERM)
@@ -256,7 +256,7 @@ func (h *host) pod(set *appsv1.StatefulSet, ordinal int) types.UID {
 		p.Labels[appsv1.ControllerRevisionHashLabelKey] = set.Status.UpdateRevision
 		p.Status.PodIP = h.address(ordinal)
 		h.must(h.Create(ctx, p))
-		h.endOthers(ordinal)
+		h.killOthers(ordinal)
 	} else {
 		h.must(err)
 	}
@@ -268,7 +268,7 @@ func (h *host) pod(set *appsv1.StatefulSet, ordinal int) types.UID {
 }
 
 // endOthers ends what ran at an address before.
-func (h *host) endOthers(ordinal int) {
+func (h *host) killOthers(ordinal int) {
 	for uid, p := range h.running {
 		if strings.HasSuffix(p.log.Name(), fmt.Sprintf("-%d.log", ordinal)) {
 			p.kill(syscall.SIGKILL)
@@ -284,7 +284,7 @@ func (h *host) start(p *corev1.Pod, ordinal int, volume string) {
 	replace := strings.NewReplacer(
 		"$(POD_NAME)."+peerServiceName("x")+"."+p.Namespace+".svc.cluster.local", h.address(ordinal),
 		"$(POD_NAME)", p.Name, "0.0.0.0", h.address(ordinal), "127.0.0.1", h.address(ordinal),
-		dataMount, filepath.Join(h.dir, volume), toldMount+"/"+toldFile, filepath.Join(h.dir, string(p.UID)+".start"),
+		dataMount, filepath.Join(h.dir, volume), startMount+"/"+startFile, filepath.Join(h.dir, string(p.UID)+".start"),
 		serverMount, h.mount("x-server"), peerMount, h.mount("x-peer"), trustMount, h.mount("x-trust"),
 	)
 	var args []string
@@ -363,7 +363,7 @@ func (h *host) sign(c *certmanager.Certificate) {
 	}
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: c.Spec.CommonName}, DNSNames: c.Spec.DNSNames, IsCA: c.Spec.IsCA}
 	if len(c.Spec.DNSNames) > 0 { // members have no names here
-		for ordinal := range most {
+		for ordinal := range maxMembers {
 			template.IPAddresses = append(template.IPAddresses, net.ParseIP(h.address(ordinal)))
 		}
 	}

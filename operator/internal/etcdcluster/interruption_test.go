@@ -22,11 +22,11 @@ import (
 )
 
 // eachWay lets a cluster be looked after by an operator that goes on, and by operators of which each ends at a write: before it, or after it.
-func eachWay(t *testing.T, test func(*testing.T, *rig)) {
+func withAndWithoutInterruptions(t *testing.T, test func(*testing.T, *testCluster)) {
 	t.Parallel()
 	for way, begun := range map[string]map[string]int{"by one operator": nil, "by operators that end at each write": {}} {
 		t.Run(way, func(t *testing.T) {
-			r := newRig(t, 1)
+			r := newTestCluster(t, 1)
 			r.begun = begun
 			test(t, r)
 			for what, times := range begun {
@@ -39,7 +39,7 @@ func eachWay(t *testing.T, test func(*testing.T, *rig)) {
 }
 
 // written returns what was written for a while, and is there.
-func (r *rig) written() *writer {
+func (r *testCluster) startWrites() *writer {
 	r.t.Helper()
 	w := r.write()
 	r.until("writes", func(*v1alpha1.EtcdCluster) bool {
@@ -52,7 +52,7 @@ func (r *rig) written() *writer {
 }
 
 // remake deletes the EtcdCluster with its members, but for their volumes, and makes one of the same name.
-func (r *rig) remake(spec v1alpha1.EtcdClusterSpec) {
+func (r *testCluster) recreate(spec v1alpha1.EtcdClusterSpec) {
 	r.t.Helper()
 	ctx, cluster := r.t.Context(), r.cluster()
 	r.must(r.Delete(ctx, cluster))
@@ -62,11 +62,11 @@ func (r *rig) remake(spec v1alpha1.EtcdClusterSpec) {
 		Namespace: cluster.Namespace, Name: "x", Generation: 1, UID: cluster.UID}}))
 }
 
-func TestAClusterBeginsWithASnapshot(t *testing.T) { eachWay(t, beginsWithASnapshot) }
+func TestAClusterBeginsWithASnapshot(t *testing.T) { withAndWithoutInterruptions(t, restoresSnapshot) }
 
-func beginsWithASnapshot(t *testing.T, r *rig) {
+func restoresSnapshot(t *testing.T, r *testCluster) {
 	before := r.ready(1)
-	w := r.written()
+	w := r.startWrites()
 	r.MustCreate(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots", UID: "store"}})
 	reached := r.etcd(r.address(0))
 	secret := operatortest.Read(t, r.Cluster, ClientSecretName("x"), &corev1.Secret{})
@@ -78,7 +78,7 @@ func beginsWithASnapshot(t *testing.T, r *rig) {
 
 	volumes := client.MatchingLabels(labels(before))
 	r.must(r.DeleteAllOf(t.Context(), &corev1.PersistentVolumeClaim{}, client.InNamespace(operatortest.Namespace), volumes))
-	r.remake(v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), Restore: &v1alpha1.EtcdRestoreSpec{Key: taken.Key,
+	r.recreate(v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), Restore: &v1alpha1.EtcdRestoreSpec{Key: taken.Key,
 		Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}})
 	after := r.ready(1)
 	if after.Status.ClusterID == before.Status.ClusterID || after.Status.RestoreGeneration != 1 {
@@ -89,14 +89,14 @@ func beginsWithASnapshot(t *testing.T, r *rig) {
 	if r.must(r.List(t.Context(), jobs)); len(jobs.Items) > 0 {
 		t.Errorf("%d Jobs are left", len(jobs.Items))
 	}
-	r.rests(3)
+	r.staysUnchanged(3)
 }
 
 func TestAnotherAuthorityTakesOverWhileBothAreTrusted(t *testing.T) {
-	eachWay(t, anotherAuthorityTakesOver)
+	withAndWithoutInterruptions(t, rotatesAuthorities)
 }
 
-func anotherAuthorityTakesOver(t *testing.T, r *rig) {
+func rotatesAuthorities(t *testing.T, r *testCluster) {
 	r.ready(1)
 	theirs := r.pair(ClientSecretName("x"))
 	rotating := func(status metav1.ConditionStatus, reason string) {
@@ -107,13 +107,13 @@ func anotherAuthorityTakesOver(t *testing.T, r *rig) {
 		})
 		r.ready(1)
 	}
-	letIn := func(when string, former, latter bool) {
+	checkAccepted := func(when string, former, latter bool) {
 		t.Helper()
 		for who, test := range map[string]struct {
 			certificate tls.Certificate
 			want        bool
 		}{"the former authority": {theirs, former}, "that of now": {r.issuers[ClientIssuerName("x")].client(t), latter}} {
-			if err := r.asks(test.certificate); (err == nil) != test.want {
+			if err := r.dial(test.certificate); (err == nil) != test.want {
 				t.Errorf("%s, with a certificate of %s: %v", when, who, err)
 			}
 		}
@@ -124,28 +124,28 @@ func anotherAuthorityTakesOver(t *testing.T, r *rig) {
 		r.renew(authority)
 	}
 	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
-	letIn("before anything is renewed", true, true)
+	checkAccepted("before anything is renewed", true, true)
 
 	r.renew(serverName("x"), peerName("x"), ClientSecretName("x"))
 	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewable)
 	r.renew(operatorName("x"))
 	rotating(metav1.ConditionTrue, v1alpha1.RotatingRenewed)
-	letIn("when all is renewed", true, true)
+	checkAccepted("when all is renewed", true, true)
 
 	r.must(r.Delete(t.Context(), operatortest.Read(t, r.Cluster, TrustSecretName("x"), &corev1.Secret{})))
 	rotating(metav1.ConditionFalse, "AsExpected")
-	letIn("in the end", false, true)
+	checkAccepted("in the end", false, true)
 }
 
 func TestAClusterThatHasLostItsMajorityBeginsAnewWithASurvivor(t *testing.T) {
-	eachWay(t, beginsAnewWithASurvivor)
+	withAndWithoutInterruptions(t, recoversFromSurvivor)
 }
 
-func beginsAnewWithASurvivor(t *testing.T, r *rig) {
+func recoversFromSurvivor(t *testing.T, r *testCluster) {
 	r.scale(3)
 	before := r.ready(3)
 	name := func(member, clusterID string) {
-		r.ask(func(spec *v1alpha1.EtcdClusterSpec) {
+		r.updateSpec(func(spec *v1alpha1.EtcdClusterSpec) {
 			spec.Restore = &v1alpha1.EtcdRestoreSpec{Survivor: &v1alpha1.EtcdSurvivorSpec{Member: member, ClusterID: clusterID}}
 		})
 	}
@@ -155,7 +155,7 @@ func beginsAnewWithASurvivor(t *testing.T, r *rig) {
 			return stalled != nil && stalled.Status == metav1.ConditionTrue && strings.Contains(stalled.Message, what)
 		}
 	}
-	w := r.written()
+	w := r.startWrites()
 
 	name("x-1", before.Status.ClusterID)
 	r.until("a refusal", says("a majority of the members answers"))
@@ -189,10 +189,10 @@ func beginsAnewWithASurvivor(t *testing.T, r *rig) {
 	if len(jobs.Items) > 0 {
 		t.Errorf("%d Jobs are left", len(jobs.Items))
 	}
-	r.rests(3) // the spec still names the survivor
+	r.staysUnchanged(3) // the spec still names the survivor
 
 	// An EtcdCluster that is made anew finds the data that are in use.
-	r.remake(r.cluster().Spec)
+	r.recreate(r.cluster().Spec)
 	if found := r.ready(3); found.Status.ClusterID != after.Status.ClusterID {
 		t.Errorf("%s was taken up, not %s", found.Status.ClusterID, after.Status.ClusterID)
 	}

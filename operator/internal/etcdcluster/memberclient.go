@@ -22,31 +22,31 @@ import (
 	"github.com/kcplane/kcp/operator/internal/etcdmember"
 )
 
-// How long a member has to answer. Those that do not are not healthy.
+// Timeouts of requests to members. A member that does not answer in time is not healthy.
 const (
 	answerTimeout = 4 * time.Second
 	changeTimeout = 20 * time.Second
 	defragTimeout = 5 * time.Minute
 )
 
-// memberClient is how the operator reaches one member: at the address of its pod, by the name in its certificate.
+// memberClient connects to one member: to the address of its pod, with the name in its certificate.
 type memberClient struct {
 	address, name string
 	tls           *tls.Config
 }
 
-// answer is what a member says of itself and of the others.
+// answer is what a member reports about itself and the cluster.
 type answer struct {
-	empty  bool // it waits to be told what to start as
+	empty  bool // it has no data, and waits for its start annotation
 	status *clientv3.StatusResponse
-	list   *clientv3.MemberListResponse // as a majority agrees, if there is one
+	list   *clientv3.MemberListResponse // agreed by a majority; nil without one
 }
 
-// credentials are what the members accept the operator by, and who vouches for them.
+// credentials returns a TLS configuration with the client certificate of the operator and the CA certificates of the members.
 func credentials(secret *corev1.Secret, trusted []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		return nil, fmt.Errorf("client certificate in Secret %s: %w", secret.Name, err)
+		return nil, fmt.Errorf("reading the client certificate in Secret %s: %w", secret.Name, err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(trusted) {
@@ -65,13 +65,13 @@ func (c memberClient) client(ctx context.Context) (*clientv3.Client, error) {
 	})
 }
 
-// ask finds out what a member says. One that cannot be reached says nothing, which is no error.
-func (c memberClient) ask(ctx context.Context) answer {
+// query returns the answer of a member. A member that cannot be reached has an empty answer, which is not an error.
+func (c memberClient) query(ctx context.Context) answer {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	waits, nobody := c.find(ctx)
-	if waits || nobody {
-		return answer{empty: waits}
+	waiting, unreachable := c.find(ctx)
+	if waiting || unreachable {
+		return answer{empty: waiting}
 	}
 	var a answer
 	client, err := c.client(ctx)
@@ -86,9 +86,9 @@ func (c memberClient) ask(ctx context.Context) answer {
 	return a
 }
 
-// find asks whether there is a process that waits to be told what to start as, and whether there is nobody: a client of etcd
-// would ask a pod whose process does not run until the time is over.
-func (c memberClient) find(ctx context.Context) (waits, nobody bool) {
+// find returns whether the process of a pod waits for its start annotation, and whether the pod is unreachable: an etcd client would retry
+// until its timeout if the process does not run.
+func (c memberClient) find(ctx context.Context) (waiting, unreachable bool) {
 	url := "http://" + net.JoinHostPort(c.address, strconv.Itoa(MetricsPort)) + etcdmember.WaitingPath
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -103,14 +103,14 @@ func (c memberClient) find(ctx context.Context) (waits, nobody bool) {
 	return response.StatusCode == http.StatusOK, false
 }
 
-// alarmed reports whether a member knows of an alarm, of whichever member.
+// alarmed reports whether a member reports an alarm of any member.
 func alarmed(s *clientv3.StatusResponse) bool {
 	return slices.ContainsFunc(s.Errors, func(e string) bool {
 		return strings.Contains(e, etcdserverpb.AlarmType_NOSPACE.String()) || strings.Contains(e, etcdserverpb.AlarmType_CORRUPT.String())
 	})
 }
 
-// change lets a member do something to the cluster.
+// change calls a function with an etcd client of the member.
 func (c memberClient) change(ctx context.Context, timeout time.Duration, do func(context.Context, *clientv3.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

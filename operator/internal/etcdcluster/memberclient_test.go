@@ -27,11 +27,11 @@ func serve(t *testing.T, last int, status int) memberClient {
 }
 
 func TestWhoHasStartedSinceItWaitedHasNotLostItsVolume(t *testing.T) {
-	started, waits := serve(t, 201, http.StatusNotFound), serve(t, 202, http.StatusOK)
-	seen := &clusterSnapshot{observation: cluster(3).with(lose(0, 1, 2)), clients: map[int]memberClient{0: started, 1: waits, 2: {address: "127.0.0.254"}}}
-	seen.confirmLosses(t.Context())
+	started, waiting := serve(t, 201, http.StatusNotFound), serve(t, 202, http.StatusOK)
+	observed := &clusterSnapshot{observation: cluster(3).with(loseVolumes(0, 1, 2)), clients: map[int]memberClient{0: started, 1: waiting, 2: {address: "127.0.0.254"}}}
+	observed.confirmEmptyVolumes(t.Context())
 	for ordinal, want := range []bool{false, true, false} {
-		if got := seen.pods[ordinal].empty; got != want {
+		if got := observed.pods[ordinal].empty; got != want {
 			t.Errorf("the volume of %d is empty: %t", ordinal, got)
 		}
 	}

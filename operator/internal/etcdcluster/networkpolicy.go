@@ -9,15 +9,15 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// NetworkPolicy builds what lets members talk to each other, clients, the operator and snapshots talk to them, and everybody
-// read their metrics. The namespace of the operator may be empty, if nobody knows it: the port for clients is then open.
+// NetworkPolicy returns a policy that allows connections between members, connections of clients, the operator and snapshot Jobs to members,
+// and access to their metrics from everywhere. If the namespace of the operator is empty, the client port is open to all.
 func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, operator string) *networkingv1.NetworkPolicy {
 	pods := func(component string) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: labelsOf(cluster, component)}}
 	}
-	var mayWrite []networkingv1.NetworkPolicyPeer
+	var clientPeers []networkingv1.NetworkPolicyPeer
 	if operator != "" {
-		mayWrite = []networkingv1.NetworkPolicyPeer{
+		clientPeers = []networkingv1.NetworkPolicyPeer{
 			{PodSelector: &clients}, pods(componentLabel), pods(snapshotLabel),
 			{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: operator}}},
 		}
@@ -33,7 +33,7 @@ func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, 
 			PodSelector: metav1.LabelSelector{MatchLabels: labels(cluster)},
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			Ingress: []networkingv1.NetworkPolicyIngressRule{
-				rule(clientPortName, mayWrite...), rule(peerPortName, pods(componentLabel)), rule(metricsPortName),
+				rule(clientPortName, clientPeers...), rule(peerPortName, pods(componentLabel)), rule(metricsPortName),
 			},
 		},
 	}

@@ -2,72 +2,72 @@ package etcdcluster
 
 import "time"
 
-// observation is all that a decision is made from: a cluster as it was asked for, and as it was found.
+// observation is the input of a decision: the desired and the observed state of a cluster.
 type observation struct {
-	want      int   // members asked for
-	paused    bool  // somebody wants no hands on it
-	known     bool  // a cluster was started once, and its identity written down
-	recorded  int   // pods that the voters which were last seen need
-	voted     []int // these voters, by their pods
-	volumes   int   // pods that the volumes which exist belong to
-	upgrading bool  // pods are outdated because another version was asked for
-	growing   bool  // volumes are to be larger, or the StatefulSet is to be made anew for those that are
-	changing  bool  // nobody knows yet which pods are outdated, since something else was asked for
+	want           int   // desired number of members
+	paused         bool  // spec.maintenance.paused
+	initialized    bool  // a cluster was started, and its ID is in the status
+	recorded       int   // number of pods for the voters in the status
+	recordedVoters []int // ordinals of the voters in the status
+	volumes        int   // number of pods for the volumes that exist
+	upgrading      bool  // spec.version differs from the version that runs
+	growing        bool  // volumes must be expanded, or the StatefulSet must be created again after that
+	changing       bool  // the pod template is being updated, so it is unknown which pods are outdated
 
-	restore        restoration
+	restore        restorationState
 	restoreMessage string
 
-	recovery        recovery
+	recovery        recoveryState
 	recoveryMessage string
-	survivor        int           // the pod that the recovery is about
-	revisions       map[int]int64 // of those that answer, by their pods
+	survivor        int           // ordinal of the survivor's pod
+	revisions       map[int]int64 // of members that answer, by ordinal
 
-	ailing bool // for a while there has been no majority, or a member has been missing
-	steady bool // all processes have run for a while
+	unhealthyForLong bool // QuorumLost or Degraded for longer than stabilizationTime
+	allStable        bool // all processes have run for longer than stabilizationTime
 
-	pods    []pod
-	quorum  bool     // a majority of the voters answers
-	another bool     // and says that it is not the cluster that was written down
-	members []member // what the majority agrees on
-	noSpace bool     // the members take no writes, for the quota is used up
-	quota   int64
-	// An alarm is about a member that is not in the list any more.
-	goneAlarm bool
+	pods         []pod
+	quorum       bool     // a majority of the voters answers
+	otherCluster bool     // its cluster ID differs from the one in the status
+	members      []member // the member list that a majority agrees on
+	noSpace      bool     // NOSPACE alarm: the quota is exceeded, and members reject writes
+	quota        int64
+	// removedMemberAlarm is set if an alarm belongs to a member that was removed.
+	removedMemberAlarm bool
 
 	defrag defragmentation
 }
 
-// defragmentation is what was asked for about free space.
+// defragmentation is the desired defragmentation.
 type defragmentation struct {
 	due              bool
 	threshold        float64
 	allowUnavailable bool
 }
 
-// pod is one of those that the StatefulSet makes, by its ordinal.
+// pod is the observed state of a pod of the StatefulSet.
 type pod struct {
-	exists    bool
-	empty     bool   // its process runs, finds nothing in its volume, and waits to be told what to do
-	told      bool   // it was told what to do
-	toldID    uint64 // as which member; zero if it was to start a cluster
-	broken    bool   // its process ends again and again
-	stuck     bool   // its process cannot be started
-	outdated  bool   // it is made as something else was asked for
-	distrusts bool   // it started before other authorities were to be trusted
-	// notBefore is when its member may be replaced again. Zero: now.
+	exists        bool
+	empty         bool   // its process runs without data, and waits for the start annotation
+	hasStart      bool   // it has the start annotation
+	startID       uint64 // member ID in the start annotation; zero if it starts a cluster
+	crashing      bool   // its process crashes repeatedly
+	unstartable   bool   // its process cannot be started, or it cannot be scheduled
+	outdated      bool   // its template differs from the one in the StatefulSet
+	outdatedTrust bool   // it started with other trusted authorities
+	// notBefore is when its member may be replaced again. Zero means now.
 	notBefore time.Time
 }
 
-// member is one of those that etcd lists.
+// member is a member in the list of etcd.
 type member struct {
 	id      uint64
-	ordinal int // of its pod; negative if it is none of ours
+	ordinal int // of its pod; negative if the operator did not add the member
 	name    string
 	learner bool
-	started bool // it has joined once
-	healthy bool // it answers
+	started bool // it has joined the cluster
+	healthy bool // it answers, and knows a leader
 	leader  bool
-	corrupt bool // etcd found that its data differs from the other members
+	corrupt bool // CORRUPT alarm: its data differs from the other members
 	version string
 	size    int64
 	inUse   int64
@@ -81,7 +81,7 @@ func (o observation) pod(ordinal int) pod {
 	return o.pods[ordinal]
 }
 
-// at returns the member of a pod, if it is one.
+// at returns the member of a pod, if the pod is a member.
 func (o observation) at(ordinal int) (member, bool) {
 	for _, m := range o.members {
 		if m.ordinal == ordinal {
@@ -91,8 +91,8 @@ func (o observation) at(ordinal int) (member, bool) {
 	return member{}, false
 }
 
-// latest returns the pod with the highest revision of those that answer.
-func (o observation) latest() int {
+// highestRevision returns the ordinal with the highest revision of the members that answer.
+func (o observation) highestRevision() int {
 	best := 0
 	for ordinal, revision := range o.revisions {
 		if revision > o.revisions[best] || revision == o.revisions[best] && ordinal < best {
@@ -112,8 +112,8 @@ func (o observation) voters() []member {
 	return voters
 }
 
-// dispensable reports whether those who remain can decide without a member.
-func (o observation) dispensable(without member) bool {
+// quorumWithout reports whether the other voters have a healthy majority without a member.
+func (o observation) quorumWithout(without member) bool {
 	voters, healthy := 0, 0
 	for _, m := range o.voters() {
 		if m.id == without.id {
@@ -127,11 +127,11 @@ func (o observation) dispensable(without member) bool {
 	return voters > 0 && healthy > voters/2
 }
 
-// majority reports whether most voters are healthy.
-func (o observation) majority() bool { return o.dispensable(member{}) }
+// healthyMajority reports whether a majority of the voters is healthy.
+func (o observation) healthyMajority() bool { return o.quorumWithout(member{}) }
 
-// healthyBut reports whether every voter is healthy, a given one apart.
-func (o observation) healthyBut(id uint64) bool {
+// healthyExcept reports whether every voter is healthy, except for a given one.
+func (o observation) healthyExcept(id uint64) bool {
 	for _, m := range o.voters() {
 		if m.id != id && (!m.healthy || m.corrupt) {
 			return false
@@ -140,24 +140,24 @@ func (o observation) healthyBut(id uint64) bool {
 	return true
 }
 
-func (o observation) healthy() bool { return o.healthyBut(0) }
+func (o observation) healthy() bool { return o.healthyExcept(0) }
 
-// successor returns who should lead in place of a member: somebody whose pod stays, of the latest make if possible.
-func (o observation) successor(of member) (member, bool) {
+// nextLeader returns the member that should replace a leader: preferably one whose pod is kept and up to date.
+func (o observation) nextLeader(of member) (member, bool) {
 	var best member
 	found := false
 	for _, m := range o.voters() {
 		if m.id == of.id || !m.healthy || m.corrupt {
 			continue
 		}
-		if !found || o.prefers(m, best) {
+		if !found || o.isPreferred(m, best) {
 			best, found = m, true
 		}
 	}
 	return best, found
 }
 
-func (o observation) prefers(a, b member) bool {
+func (o observation) isPreferred(a, b member) bool {
 	if stays, other := a.ordinal < o.want, b.ordinal < o.want; stays != other {
 		return stays
 	}
@@ -167,8 +167,8 @@ func (o observation) prefers(a, b member) bool {
 	return a.ordinal < b.ordinal
 }
 
-// followersFirst returns the members whose turn comes one after the other: the highest pod first, the leader at last.
-func (o observation) followersFirst() []member {
+// leaderLast returns the members in the order in which they are restarted: the highest ordinal first, and the leader last.
+func (o observation) leaderLast() []member {
 	var order []member
 	var leaders []member
 	for ordinal := len(o.pods) - 1; ordinal >= 0; ordinal-- {

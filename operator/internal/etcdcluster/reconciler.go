@@ -37,58 +37,58 @@ import (
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// How soon to look again: after a step, while something is under way, and when there is nothing to do.
+// Intervals of reconciliation: after a step, while waiting for something, and when there is nothing to do.
 const (
 	afterStep    = 500 * time.Millisecond
 	whileWaiting = 2 * time.Second
 	whenSettled  = 30 * time.Second
 )
 
-// Reconciler of EtcdClusters.
+// Reconciler reconciles EtcdClusters.
 type Reconciler struct {
 	client.Client
-	// Live reads what the caches do not hold, since it is not the operator's.
+	// Live reads objects that are not in the caches, because they do not belong to the operator.
 	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Repository of the images of members. Their tags are versions of etcd, with a v.
+	// Repository is the image repository of members. Tags are versions of etcd with a leading v.
 	Repository string
-	// Version of etcd for clusters whose specs name none, when they are made.
+	// Version is the version of etcd for new clusters without spec.version.
 	Version string
-	// Pods is what the installation allows to them.
+	// Pods is what the installation allows pods to do.
 	Pods workload.Security
-	// StepErrors counts failed steps. Nil: they are not counted.
+	// StepErrors counts failed steps. If it is nil, they are not counted.
 	StepErrors *prometheus.CounterVec
-	// ask overrides how members are asked, for tests without members.
-	ask func(clients map[int]memberClient) map[int]answer
-	// host overrides the names that members are found by, for tests without DNS.
+	// queryMembers overrides how members are queried, for tests without members.
+	queryMembers func(clients map[int]memberClient) map[int]answer
+	// host overrides the host names of members, for tests without DNS.
 	host func(cluster *v1alpha1.EtcdCluster, member string) string
 }
 
-// scope is one EtcdCluster that is reconciled.
+// scope is the EtcdCluster of one reconciliation.
 type scope struct {
 	*Reconciler
 	cluster *v1alpha1.EtcdCluster
-	secret  *corev1.Secret            // that the members accept the operator by
-	leaves  map[string]*corev1.Secret // Secrets of certificates, as far as they exist
-	// unmounted is why no pod could start now.
-	unmounted error
-	// trusted vouches for the members.
+	secret  *corev1.Secret            // client certificate of the operator
+	leaves  map[string]*corev1.Secret // Secrets of certificates that exist
+	// podSecretsErr is why no pod can start: a Secret that pods mount is missing or incomplete.
+	podSecretsErr error
+	// trusted are the CA certificates that verify the members.
 	trusted []byte
-	// authorities is a hash of whom the members trust, and of who has signed what they show.
+	// authorities is a hash of the CA certificates that members trust, and of the authorities that signed the members' certificates.
 	authorities string
 	rotation    rotation
-	// issued are the Certificates of the cluster. Nil: they were not read.
+	// issued are the Certificates of the cluster. It is nil if they were not read.
 	issued []*certmanager.Certificate
-	// certificatesErr is why a certificate is not ready, though the members may go on with the one that they have.
+	// certificatesErr is why a certificate is not ready. The members may still run with the previous one.
 	certificatesErr error
-	// after is when to look again for what no watch tells of, such as a certificate that should have been renewed.
+	// after is when to reconcile again for changes without a watch, such as a certificate that was not renewed in time.
 	after time.Duration
-	// userError is what a user has to change. The members are looked after all the same.
+	// userError is what a user has to change. The members are maintained nevertheless.
 	userError error
 }
 
-// Reconcile looks at the cluster, decides on one step, and takes it.
+// Reconcile observes the cluster, decides on one step, and executes it.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	cluster := &v1alpha1.EtcdCluster{}
 	if err := r.Live.Get(ctx, request.NamespacedName, cluster); err != nil {
@@ -109,8 +109,8 @@ func (s *scope) save(ctx context.Context, before *v1alpha1.EtcdCluster) error {
 	return conditions.Save(ctx, s.Client, s.Recorder, before, s.cluster, before.Status.Conditions, s.cluster.Status.Conditions)
 }
 
-// reconcile observes the cluster, decides on one step, writes the decision into the status, and then executes the step: people, and an
-// operator that takes over, can read what was about to happen.
+// reconcile writes the decision into the status before it executes the step. So people, and an operator that takes over, can read which
+// step was about to be executed.
 func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ctrl.Result, error) {
 	if blocked := s.prepare(ctx); blocked != nil {
 		s.report(nil, decision{}, blocked)
@@ -119,46 +119,46 @@ func (s *scope) reconcile(ctx context.Context, before *v1alpha1.EtcdCluster) (ct
 		}
 		return ctrl.Result{RequeueAfter: conditions.Earliest(s.after, conditions.Cause(blocked).After)}, retriable(blocked)
 	}
-	seen, err := s.observe(ctx)
+	observed, err := s.observe(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	s.reportObservation(seen)
-	if err := s.compare(seen); err != nil {
+	s.reportObservation(observed)
+	if err := s.compare(observed); err != nil {
 		return ctrl.Result{}, err
 	}
-	if s.unmounted != nil {
-		s.report(seen, wait(conditions.Cause(s.unmounted).Reason, "%s", s.unmounted), s.userError)
+	if s.podSecretsErr != nil {
+		s.report(observed, wait(conditions.Cause(s.podSecretsErr).Reason, "%s", s.podSecretsErr), s.userError)
 		return ctrl.Result{RequeueAfter: conditions.Earliest(whileWaiting, s.after)}, s.save(ctx, before)
 	}
-	d := s.explain(seen, decide(seen.observation))
+	d := s.explain(observed, decide(observed.observation))
 	if err := s.reportBackups(ctx); err != nil {
 		return ctrl.Result{}, err
 	}
-	s.report(seen, s.refusedBefore(seen, d), s.userError)
+	s.report(observed, s.refusedBefore(observed, d), s.userError)
 	if err := s.save(ctx, before); err != nil {
 		return ctrl.Result{}, err
 	}
-	return s.execute(ctx, seen, d)
+	return s.execute(ctx, observed, d)
 }
 
-// explain adds to a decision what a person needs to act on it. A wait that does not end by itself becomes a request for help.
-func (s *scope) explain(seen *clusterSnapshot, d decision) decision {
-	if trouble := seen.trouble(s.Now()); d.step == stepWait {
+// explain adds details to the message of a decision. If a wait cannot end by itself, the decision becomes one that requires action.
+func (s *scope) explain(observed *clusterSnapshot, d decision) decision {
+	if trouble := observed.trouble(s.Now()); d.step == stepWait {
 		d.why += trouble.String()
 		if trouble.Stalled() {
-			d.step = stepHelp
+			d.step = stepActionRequired
 		}
 	}
 	if d.reason == reasonQuorumLost {
-		d.why += s.survivors(seen)
+		d.why += s.describeRevisions(observed)
 	}
 	return d
 }
 
 func pause(d decision) time.Duration {
 	switch d.step {
-	case stepNothing, stepHelp:
+	case stepNothing, stepActionRequired:
 		return whenSettled
 	case stepWait:
 		return whileWaiting
@@ -167,13 +167,13 @@ func pause(d decision) time.Duration {
 	}
 }
 
-// prepare makes what pods need before there can be any. Its error is a condition, or worth trying again.
+// prepare creates the objects that pods need. Its error becomes a condition, or is retriable.
 func (s *scope) prepare(ctx context.Context) error {
 	objects := certificates(s.cluster)
-	unmade := cmp.Or(apply.All(ctx, s.Client, s.cluster, objects...),
+	applyErr := cmp.Or(apply.All(ctx, s.Client, s.cluster, objects...),
 		apply.All(ctx, s.Client, s.cluster, peerService(s.cluster), clientService(s.cluster)), s.applyOptional(ctx))
-	if unmade != nil && (retriable(unmade) != nil || s.cluster.Status.ClusterID == "") {
-		return unmade
+	if applyErr != nil && (retriable(applyErr) != nil || s.cluster.Status.ClusterID == "") {
+		return applyErr
 	}
 	var issued []*certmanager.Certificate
 	for _, object := range objects {
@@ -196,13 +196,13 @@ func (s *scope) prepare(ctx context.Context) error {
 		return unreachable
 	}
 	if err := cmp.Or(s.applyTrust(ctx), unreachable); err != nil {
-		return cmp.Or(unmade, err)
+		return cmp.Or(applyErr, err)
 	}
-	s.userError = cmp.Or(unmade, s.userError) // the members that run are looked after
+	s.userError = cmp.Or(applyErr, s.userError) // running members are maintained nevertheless
 	return nil
 }
 
-// checkIssuer looks for the issuer that the spec names, if that is who is to issue a certificate.
+// checkIssuer checks that the issuer in the spec exists, if a certificate is to be issued by it.
 func (s *scope) checkIssuer(ctx context.Context, wanted *certmanager.Certificate) error {
 	tls := s.cluster.Spec.TLS
 	if tls == nil || tls.IssuerRef == nil || wanted.Spec.IssuerRef != pki.Issuer(*tls.IssuerRef) {
@@ -211,7 +211,7 @@ func (s *scope) checkIssuer(ctx context.Context, wanted *certmanager.Certificate
 	return pki.CheckIssuer(ctx, s.Client, s.cluster.Namespace, "spec.tls.issuerRef", wanted.Spec.IssuerRef)
 }
 
-// applyOptional makes or removes what a spec can do without.
+// applyOptional creates or removes the objects that a spec can disable.
 func (s *scope) applyOptional(ctx context.Context) error {
 	budget, wanted := disruptionBudget(s.cluster)
 	if err := apply.Optional(ctx, s.Client, s.cluster, wanted, budget); err != nil {
@@ -226,8 +226,8 @@ func (s *scope) applyOptional(ctx context.Context) error {
 	return err
 }
 
-// readSecrets reads the Secrets of certificates. Members are reached with that of the operator or else that of clients, and pods start with
-// those that they mount: what else is missing is only reported.
+// readSecrets reads the Secrets of certificates. The operator connects to members with its own certificate, or else with the one of clients,
+// and pods cannot start without the Secrets that they mount. Anything else that is missing is only reported.
 func (s *scope) readSecrets(ctx context.Context) error {
 	s.leaves = map[string]*corev1.Secret{}
 	name := s.cluster.Name
@@ -241,7 +241,7 @@ func (s *scope) readSecrets(ctx context.Context) error {
 		case err != nil:
 			s.certificatesErr = cmp.Or(s.certificatesErr, err)
 			if mounted {
-				s.unmounted = cmp.Or(s.unmounted, err)
+				s.podSecretsErr = cmp.Or(s.podSecretsErr, err)
 			}
 			continue
 		case !mounted:

@@ -26,37 +26,37 @@ import (
 )
 
 // rig is an EtcdCluster named x, the operator, and what runs the members.
-type rig struct {
+type testCluster struct {
 	*host
 	reconciler *Reconciler
 	begun      map[string]int // what operators have begun to write that end at it. Nil: they go on
 }
 
-func newRig(t *testing.T, members int32) *rig {
+func newTestCluster(t *testing.T, members int32) *testCluster {
 	t.Helper()
-	return newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: &members})
+	return newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: &members})
 }
 
-func newRigOf(t *testing.T, spec v1alpha1.EtcdClusterSpec) *rig {
+func newTestClusterOf(t *testing.T, spec v1alpha1.EtcdClusterSpec) *testCluster {
 	t.Helper()
 	t.Parallel()
 	cluster := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: spec})
 	h := newHost(t, cluster)
-	return &rig{host: h, reconciler: &Reconciler{Client: cluster, Live: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
+	return &testCluster{host: h, reconciler: &Reconciler{Client: cluster, Live: cluster, Recorder: events.NewFakeRecorder(10000), Now: time.Now,
 		Repository: "etcd", Version: DefaultVersion, host: func(c *v1alpha1.EtcdCluster, member string) string {
 			return h.address(ordinalOf(c, member))
 		}}}
 }
 
-func (r *rig) cluster() *v1alpha1.EtcdCluster {
+func (r *testCluster) cluster() *v1alpha1.EtcdCluster {
 	r.t.Helper()
 	return operatortest.Read(r.t, r.Cluster, "x", &v1alpha1.EtcdCluster{})
 }
 
 // step lets the host and the operator do their parts once each.
-func (r *rig) step() ctrl.Result {
+func (r *testCluster) step() ctrl.Result {
 	r.t.Helper()
-	r.turn("x")
+	r.advanceHost("x")
 	next := *r.reconciler
 	if r.begun != nil {
 		next.Client = r.Mortal(r.begun)
@@ -69,7 +69,7 @@ func (r *rig) step() ctrl.Result {
 }
 
 // rests takes steps in which nothing is to be written.
-func (r *rig) rests(steps int) {
+func (r *testCluster) staysUnchanged(steps int) {
 	r.t.Helper()
 	r.WritesNothing(r.t, func() {
 		for range steps {
@@ -82,7 +82,7 @@ func (r *rig) rests(steps int) {
 const pollInterval = 300 * time.Millisecond
 
 // until goes on until something is so.
-func (r *rig) until(what string, so func(*v1alpha1.EtcdCluster) bool) *v1alpha1.EtcdCluster {
+func (r *testCluster) until(what string, so func(*v1alpha1.EtcdCluster) bool) *v1alpha1.EtcdCluster {
 	r.t.Helper()
 	for {
 		r.Writes()
@@ -104,7 +104,7 @@ func is(name string) func(*v1alpha1.EtcdCluster) bool {
 	return func(c *v1alpha1.EtcdCluster) bool { return apimeta.IsStatusConditionTrue(c.Status.Conditions, name) }
 }
 
-func (r *rig) ready(members int) *v1alpha1.EtcdCluster {
+func (r *testCluster) ready(members int) *v1alpha1.EtcdCluster {
 	r.t.Helper()
 	return r.until(fmt.Sprintf("a cluster of %d", members), func(c *v1alpha1.EtcdCluster) bool {
 		return is(v1alpha1.ConditionReady)(c) && len(c.Status.Members) == members
@@ -112,7 +112,7 @@ func (r *rig) ready(members int) *v1alpha1.EtcdCluster {
 }
 
 // ask changes the spec.
-func (r *rig) ask(change func(*v1alpha1.EtcdClusterSpec)) {
+func (r *testCluster) updateSpec(change func(*v1alpha1.EtcdClusterSpec)) {
 	r.t.Helper()
 	cluster := r.cluster()
 	change(&cluster.Spec)
@@ -120,33 +120,33 @@ func (r *rig) ask(change func(*v1alpha1.EtcdClusterSpec)) {
 	r.must(r.Update(r.t.Context(), cluster))
 }
 
-func (r *rig) scale(members int32) {
+func (r *testCluster) scale(members int32) {
 	r.t.Helper()
-	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.Replicas = &members })
+	r.updateSpec(func(spec *v1alpha1.EtcdClusterSpec) { spec.Replicas = &members })
 }
 
-func (r *rig) grow(size string) {
+func (r *testCluster) expandVolumes(size string) {
 	r.t.Helper()
-	r.ask(func(spec *v1alpha1.EtcdClusterSpec) {
+	r.updateSpec(func(spec *v1alpha1.EtcdClusterSpec) {
 		spec.Storage = &v1alpha1.EtcdStorageSpec{Size: new(resource.MustParse(size))}
 	})
 }
 
 // loseVolume deletes a pod with its volume.
-func (r *rig) loseVolume(member string) {
+func (r *testCluster) loseVolume(member string) {
 	r.t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: dataVolume + "-" + member}}
 	r.must(r.Delete(r.t.Context(), claim))
 	r.must(r.Delete(r.t.Context(), operatortest.Read(r.t, r.Cluster, member, &corev1.Pod{})))
 }
 
-func (r *rig) process(member string) *process {
+func (r *testCluster) process(member string) *process {
 	r.t.Helper()
 	return r.running[operatortest.Read(r.t, r.Cluster, member, &corev1.Pod{}).UID]
 }
 
 // etcd returns a client with the credentials that consumers have.
-func (r *rig) etcd(addresses ...string) *clientv3.Client {
+func (r *testCluster) etcd(addresses ...string) *clientv3.Client {
 	r.t.Helper()
 	secret := operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{})
 	tls, err := credentials(secret, secret.Data["ca.crt"])
@@ -169,10 +169,10 @@ type writer struct {
 	done         chan struct{}
 }
 
-func (r *rig) write() *writer {
+func (r *testCluster) write() *writer {
 	r.t.Helper()
 	var addresses []string
-	for ordinal := range most {
+	for ordinal := range maxMembers {
 		addresses = append(addresses, r.address(ordinal))
 	}
 	client := r.etcd(addresses...)
@@ -195,7 +195,7 @@ func (r *rig) write() *writer {
 }
 
 // verify ends the writes, and looks for each of those that were acknowledged.
-func (w *writer) verify(r *rig) {
+func (w *writer) verify(r *testCluster) {
 	r.t.Helper()
 	w.stop()
 	<-w.done
@@ -218,7 +218,7 @@ func (w *writer) verify(r *rig) {
 }
 
 func TestAClusterIsScaledWhileItIsWrittenTo(t *testing.T) {
-	r := newRig(t, 1)
+	r := newTestCluster(t, 1)
 	began := r.until("a cluster that can be used", is(v1alpha1.ConditionAvailable))
 	if began.Status.ClientSecretName != "x-client" || len(began.Status.Endpoints) != 1 || began.Status.ClusterID == "" {
 		t.Errorf("clients are told %+v", began.Status)
@@ -231,11 +231,11 @@ func TestAClusterIsScaledWhileItIsWrittenTo(t *testing.T) {
 		}
 	}
 	w.verify(r)
-	r.rests(5)
+	r.staysUnchanged(5)
 }
 
 func TestMembersAreReplacedWhileTheirClusterIsWrittenTo(t *testing.T) {
-	r := newRig(t, 3)
+	r := newTestCluster(t, 3)
 	began := r.ready(3)
 	w := r.write()
 	r.process("x-1").kill(syscall.SIGKILL)
@@ -270,16 +270,16 @@ func TestMembersAreReplacedWhileTheirClusterIsWrittenTo(t *testing.T) {
 	r.loseVolume(lost)
 	r.until("a member that is not replaced again", func(c *v1alpha1.EtcdCluster) bool {
 		ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
-		return ready.Reason == reasonRepaired && is(v1alpha1.ConditionAvailable)(c) && is(v1alpha1.ConditionDegraded)(c)
+		return ready.Reason == reasonRecentlyReplaced && is(v1alpha1.ConditionAvailable)(c) && is(v1alpha1.ConditionDegraded)(c)
 	})
-	r.rests(2)
+	r.staysUnchanged(2)
 	r.reconciler.Now = func() time.Time { return time.Now().Add(repairInterval) }
 	r.ready(3)
 	w.verify(r)
 }
 
 func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
-	r := newRig(t, 3)
+	r := newTestCluster(t, 3)
 	before := r.ready(3)
 	r.loseVolume("x-0")
 	r.loseVolume("x-1")
@@ -292,14 +292,14 @@ func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
 	if !is(v1alpha1.ConditionQuorumLost)(after) || after.Status.ClusterID != before.Status.ClusterID {
 		t.Errorf("status: %+v", after.Status)
 	}
-	r.rests(3)
+	r.staysUnchanged(3)
 }
 
 func TestVolumesGrowUnderTheirPods(t *testing.T) {
-	r := newRig(t, 1)
+	r := newTestCluster(t, 1)
 	before := r.ready(1)
 	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
-	r.grow("20Gi")
+	r.expandVolumes("20Gi")
 	after := r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
 		set := &appsv1.StatefulSet{}
 		err := r.Get(t.Context(), operatortest.Key("x"), set)
@@ -315,18 +315,18 @@ func TestVolumesGrowUnderTheirPods(t *testing.T) {
 }
 
 func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
-	r := newRig(t, 3)
+	r := newTestCluster(t, 3)
 	before := r.ready(3)
 	w := r.write()
-	r.ask(func(spec *v1alpha1.EtcdClusterSpec) { spec.SnapshotCount = new(int64(5000)) })
+	r.updateSpec(func(spec *v1alpha1.EtcdClusterSpec) { spec.SnapshotCount = new(int64(5000)) })
 	r.until("new pods", func(c *v1alpha1.EtcdCluster) bool {
 		pods := &corev1.PodList{}
 		r.must(r.List(t.Context(), pods))
 		there := map[string]bool{}
-		asked := true
+		requested := true
 		for _, p := range pods.Items {
 			there[p.Name] = true
-			asked = asked && fmt.Sprint(p.Spec.Containers[0].Args) == fmt.Sprint(arguments(c))
+			requested = requested && fmt.Sprint(p.Spec.Containers[0].Args) == fmt.Sprint(arguments(c))
 		}
 		for _, m := range c.Status.Members { // what was decided from
 			if len(there) < 3 && there[m.Name] && !m.Ready {
@@ -337,10 +337,10 @@ func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
 			t.Errorf("of the pods there are %v at a time", there)
 		}
 		ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
-		if !asked && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation {
+		if !requested && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == c.Generation {
 			t.Error("it is Ready while a pod is as it was")
 		}
-		return asked && len(there) == 3 && is(v1alpha1.ConditionReady)(c)
+		return requested && len(there) == 3 && is(v1alpha1.ConditionReady)(c)
 	})
 	if ended := r.cluster(); ended.Status.ClusterID != before.Status.ClusterID {
 		t.Errorf("the cluster was %s and is %s", before.Status.ClusterID, ended.Status.ClusterID)

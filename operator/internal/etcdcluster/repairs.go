@@ -9,10 +9,10 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// repairInterval is how long a member that was replaced is not replaced again.
+// repairInterval is the minimum time between two replacements of a member.
 const repairInterval = 10 * time.Minute
 
-// repairedUntil returns until when a member is not to be replaced again, or zero.
+// repairedUntil returns when a member may be replaced again, or zero if it may be replaced now.
 func (s *scope) repairedUntil(member string) time.Time {
 	for _, repair := range s.cluster.Status.Repairs {
 		if until := repair.At.Add(repairInterval); repair.Member == member && until.After(s.Now()) {
@@ -22,7 +22,7 @@ func (s *scope) repairedUntil(member string) time.Time {
 	return time.Time{}
 }
 
-// reportRepairs writes down that a member is about to be replaced, and when that came to its end.
+// reportRepairs reports the start of a replacement, and updates its time when the new member is promoted.
 func (s *scope) reportRepairs(d decision) {
 	status, member := &s.cluster.Status, memberName(s.cluster, d.ordinal)
 	isIt := func(r v1alpha1.EtcdRepairStatus) bool { return r.Member == member }

@@ -14,39 +14,39 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// restoration is how far the restoration of a snapshot is, which a cluster may begin with.
-type restoration string
+// restorationState is the progress of restoring a snapshot, with which a new cluster may start.
+type restorationState string
 
 const (
-	restoreNone    restoration = ""        // none was asked for, or it is long done
-	restoreTaken   restoration = "Taken"   // volumes exist that it would overwrite
-	restoreUnready restoration = "Unready" // its store cannot be read
-	restoreNeeded  restoration = jobNeeded
-	restoreRunning restoration = jobRunning
-	restoreStuck   restoration = jobStuck
-	restoreFailed  restoration = jobFailed
-	restoreDone    restoration = jobDone
+	restoreNone    restorationState = ""        // not requested, or completed earlier
+	restoreTaken   restorationState = "Taken"   // volumes exist that the restoration would overwrite
+	restoreUnready restorationState = "Unready" // its store does not exist, or lacks credentials
+	restoreNeeded  restorationState = jobNeeded
+	restoreRunning restorationState = jobRunning
+	restoreStuck   restorationState = jobStuck
+	restoreFailed  restorationState = jobFailed
+	restoreDone    restorationState = jobDone
 )
 
-// restoreFirst sees to it that a cluster which is to begin with a snapshot does not begin without.
-func restoreFirst(o observation) (decision, bool) {
-	if o.known {
+// restoreBeforeStart restores the snapshot in the spec before a cluster is started.
+func restoreBeforeStart(o observation) (decision, bool) {
+	if o.initialized {
 		return undecided, false
 	}
 	switch o.restore {
 	case restoreTaken:
-		return help(reasonRestore, "spec.restore is set, and volumes of an earlier cluster of this name exist: delete the "+
+		return actionRequired(reasonRestore, "spec.restore is set, and volumes of an earlier cluster of this name exist: delete the "+
 			"PersistentVolumeClaims if their data is not needed, or choose another name"), true
 	case restoreUnready:
-		return help(reasonRestore, "%s", o.restoreMessage), true
+		return actionRequired(reasonRestore, "%s", o.restoreMessage), true
 	case restoreNeeded:
 		return decision{step: stepRestore, reason: reasonRestore, why: "spec.restore is set"}, true
 	case restoreRunning:
 		return wait(reasonRestore, "restoring the snapshot%s", o.restoreMessage), true
 	case restoreStuck:
-		return help(reasonRestore, "the pod that restores the snapshot cannot start%s", o.restoreMessage), true
+		return actionRequired(reasonRestore, "the pod that restores the snapshot cannot start%s", o.restoreMessage), true
 	case restoreFailed:
-		return help(reasonRestore, "restoring the snapshot failed: %s. Delete the Job to try again", o.restoreMessage), true
+		return actionRequired(reasonRestore, "restoring the snapshot failed: %s. Delete the Job to try again", o.restoreMessage), true
 	case restoreDone:
 		return decision{step: stepRestored, reason: reasonRestore, why: "the snapshot is restored"}, true
 	case restoreNone:
@@ -54,40 +54,40 @@ func restoreFirst(o observation) (decision, bool) {
 	return undecided, false
 }
 
-// observeRestoration finds out how far the restoration is.
-func (s *scope) observeRestoration(ctx context.Context, seen *clusterSnapshot, claims []corev1.PersistentVolumeClaim) error {
-	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || seen.known {
+// observeRestoration observes the progress of a restoration.
+func (s *scope) observeRestoration(ctx context.Context, observed *clusterSnapshot, claims []corev1.PersistentVolumeClaim) error {
+	if s.cluster.Spec.Restore == nil || s.cluster.Spec.Restore.Store == nil || observed.initialized {
 		return nil
 	}
 	done := s.cluster.Status.RestoreGeneration > 0
 	for i := range claims {
 		if !done && claims[i].Annotations[restoredAnnotation] != string(s.cluster.UID) {
-			seen.restore = restoreTaken
+			observed.restore = restoreTaken
 			return nil
 		}
 	}
 	how, message, err := s.observeJob(ctx, restoreJobName(s.cluster))
 	switch {
 	case !done && how == jobNeeded && err == nil:
-		return s.checkRestoration(ctx, seen)
+		return s.checkRestoration(ctx, observed)
 	case !done:
-		seen.restore, seen.restoreMessage = restoration(how), message
-	case how != jobNeeded: // an operator has written down that it is done, and has ended before it removed the Job
-		seen.restore = restoreDone
+		observed.restore, observed.restoreMessage = restorationState(how), message
+	case how != jobNeeded: // the operator stopped after it wrote the status, and before it removed the Job
+		observed.restore = restoreDone
 	}
 	return err
 }
 
-// How far a Job is that makes the data of a member.
+// States of a Job that prepares the data of a member.
 const (
-	jobNeeded  = "Needed" // nothing was done yet
+	jobNeeded  = "Needed" // the Job does not exist
 	jobRunning = "Running"
-	jobStuck   = "Stuck" // its pod has failed to start for minutes
+	jobStuck   = "Stuck" // its pod has not started for minutes
 	jobFailed  = "Failed"
-	jobDone    = "Done" // the data is there, and nobody runs on it yet
+	jobDone    = "Done" // the data is complete, and not in use yet
 )
 
-// observeJob finds out how far a Job is, and what it has to tell.
+// observeJob returns the state of a Job, and its message.
 func (s *scope) observeJob(ctx context.Context, name string) (how, message string, err error) {
 	job := &batchv1.Job{}
 	err = s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: name}, job)
@@ -109,7 +109,7 @@ func (s *scope) observeJob(ctx context.Context, name string) (how, message strin
 	}
 }
 
-// JobState tells whether a Job has succeeded, and whether it has failed for good.
+// JobState returns whether a Job has succeeded, and whether it has failed permanently.
 func JobState(job *batchv1.Job) (done, failed bool) {
 	for _, c := range job.Status.Conditions {
 		done = done || c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue
@@ -123,15 +123,15 @@ func jobPods(ctx context.Context, c client.Client, job *batchv1.Job) (*corev1.Po
 	return pods, c.List(ctx, pods, client.InNamespace(job.Namespace), client.MatchingLabels{batchv1.JobNameLabel: job.Name})
 }
 
-// JobTrouble returns what keeps the pod of a Job from running. A Job keeps the image that its EtcdCluster named when the Job was created.
+// JobTrouble returns why the pod of a Job does not run. The image of a Job is the one of its EtcdCluster when the Job was created.
 func JobTrouble(ctx context.Context, c client.Client, job *batchv1.Job, now time.Time) (workload.Trouble, error) {
 	pods, err := jobPods(ctx, c, job)
 	return workload.FindTrouble(pods.Items,
-		fmt.Sprintf("correct spec.image of EtcdCluster %s, or give its imagePullSecrets, and delete Job %s",
+		fmt.Sprintf("correct spec.image of EtcdCluster %s, or set its imagePullSecrets, and delete Job %s",
 			job.Labels["app.kubernetes.io/instance"], job.Name), "", now), err
 }
 
-// JobMessage returns what the last pod of a Job had to tell: of one that succeeded, if there is one.
+// JobMessage returns the termination message of the last pod of a Job, or of the pod that succeeded.
 func JobMessage(ctx context.Context, c client.Client, job *batchv1.Job) (string, error) {
 	pods, err := jobPods(ctx, c, job)
 	if err != nil {
@@ -151,10 +151,10 @@ func JobMessage(ctx context.Context, c client.Client, job *batchv1.Job) (string,
 	return message, nil
 }
 
-// beginRestoration makes the volume of the first member, and the Job that fills it.
+// beginRestoration creates the volume of the first member, and the Job that restores the snapshot to it.
 func (s *scope) beginRestoration(ctx context.Context) error {
 	volume := restoreClaim(s.cluster)
-	// It outlives the object, as those do that the StatefulSet makes: no owner.
+	// The volume has no owner, like those that the StatefulSet creates, so it outlives the EtcdCluster.
 	if err := s.Create(ctx, volume); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating the volume for the snapshot: %w", err)
 	}
@@ -163,7 +163,7 @@ func (s *scope) beginRestoration(ctx context.Context) error {
 	return apply.All(ctx, s.Client, s.cluster, job)
 }
 
-// endRestoration gives the volume free for the first member.
+// endRestoration removes the Job, so that the first member can use the volume.
 func (s *scope) endRestoration(ctx context.Context) error {
 	job := &batchv1.Job{}
 	job.Namespace, job.Name = s.cluster.Namespace, restoreJobName(s.cluster)

@@ -35,7 +35,7 @@ func TestTheKeyOfASnapshotIsTakenAsItIs(t *testing.T) {
 func TestAJobWhoseImageIsWrongIsStalled(t *testing.T) {
 	cluster := threeMembers("first")
 	cluster.Spec.Restore = &v1alpha1.EtcdRestoreSpec{Key: "k", Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}
-	m := newTrio(cluster, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "snapshots"}})
+	m := newThreeMembers(cluster, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "snapshots"}})
 	m.Reconcile(t, m.reconciler, "x")
 	m.Certify(t)
 	for range 3 {
@@ -66,7 +66,7 @@ func TestAJobWhoseImageIsWrongIsStalled(t *testing.T) {
 		t.Errorf("after minutes: %+v", c)
 	}
 	how, _, err := (&scope{Reconciler: m.reconciler, cluster: cluster}).observeJob(t.Context(), job.Name) // as the copy of a survivor's data is looked at
-	if d, _ := recoverLost(observation{known: true, recovery: recovery(how)}); err != nil || d.step != stepHelp {
+	if d, _ := recoverFromSurvivor(observation{initialized: true, recovery: recoveryState(how)}); err != nil || d.step != stepActionRequired {
 		t.Errorf("a Job for a survivor: %+v, %v", d, err)
 	}
 }
@@ -77,11 +77,11 @@ func TestAMemberThatCrashedLongAgoIsNotBroken(t *testing.T) {
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
 		LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 			StartedAt: metav1.NewTime(now.Add(-24 * time.Hour)), FinishedAt: metav1.NewTime(now)}}}}}}
-	if broken, _ := condition(p, now); broken {
+	if crashing, _ := podState(p, now); crashing {
 		t.Error("a member that ran for a day, and has ended once since, counts as broken")
 	}
 	p.Status.ContainerStatuses[0].LastTerminationState.Terminated.StartedAt = metav1.NewTime(now.Add(-time.Second))
-	if broken, _ := condition(p, now); !broken {
+	if crashing, _ := podState(p, now); !crashing {
 		t.Error("a member that ends again and again does not count as broken")
 	}
 }

@@ -19,22 +19,22 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// rotation is how many former authorities are trusted, and which Certificates they have signed.
+// rotation is the number of former authorities that are trusted, and the Certificates that they have signed.
 type rotation struct {
 	former int
 	renew  []string
 }
 
-// leaves of a cluster, by the key of the trust Secret that has who vouches for them.
+// leaves returns the leaf certificates of a cluster, by the key of the trust Secret that verifies them.
 func leaves(name string) map[string][]string {
 	return map[string][]string{
 		TrustedClients: {ClientSecretName(name), operatorName(name), serverName(name)}, trustedPeers: {peerName(name)},
 	}
 }
 
-// applyTrust tells members whom to trust. They read it when they start, so that pods are replaced when it changes; and when other
-// authorities have signed what they show, since pods that were replaced are the proof that none goes on with what it had before. While an
-// authority is issued again, the trust stays what it was.
+// applyTrust applies the Secret with the trusted authorities. Members read it when they start, so pods are replaced when it changes. Pods are
+// also replaced when another authority has signed the certificates of members, because only that proves that no member still uses the
+// previous certificate. While an authority is issued again, the trusted authorities do not change.
 func (s *scope) applyTrust(ctx context.Context) error {
 	name := s.cluster.Name
 	held := &corev1.Secret{}
@@ -75,7 +75,7 @@ func (s *scope) applyTrust(ctx context.Context) error {
 	return nil
 }
 
-// trust makes the Secret of whom members trust, and compares all certificates with it.
+// trust applies the Secret with the trusted authorities, and verifies all certificates with it.
 func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret, held *corev1.Secret) (*corev1.Secret, error) {
 	signers := map[string][]byte{}
 	for key, names := range leaves(s.cluster.Name) {
@@ -91,7 +91,7 @@ func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret
 	if err != nil {
 		return nil, err
 	}
-	trusted.UID, s.rotation.former = held.UID, former // one that is deleted meanwhile is not made again with what it held
+	trusted.UID, s.rotation.former = held.UID, former // a Secret that was deleted in between must not be created again with its old content
 	if err := apply.Keep(ctx, s.Client, s.cluster, trusted); err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret
 			}
 			live := &certmanager.Certificate{}
 			if err := s.Get(ctx, client.ObjectKey{Namespace: s.cluster.Namespace, Name: leaf}, live); apierrors.IsNotFound(err) {
-				continue // it is made again, and then issued
+				continue // it is created again, and then issued
 			} else if err != nil {
 				return nil, err
 			}
@@ -115,7 +115,7 @@ func (s *scope) trust(ctx context.Context, authorities map[string]*corev1.Secret
 	return trusted, nil
 }
 
-// reportRotation tells how far it is, and what somebody has to do next.
+// reportRotation reports the progress of a rotation, and the next step of the user.
 func (s *scope) reportRotation() {
 	reason, message := v1alpha1.RotatingRenewed,
 		fmt.Sprintf("certificates of former authorities are accepted until this Secret is deleted: %s",

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// Names of ports.
+// Names of the ports of members.
 const (
 	clientPortName  = "client"
 	peerPortName    = "peer"
@@ -26,7 +26,8 @@ func servicePort(name string, port int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: port, TargetPort: intstr.FromString(name), Protocol: corev1.ProtocolTCP}
 }
 
-// peerService gives members names. They find each other by these before they are ready, or they never would be.
+// peerService returns the headless Service for the host names of members. It includes members that are not ready: they need to find each
+// other to become ready.
 func peerService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: meta(cluster, peerServiceName(cluster.Name)),
@@ -39,7 +40,7 @@ func peerService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	}
 }
 
-// clientService leads to the members that are ready; one that still learns is not.
+// clientService returns the Service for clients. It selects the members that are ready; learners are not ready.
 func clientService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: meta(cluster, ClientServiceName(cluster.Name)),
@@ -50,14 +51,14 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	}
 }
 
-// disruptionBudget lets one member be evicted at a time. The members that are counted are those of which there are pods: while
-// the cluster begins or grows, an eviction could cost it its majority. A member that is not ready holds a copy of the data all
-// the same, and the others may need it soon.
+// disruptionBudget returns a budget that allows the eviction of one member at a time. Only members with pods count: while the cluster starts
+// or scales up, an eviction could cost it its majority. Members that are not ready are protected, too: they hold a copy of the data, which
+// the other members may need.
 func disruptionBudget(cluster *v1alpha1.EtcdCluster) (budget *policyv1.PodDisruptionBudget, wanted bool) {
 	return workload.Budget(meta(cluster, cluster.Name), cluster.Spec.PDB, replicas(cluster) > 1, policyv1.IfHealthyBudget)
 }
 
-// serviceMonitor tells a Prometheus of the members, whose metrics need no certificate.
+// serviceMonitor returns the ServiceMonitor of the members. Their metrics need no certificate.
 func serviceMonitor(cluster *v1alpha1.EtcdCluster) (monitor *unstructured.Unstructured, wanted bool) {
 	return workload.Monitor(meta(cluster, cluster.Name), cluster.Spec.Monitoring,
 		map[string]any{"port": metricsPortName, "scheme": "http", "path": "/metrics"})

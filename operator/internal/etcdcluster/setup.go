@@ -21,19 +21,19 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// issuersIndex has EtcdClusters by the Issuers that their specs name.
+// issuersIndex indexes EtcdClusters by the Issuers in their specs.
 const issuersIndex = "issuers"
 
-// Images of etcd that are built with the operator.
+// Image of etcd that is built with the operator.
 const (
 	DefaultRepository = "ghcr.io/kcplane/etcd"
 	DefaultVersion    = "3.7.3"
 )
 
-// concurrency is how many clusters are reconciled at once. A cluster that does not answer takes some seconds.
+// concurrency is the number of clusters that are reconciled at a time. A cluster that does not answer takes some seconds.
 const concurrency = 8
 
-// Setup registers the reconciler, and wakes it when something changes that belongs to a cluster.
+// Setup registers the reconciler with watches for all objects of a cluster.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.EtcdCluster{}, map[string]client.IndexerFunc{issuersIndex: issuersOf}); err != nil {
 		return err
@@ -66,7 +66,7 @@ func issuersOf(object client.Object) []string {
 	return pki.IssuerNames(tls.IssuerRef)
 }
 
-// clusterOf finds the cluster of a pod or a Secret by its labels, since it does not own these itself.
+// clusterOf maps a pod or a Secret to its cluster by its labels, because the cluster is not its controller.
 func clusterOf(_ context.Context, object client.Object) []reconcile.Request {
 	l := object.GetLabels()
 	if l["app.kubernetes.io/component"] != componentLabel {

@@ -9,45 +9,45 @@ import (
 
 // world is a cluster as it could be, in which decisions have the effects that they would have, and anything can go wrong
 // between two of them.
-type world struct {
-	random   *rand.Rand
-	want     int
-	known    bool
-	recorded int
-	make     int // of the pods that are asked for
-	pods     []*worldPod
-	members  []worldMember
-	leader   uint64
-	lastID   uint64
-	founded  int // how often a cluster was started
+type simulation struct {
+	random     *rand.Rand
+	want       int
+	known      bool
+	recorded   int
+	make       int // of the pods that are asked for
+	pods       []*simulatedPod
+	members    []simulatedMember
+	leader     uint64
+	lastID     uint64
+	bootstraps int // how often a cluster was started
 }
 
-type worldPod struct {
-	data    uint64 // the member whose data is in its volume; zero if it is empty
-	told    bool
-	toldID  uint64
-	founder bool
-	down    int // rounds for which it does not run
-	make    int
+type simulatedPod struct {
+	data         uint64 // the member whose data is in its volume; zero if it is empty
+	hasStart     bool
+	startID      uint64
+	bootstrapper bool
+	down         int // rounds for which it does not run
+	make         int
 }
 
-type worldMember struct {
+type simulatedMember struct {
 	id      uint64
 	ordinal int
 	learner bool
 	started bool
 }
 
-func (w *world) runs(m worldMember) bool {
+func (w *simulation) isRunning(m simulatedMember) bool {
 	return m.ordinal < len(w.pods) && w.pods[m.ordinal].down == 0 && w.pods[m.ordinal].data == m.id
 }
 
-func (w *world) quorum() bool {
+func (w *simulation) quorum() bool {
 	voters, up := 0, 0
 	for _, m := range w.members {
 		if !m.learner {
 			voters++
-			if w.runs(m) {
+			if w.isRunning(m) {
 				up++
 			}
 		}
@@ -56,30 +56,30 @@ func (w *world) quorum() bool {
 }
 
 // pass lets time go by: pods start, do what they were told, and somebody leads.
-func (w *world) pass() {
+func (w *simulation) advance() {
 	for ordinal, p := range w.pods {
 		if p.down > 0 {
 			p.down--
 			continue
 		}
-		if p.data != 0 || !p.told {
+		if p.data != 0 || !p.hasStart {
 			continue
 		}
-		if p.founder {
-			w.founded++
+		if p.bootstrapper {
+			w.bootstraps++
 			w.lastID++
 			p.data = w.lastID
-			w.members = append(w.members, worldMember{id: p.data, ordinal: ordinal, started: true})
+			w.members = append(w.members, simulatedMember{id: p.data, ordinal: ordinal, started: true})
 		} else if w.quorum() {
 			for i := range w.members {
-				if m := &w.members[i]; m.ordinal == ordinal && m.id == p.toldID && !m.started {
+				if m := &w.members[i]; m.ordinal == ordinal && m.id == p.startID && !m.started {
 					m.started, p.data = true, m.id
 				}
 			}
 		}
 	}
 	for _, m := range w.members {
-		if m.id == w.leader && w.runs(m) && w.quorum() {
+		if m.id == w.leader && w.isRunning(m) && w.quorum() {
 			return
 		}
 	}
@@ -88,35 +88,35 @@ func (w *world) pass() {
 		return
 	}
 	for _, at := range w.random.Perm(len(w.members)) {
-		if m := w.members[at]; w.runs(m) && !m.learner {
+		if m := w.members[at]; w.isRunning(m) && !m.learner {
 			w.leader = m.id
 			return
 		}
 	}
 }
 
-func (w *world) observe() observation {
-	o := observation{want: w.want, known: w.known, recorded: w.recorded, volumes: len(w.pods), quorum: w.quorum(), quota: 2 << 30}
+func (w *simulation) observe() observation {
+	o := observation{want: w.want, initialized: w.known, recorded: w.recorded, volumes: len(w.pods), quorum: w.quorum(), quota: 2 << 30}
 	for ordinal, p := range w.pods {
-		seen := pod{exists: true, empty: p.down == 0 && p.data == 0, told: p.told, toldID: p.toldID, outdated: p.make != w.make}
+		observed := pod{exists: true, empty: p.down == 0 && p.data == 0, hasStart: p.hasStart, startID: p.startID, outdated: p.make != w.make}
 		belongs := p.data == 0
 		for _, m := range w.members {
 			belongs = belongs || (m.ordinal == ordinal && m.id == p.data)
 		}
-		seen.broken = p.down == 0 && !belongs && o.quorum
-		o.pods = append(o.pods, seen)
+		observed.crashing = p.down == 0 && !belongs && o.quorum
+		o.pods = append(o.pods, observed)
 	}
 	if !o.quorum {
 		return o
 	}
 	for _, m := range w.members {
-		o.members = append(o.members, member{id: m.id, ordinal: m.ordinal, learner: m.learner, started: m.started, healthy: w.runs(m), leader: m.id == w.leader})
+		o.members = append(o.members, member{id: m.id, ordinal: m.ordinal, learner: m.learner, started: m.started, healthy: w.isRunning(m), leader: m.id == w.leader})
 	}
 	return o
 }
 
 // apply does what was decided, and says what is wrong with that.
-func (w *world) apply(d decision) error {
+func (w *simulation) apply(d decision) error {
 	at := -1
 	for i, m := range w.members {
 		if m.id == d.id {
@@ -126,7 +126,7 @@ func (w *world) apply(d decision) error {
 	switch d.step {
 	case stepScalePods:
 		for len(w.pods) < d.pods {
-			w.pods = append(w.pods, &worldPod{down: 1, make: w.make})
+			w.pods = append(w.pods, &simulatedPod{down: 1, make: w.make})
 		}
 		for _, m := range w.members {
 			if m.ordinal >= d.pods {
@@ -135,16 +135,16 @@ func (w *world) apply(d decision) error {
 		}
 		w.pods = w.pods[:d.pods]
 	case stepBootstrap:
-		w.pods[d.ordinal].told, w.pods[d.ordinal].founder = true, true
+		w.pods[d.ordinal].hasStart, w.pods[d.ordinal].bootstrapper = true, true
 	case stepRecordIdentity:
 		w.known = true
-	case stepForget:
-		w.pods[d.ordinal].told, w.pods[d.ordinal].founder, w.pods[d.ordinal].toldID = false, false, 0
+	case stepClearStart:
+		w.pods[d.ordinal].hasStart, w.pods[d.ordinal].bootstrapper, w.pods[d.ordinal].startID = false, false, 0
 	case stepAdd:
 		w.lastID++
-		w.members = append(w.members, worldMember{id: w.lastID, ordinal: d.ordinal, learner: true})
+		w.members = append(w.members, simulatedMember{id: w.lastID, ordinal: d.ordinal, learner: true})
 	case stepStart:
-		w.pods[d.ordinal].told, w.pods[d.ordinal].founder, w.pods[d.ordinal].toldID = true, false, d.id
+		w.pods[d.ordinal].hasStart, w.pods[d.ordinal].bootstrapper, w.pods[d.ordinal].startID = true, false, d.id
 	case stepPromote:
 		w.members[at].learner = false
 	case stepRemove:
@@ -161,11 +161,11 @@ func (w *world) apply(d decision) error {
 				return fmt.Errorf("the data of member %+v is deleted", m)
 			}
 		}
-		*w.pods[d.ordinal] = worldPod{down: 1, make: w.make}
+		*w.pods[d.ordinal] = simulatedPod{down: 1, make: w.make}
 	case stepRestart:
 		before := w.quorum()
 		p := w.pods[d.ordinal]
-		*p = worldPod{data: p.data, down: 1, make: w.make}
+		*p = simulatedPod{data: p.data, down: 1, make: w.make}
 		if before && !w.quorum() && len(w.members) > 2 {
 			return fmt.Errorf("the restart of %d costs the majority", d.ordinal)
 		}
@@ -174,7 +174,7 @@ func (w *world) apply(d decision) error {
 	return nil
 }
 
-func (w *world) recordedNow() int {
+func (w *simulation) recordedNow() int {
 	recorded := 0
 	if !w.quorum() {
 		return w.recorded
@@ -188,18 +188,18 @@ func (w *world) recordedNow() int {
 }
 
 // allRun reports whether every pod runs.
-func (w *world) allRun() bool {
-	return !slices.ContainsFunc(w.pods, func(p *worldPod) bool { return p.down > 0 })
+func (w *simulation) allRun() bool {
+	return !slices.ContainsFunc(w.pods, func(p *simulatedPod) bool { return p.down > 0 })
 }
 
 // harm lets something go wrong that the cluster can survive: one member at a time, when all others are well.
-func (w *world) harm() {
+func (w *simulation) injectFault() {
 	well := 0
 	voters := 0
 	for _, m := range w.members {
 		if !m.learner {
 			voters++
-			if w.runs(m) {
+			if w.isRunning(m) {
 				well++
 			}
 		}
@@ -212,7 +212,7 @@ func (w *world) harm() {
 	case 0:
 		p.down = 1 + w.random.IntN(3)
 	case 1: // the volume is lost, with its pod
-		*p = worldPod{down: 1, make: w.make}
+		*p = simulatedPod{down: 1, make: w.make}
 	case 2:
 		w.make++
 	case 3:
@@ -223,27 +223,27 @@ func (w *world) harm() {
 func TestWhateverHappensTheClusterBecomesWhatIsAskedForAndNeverASecondOne(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
-		w := &world{random: rand.New(rand.NewPCG(seed, 0)), want: []int{1, 3, 5}[seed%3]}
+		w := &simulation{random: rand.New(rand.NewPCG(seed, 0)), want: []int{1, 3, 5}[seed%3]}
 		const rounds = 300
 		var last decision
 		for round := range rounds {
-			w.pass()
+			w.advance()
 			last = decide(w.observe())
 			if err := w.apply(last); err != nil {
 				t.Fatalf("seed %d, round %d: %v, when %+v is decided", seed, round, err, last)
 			}
 			if round < rounds/2 && w.random.IntN(8) == 0 {
-				w.harm()
+				w.injectFault()
 			} else if round >= rounds/2 && last.step == stepNothing && w.allRun() {
 				break // nothing can change any more
 			}
 		}
-		if last.step != stepNothing || len(w.members) != w.want || w.founded != 1 {
+		if last.step != stepNothing || len(w.members) != w.want || w.bootstraps != 1 {
 			t.Fatalf("seed %d: %d clusters were started, %d members of %d are left, and at last %+v is decided",
-				seed, w.founded, len(w.members), w.want, last)
+				seed, w.bootstraps, len(w.members), w.want, last)
 		}
 		for _, p := range w.pods {
-			if p.make != w.make || p.told {
+			if p.make != w.make || p.hasStart {
 				t.Fatalf("seed %d: a pod is left as %+v", seed, *p)
 			}
 		}

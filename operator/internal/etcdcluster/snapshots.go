@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	storeMount   = "/store"
-	scratchMount = "/tmp"
-	clientMount  = "/etc/etcd/client"
-	sealedMount  = "/sealed"
-	jobAttempts  = 2
+	storeMount     = "/store"
+	scratchMount   = "/tmp"
+	clientMount    = "/etc/etcd/client"
+	encryptedMount = "/sealed"
+	jobAttempts    = 2
 )
 
 // StoreKeys are the keys that a Secret with the credentials of a bucket must have.
 var StoreKeys = []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
 
-// SaveJob builds what takes a snapshot of a member and stores it. Its result is the termination message of its pod.
+// SaveJob returns the Job that takes and stores a snapshot of a member. The result is the termination message of its pod.
 func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member, image string) *batchv1.Job {
 	args := []string{"save", "--cluster=" + cluster.Namespace + "/" + cluster.Name,
 		fmt.Sprintf("--endpoint=https://%s:%d", memberHost(cluster, member), ClientPort),
 		"--cert-file=" + clientMount + "/tls.crt", "--key-file=" + clientMount + "/tls.key", "--ca-file=" + trustMount + "/" + TrustedClients}
 	for _, keep := range []struct {
-		flag string
-		most *int32
+		flag  string
+		limit *int32
 	}{{"keep", backup.Spec.KeepLast}, {"keep-daily", backup.Spec.KeepDaily}, {"keep-weekly", backup.Spec.KeepWeekly}} {
-		if keep.most != nil {
-			args = append(args, fmt.Sprintf("--%s=%d", keep.flag, *keep.most))
+		if keep.limit != nil {
+			args = append(args, fmt.Sprintf("--%s=%d", keep.flag, *keep.limit))
 		}
 	}
 	job := snapshotJob(cluster, backup.Name+"-snapshot", image, &backup.Spec.Store, args)
@@ -40,20 +40,20 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 	mount(&job.Spec.Template.Spec, "trust", trustMount,
 		corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: TrustSecretName(cluster.Name)}})
 	if backup.Spec.IncludeSecrets != nil {
-		mount(&job.Spec.Template.Spec, "sealed", sealedMount,
-			corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: SealedName(backup)}})
-		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args, "--secrets="+sealedMount+"/"+SealedKey)
+		mount(&job.Spec.Template.Spec, "sealed", encryptedMount,
+			corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: EncryptedSecretName(backup)}})
+		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args, "--secrets="+encryptedMount+"/"+EncryptedKey)
 	}
 	return job
 }
 
-// SealedKey is the key of what is sealed in the Secret of an EtcdBackup.
-const SealedKey = "sealed"
+// EncryptedKey is the key of the encrypted content in the Secret of an EtcdBackup.
+const EncryptedKey = "sealed"
 
-// SealedName returns the name of that Secret.
-func SealedName(backup *v1alpha1.EtcdBackup) string { return backup.Name + "-secrets" }
+// EncryptedSecretName returns the name of that Secret.
+func EncryptedSecretName(backup *v1alpha1.EtcdBackup) string { return backup.Name + "-secrets" }
 
-// restoreJob builds what makes the data of the first member from a snapshot, on the volume that its pod will have.
+// restoreJob returns the Job that restores a snapshot to the volume of the first member.
 func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *batchv1.Job {
 	first := memberName(cluster, 0)
 	job := snapshotJob(cluster, restoreJobName(cluster), image, cluster.Spec.Restore.Store, []string{
@@ -64,7 +64,7 @@ func restoreJob(cluster *v1alpha1.EtcdCluster, image, peerURL, token string) *ba
 	return job
 }
 
-// mountClaim lets a Job work on the volume of a member.
+// mountClaim mounts the volume of a member in the pod of a Job.
 func mountClaim(job *batchv1.Job, name string) {
 	mount(&job.Spec.Template.Spec, dataVolume, dataMount, corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
@@ -72,7 +72,7 @@ func mountClaim(job *batchv1.Job, name string) {
 
 func restoreJobName(cluster *v1alpha1.EtcdCluster) string { return cluster.Name + "-restore" }
 
-// restoreClaim builds the volume that a snapshot is restored to. The StatefulSet takes it up by its name.
+// restoreClaim returns the volume to which a snapshot is restored. The StatefulSet uses it because of its name.
 func restoreClaim(cluster *v1alpha1.EtcdCluster) *corev1.PersistentVolumeClaim {
 	volume := claim(cluster, nil)
 	volume.Namespace, volume.Name = cluster.Namespace, volumeName(cluster, 0)
@@ -80,10 +80,10 @@ func restoreClaim(cluster *v1alpha1.EtcdCluster) *corev1.PersistentVolumeClaim {
 	return &volume
 }
 
-// restoredAnnotation tells volumes that were made for a restoration from those of an earlier cluster.
+// restoredAnnotation distinguishes volumes of a restoration from those of an earlier cluster.
 const restoredAnnotation = "operator.kcp.io/restored-for"
 
-// Image returns what the members of a cluster run, and Jobs that work on their data.
+// Image returns the image of the members of a cluster, and of Jobs that work on their data.
 func Image(cluster *v1alpha1.EtcdCluster, repository, preset string) string {
 	version, _ := chooseVersion(cluster.Spec.Version, cluster.Status.CurrentVersion, preset)
 	return image(cluster.Spec.Image, repository, version)
@@ -109,7 +109,7 @@ func snapshotJob(cluster *v1alpha1.EtcdCluster, name, image string, store *v1alp
 	}
 }
 
-// addStore lets a pod reach a store.
+// addStore gives a pod access to a store.
 func addStore(pod *corev1.PodSpec, store *v1alpha1.EtcdStoreSpec) {
 	c := &pod.Containers[0]
 	if volume := store.Volume; volume != nil {

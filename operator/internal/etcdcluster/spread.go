@@ -4,13 +4,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// selectedNode is what the scheduler writes on a claim: the node that its volume is made for.
+// selectedNode is the annotation of the scheduler on a claim: the node for which its volume is provisioned.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-// keepApart sees to it that no two members share a node while there is one without any, whatever that costs: a pod rather waits. Where
-// there are fewer nodes than members they are shared evenly. The scheduler counts the nodes that a pod may run on; to know them, the
-// operator would need a right in the whole cluster.
-func keepApart(spec *corev1.PodSpec) {
+// spreadOverNodes prevents that two members share a node while another node has no member: a pod rather stays Pending. With fewer nodes than
+// members, members are distributed evenly. The scheduler counts the eligible nodes; to list them, the operator would need a permission in
+// the whole cluster.
+func spreadOverNodes(spec *corev1.PodSpec) {
 	for i := range spec.TopologySpreadConstraints {
 		if c := &spec.TopologySpreadConstraints[i]; c.TopologyKey == corev1.LabelHostname {
 			c.WhenUnsatisfiable, c.NodeTaintsPolicy = corev1.DoNotSchedule, new(corev1.NodeInclusionPolicyHonor)
@@ -18,20 +18,20 @@ func keepApart(spec *corev1.PodSpec) {
 	}
 }
 
-// sharing reports whether members may share a node although there are others. Volumes that cannot leave the node where several of
-// them were made, before there were others, would keep their pods from ever running again. It stays so once it had to be.
-func (seen *clusterSnapshot) sharing() bool {
-	if !seen.crowded() {
+// sharing reports whether members may share a node although there are free nodes. It is necessary if several volumes were provisioned on one
+// node and cannot move: their pods could never be scheduled again. Once set, it stays set.
+func (observed *clusterSnapshot) sharing() bool {
+	if !observed.volumesShareNode() {
 		return false
 	}
-	if seen.stateful != nil {
-		for _, c := range seen.stateful.Spec.Template.Spec.TopologySpreadConstraints {
+	if observed.stateful != nil {
+		for _, c := range observed.stateful.Spec.Template.Spec.TopologySpreadConstraints {
 			if c.TopologyKey == corev1.LabelHostname && c.WhenUnsatisfiable == corev1.ScheduleAnyway {
 				return true
 			}
 		}
 	}
-	for _, p := range seen.live {
+	for _, p := range observed.live {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 				return true
@@ -41,11 +41,11 @@ func (seen *clusterSnapshot) sharing() bool {
 	return false
 }
 
-// crowded reports whether a node has the volumes of several members.
-func (seen *clusterSnapshot) crowded() bool {
+// volumesShareNode reports whether a node has the volumes of several members.
+func (observed *clusterSnapshot) volumesShareNode() bool {
 	nodes := map[string]bool{}
-	for i := range seen.claims {
-		node := seen.claims[i].Annotations[selectedNode]
+	for i := range observed.claims {
+		node := observed.claims[i].Annotations[selectedNode]
 		if node != "" && nodes[node] {
 			return true
 		}

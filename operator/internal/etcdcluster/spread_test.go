@@ -12,14 +12,14 @@ import (
 )
 
 // unplaced says what the scheduler says of a pod that it finds no node for.
-func (r *rig) unplaced(member string) {
+func (r *testCluster) setUnschedulable(member string) {
 	r.t.Helper()
 	pod := operatortest.Read(r.t, r.Cluster, member, &corev1.Pod{})
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	r.MustUpdateStatus(r.t, pod)
 }
 
-func (r *rig) madeOn(node string, members ...string) {
+func (r *testCluster) placeVolumes(node string, members ...string) {
 	r.t.Helper()
 	for _, member := range members {
 		claim := operatortest.Read(r.t, r.Cluster, dataVolume+"-"+member, &corev1.PersistentVolumeClaim{})
@@ -29,7 +29,7 @@ func (r *rig) madeOn(node string, members ...string) {
 }
 
 // spread tells whether each of the pods insists on a node without another member.
-func (r *rig) spread() (apart, together int) {
+func (r *testCluster) spread() (apart, together int) {
 	r.t.Helper()
 	pods := &corev1.PodList{}
 	r.must(r.List(r.t.Context(), pods, client.MatchingLabels{"app.kubernetes.io/component": componentLabel}))
@@ -48,22 +48,22 @@ func (r *rig) spread() (apart, together int) {
 }
 
 func TestMembersShareANodeOnlyIfTheirVolumesLeaveThemNoOther(t *testing.T) {
-	r := newRig(t, 3)
+	r := newTestCluster(t, 3)
 	r.ready(3)
-	r.madeOn("one", "x-0", "x-1")
-	r.madeOn("two", "x-2")
-	r.rests(2)
+	r.placeVolumes("one", "x-0", "x-1")
+	r.placeVolumes("two", "x-2")
+	r.staysUnchanged(2)
 	if apart, together := r.spread(); apart != 3 || together != 0 {
 		t.Errorf("%d pods keep apart, and %d do not", apart, together)
 	}
 	before := r.cluster().Status.ClusterID
-	r.unplaced("x-1")
+	r.setUnschedulable("x-1")
 	w := r.write()
 	r.until("pods that share a node", func(c *v1alpha1.EtcdCluster) bool {
 		_, together := r.spread()
 		return together == 3 && is(v1alpha1.ConditionReady)(c)
 	})
-	r.rests(3)
+	r.staysUnchanged(3)
 	if after := r.cluster().Status.ClusterID; after != before {
 		t.Errorf("the cluster was %s and is %s", before, after)
 	}
@@ -71,17 +71,17 @@ func TestMembersShareANodeOnlyIfTheirVolumesLeaveThemNoOther(t *testing.T) {
 }
 
 func TestMembersWithVolumesOnNodesOfTheirOwnWaitForThem(t *testing.T) {
-	unplaced := &corev1.Pod{}
-	unplaced.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
+	setUnschedulable := &corev1.Pod{}
+	setUnschedulable.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	for _, test := range []struct {
 		nodes []string
 		want  bool
 	}{{[]string{"one", "two", "three"}, false}, {[]string{"", "", ""}, false}, {[]string{"one", "two", "one"}, true}} {
-		seen := &clusterSnapshot{live: map[int]*corev1.Pod{2: unplaced}}
+		observed := &clusterSnapshot{live: map[int]*corev1.Pod{2: setUnschedulable}}
 		for _, node := range test.nodes {
-			seen.claims = append(seen.claims, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{selectedNode: node}}})
+			observed.claims = append(observed.claims, corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{selectedNode: node}}})
 		}
-		if got := seen.sharing(); got != test.want {
+		if got := observed.sharing(); got != test.want {
 			t.Errorf("with volumes on %q: %v", test.nodes, got)
 		}
 	}

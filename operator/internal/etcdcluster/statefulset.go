@@ -18,8 +18,8 @@ const (
 	containerName   = "etcd"
 	dataVolume      = "data"
 	dataMount       = "/var/lib/etcd"
-	toldMount       = "/etc/etcd/told"
-	toldFile        = "start"
+	startMount      = "/etc/etcd/told"
+	startFile       = "start"
 	serverMount     = "/etc/etcd/server"
 	peerMount       = "/etc/etcd/peer"
 	trustMount      = "/etc/etcd/trust"
@@ -27,19 +27,19 @@ const (
 	inputAnnotation = "input.operator.kcp.io/authorities"
 )
 
-// members is what pods are made from, besides the spec.
+// members are the inputs of the StatefulSet besides the spec.
 type members struct {
-	pods  int32 // how many there are
+	pods  int32 // number of pods
 	image string
-	// authorities is a hash of whom the members trust, which they read when they start only.
+	// authorities is a hash of the trusted authorities, which members read only when they start.
 	authorities string
-	// sharing allows members to share a node although there are others.
+	// sharing allows members to share a node although there are free nodes.
 	sharing bool
-	// size of the volumes that were made so far. Nil for those that the spec asks for.
+	// size is the size of existing volumes. If it is nil, the size is the one in the spec.
 	size *resource.Quantity
 }
 
-// statefulSet builds what keeps pods and volumes. It never replaces a pod on its own: the operator knows whose turn it is.
+// statefulSet returns the StatefulSet of the members. It never replaces pods by itself: the operator decides which pod is replaced next.
 func statefulSet(cluster *v1alpha1.EtcdCluster, m members) (*appsv1.StatefulSet, error) {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels(cluster)},
@@ -74,7 +74,7 @@ func statefulSet(cluster *v1alpha1.EtcdCluster, m members) (*appsv1.StatefulSet,
 	}, nil
 }
 
-// statefulSet builds it for the cluster at hand. The error is about what the user wants to be different.
+// statefulSet returns the StatefulSet of the cluster. An error is about spec.podTemplate.
 func (s *scope) statefulSet(m members) (*appsv1.StatefulSet, error) {
 	set, err := statefulSet(s.cluster, m)
 	if err == nil {
@@ -105,20 +105,20 @@ func claim(cluster *v1alpha1.EtcdCluster, size *resource.Quantity) corev1.Persis
 func podSpec(cluster *v1alpha1.EtcdCluster, m members) corev1.PodSpec {
 	spec := restricted(cluster, container(cluster, m))
 	if !m.sharing {
-		keepApart(&spec)
+		spreadOverNodes(&spec)
 	}
 	spec.Volumes = []corev1.Volume{
 		secretVolume("server", serverName(cluster.Name)), secretVolume("peer", peerName(cluster.Name)),
 		secretVolume("trust", TrustSecretName(cluster.Name)),
 		{Name: "told", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-			Items: []corev1.DownwardAPIVolumeFile{{Path: toldFile, FieldRef: &corev1.ObjectFieldSelector{
+			Items: []corev1.DownwardAPIVolumeFile{{Path: startFile, FieldRef: &corev1.ObjectFieldSelector{
 				APIVersion: "v1", FieldPath: fmt.Sprintf("metadata.annotations['%s']", etcdmember.Annotation)}}},
 		}}},
 	}
 	return spec
 }
 
-// restricted builds what the pods of members have in common with those of Jobs that work on their volumes.
+// restricted returns the pod spec that is common to members and to Jobs that work on their volumes.
 func restricted(cluster *v1alpha1.EtcdCluster, container corev1.Container) corev1.PodSpec {
 	var pullSecrets []v1alpha1.LocalReference
 	if image := cluster.Spec.Image; image != nil {
@@ -149,13 +149,13 @@ func container(cluster *v1alpha1.EtcdCluster, m members) corev1.Container {
 			FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}},
 		Ports:     []corev1.ContainerPort{port(clientPortName, ClientPort), port(peerPortName, PeerPort), port(metricsPortName, MetricsPort)},
 		Resources: workload.Resources(defaults, cluster.Spec.Resources),
-		// A member is alive without the others: that a majority is gone is no reason to restart those who are left.
+		// The liveness of a member does not depend on the other members: losing quorum must not restart the remaining members.
 		StartupProbe:   probe("/livez", 2, 1800),
 		LivenessProbe:  probe("/livez", 10, 6),
 		ReadinessProbe: probe("/readyz", 3, 2),
 		VolumeMounts: []corev1.VolumeMount{
 			mount(dataVolume, dataMount), mount("server", serverMount), mount("peer", peerMount),
-			mount("trust", trustMount), mount("told", toldMount),
+			mount("trust", trustMount), mount("told", startMount),
 		},
 	}
 }

@@ -17,29 +17,29 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// reportObservation writes into the status what was observed and needs no decision.
-func (s *scope) reportObservation(seen *clusterSnapshot) {
+// reportObservation writes the parts of the status that depend on the observation only.
+func (s *scope) reportObservation(observed *clusterSnapshot) {
 	status := &s.cluster.Status
-	status.DataDirectory = cmp.Or(seen.dataDirectory, status.DataDirectory)
-	if seen.endRecovery {
+	status.DataDirectory = cmp.Or(observed.dataDirectory, status.DataDirectory)
+	if observed.endRecovery {
 		status.Recovery = nil
 	}
-	if seen.refuseRecovery {
-		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *s.survivor(), State: v1alpha1.EtcdRecoveryRefused}
+	if observed.refuseRecovery {
+		status.Recovery = &v1alpha1.EtcdRecoveryStatus{EtcdSurvivorSpec: *s.survivorSpec(), State: v1alpha1.EtcdRecoveryRefused}
 		s.userError = cmp.Or(s.userError,
-			conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused, since a majority of the members "+
-				"answers: take it out of the spec"))
+			conditions.Stall("RecoveryRefused", "spec.restore.survivor is refused because a majority of the members "+
+				"answers: remove it from the spec"))
 	}
-	s.after = conditions.Earliest(s.after, seen.recheck)
+	s.after = conditions.Earliest(s.after, observed.recheck)
 }
 
-// report writes the status. Without a clusterSnapshot, what was known of the members stays, and blocked says why there is none.
-func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
+// report writes the status of a decision. Without a snapshot, the status of members is kept, and blocked says why there is no snapshot.
+func (s *scope) report(observed *clusterSnapshot, d decision, blocked error) {
 	status := &s.cluster.Status
 	if size := quota(s.cluster); size > largeQuota && status.ObservedGeneration != s.cluster.Generation {
 		s.Recorder.Eventf(s.cluster, nil, corev1.EventTypeWarning, "LargeQuota", "Check",
-			"spec.quotaBackendBytes is %d, more than the 8 GiB that etcd "+
-				"supports well: members take long to start, to replace and to defragment", size)
+			"spec.quotaBackendBytes is %d, more than the maximum of 8 GiB that "+
+				"etcd recommends: members take long to start, to replace and to defragment", size)
 	}
 	status.ObservedGeneration = s.cluster.Generation
 	if s.issued != nil {
@@ -50,17 +50,17 @@ func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 	}
 	if s.certificatesErr != nil {
 		s.set(v1alpha1.ConditionCertificatesReady, false, conditions.Cause(s.certificatesErr).Reason, s.certificatesErr.Error())
-	} else if seen != nil {
+	} else if observed != nil {
 		s.set(v1alpha1.ConditionCertificatesReady, true, "Issued", "")
 	}
-	if seen != nil {
+	if observed != nil {
 		s.clearFailure(d)
-		if seen.rolloutHeld != nil {
-			apimeta.SetStatusCondition(&status.Conditions, *seen.rolloutHeld)
+		if observed.rolloutHeld != nil {
+			apimeta.SetStatusCondition(&status.Conditions, *observed.rolloutHeld)
 		}
 		s.reportRotation()
 		if d.step == stepRecordIdentity {
-			status.ClusterID = identity(seen.clusterID)
+			status.ClusterID = identity(observed.clusterID)
 		}
 		if d.step == stepRestored {
 			status.RestoreGeneration = 1
@@ -70,27 +70,27 @@ func (s *scope) report(seen *clusterSnapshot, d decision, blocked error) {
 		if status.ClusterID != "" {
 			status.ClientSecretName, status.Endpoints = ClientSecretName(s.cluster.Name), []string{ClientURL(s.cluster)}
 		}
-		s.reportMembers(seen)
+		s.reportMembers(observed)
 		s.reportOperation(d)
-		s.reportHealth(seen, d)
+		s.reportHealth(observed, d)
 	} else if retriable(blocked) == nil && apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAvailable) {
 		apimeta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionUnknown,
 			Reason: "NotObserved", Message: blocked.Error(), ObservedGeneration: s.cluster.Generation})
 	}
-	s.summarize(seen, d, blocked)
+	s.summarize(observed, d, blocked)
 }
 
-func (s *scope) reportMembers(seen *clusterSnapshot) {
+func (s *scope) reportMembers(observed *clusterSnapshot) {
 	status := &s.cluster.Status
 	ready := 0
-	if !seen.quorum { // the list stays what it was when there was somebody to ask
+	if !observed.quorum { // without a majority, the last list is kept
 		for i := range status.Members {
 			status.Members[i].Ready = false
 		}
 	} else {
 		status.Members, status.Leader = nil, ""
 		versions := map[string]bool{}
-		for _, m := range seen.members {
+		for _, m := range observed.members {
 			reported := v1alpha1.EtcdMemberStatus{ID: identity(m.id), IsLearner: m.learner, IsLeader: m.leader, Version: m.version,
 				Ready: m.healthy && !m.learner,
 				Name:  memberName(s.cluster, m.ordinal), DBSize: coarse(m.size), DBSizeInUse: coarse(m.inUse)}
@@ -110,23 +110,23 @@ func (s *scope) reportMembers(seen *clusterSnapshot) {
 			status.Members = append(status.Members, reported)
 		}
 		delete(versions, "")
-		if len(versions) == 1 && seen.healthy() {
+		if len(versions) == 1 && observed.healthy() {
 			for version := range versions {
 				status.CurrentVersion = version
 			}
 		}
 		s.set(v1alpha1.ConditionVersionSkew, len(versions) > 1, "MultipleVersions", fmt.Sprintf("%d versions run", len(versions)))
 	}
-	status.ReadyMembers = fmt.Sprintf("%d/%d", ready, seen.want)
+	status.ReadyMembers = fmt.Sprintf("%d/%d", ready, observed.want)
 }
 
-// coarse keeps the status from being written whenever a byte was.
+// coarse rounds a size up, so that the status does not change with every write to etcd.
 func coarse(bytes int64) int64 {
 	const unit = 4 << 20
 	return (bytes + unit - 1) / unit * unit
 }
 
-// reportOperation writes down which change is under way, and since when.
+// reportOperation reports the current operation, and when it started.
 func (s *scope) reportOperation(d decision) {
 	status := &s.cluster.Status
 	kinds := map[step]v1alpha1.EtcdOperationType{
@@ -147,7 +147,7 @@ func (s *scope) reportOperation(d decision) {
 	}
 	name := memberName(s.cluster, d.ordinal)
 	if kind == v1alpha1.EtcdGrowVolume {
-		name = "" // all
+		name = "" // all members
 	}
 	if under := status.Operation; under != nil && under.Member == name &&
 		(under.Type == kind || under.Type == v1alpha1.EtcdReplace && kind == v1alpha1.EtcdAdd) {
@@ -163,30 +163,30 @@ func (s *scope) reportOperation(d decision) {
 	status.Operation = operation
 }
 
-func (s *scope) reportHealth(seen *clusterSnapshot, d decision) {
-	unhealthy := len(seen.members) < min(seen.want, seen.recorded)
+func (s *scope) reportHealth(observed *clusterSnapshot, d decision) {
+	unhealthy := len(observed.members) < min(observed.want, observed.recorded)
 	corrupt := false
-	for _, m := range seen.voters() {
+	for _, m := range observed.voters() {
 		unhealthy, corrupt = unhealthy || !m.healthy, corrupt || m.corrupt
 	}
 	known := s.cluster.Status.ClusterID != ""
 	switch {
-	case !seen.quorum:
+	case !observed.quorum:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
-	case !slices.ContainsFunc(seen.members, func(m member) bool { return m.healthy }): // one that is knows a leader
+	case !slices.ContainsFunc(observed.members, func(m member) bool { return m.healthy }): // a healthy member knows a leader
 		s.set(v1alpha1.ConditionAvailable, false, "NoLeader", "the members are electing a leader")
-	case seen.noSpace || corrupt || seen.another:
+	case observed.noSpace || corrupt || observed.otherCluster:
 		s.set(v1alpha1.ConditionAvailable, false, d.reason, d.why)
 	default:
 		s.set(v1alpha1.ConditionAvailable, known, "Quorum", "a majority of the members answers")
 	}
-	s.set(v1alpha1.ConditionQuorumLost, known && !seen.quorum, d.reason, d.why)
-	s.set(v1alpha1.ConditionDegraded, seen.quorum && (unhealthy || corrupt), d.reason, d.why)
+	s.set(v1alpha1.ConditionQuorumLost, known && !observed.quorum, d.reason, d.why)
+	s.set(v1alpha1.ConditionDegraded, observed.quorum && (unhealthy || corrupt), d.reason, d.why)
 	s.set(v1alpha1.ConditionProgressing, s.cluster.Status.Operation != nil || d.step == stepScalePods || d.step == stepApply, d.reason, d.why)
-	s.set(v1alpha1.ConditionAlarm, seen.noSpace || corrupt, d.reason, d.why)
+	s.set(v1alpha1.ConditionAlarm, observed.noSpace || corrupt, d.reason, d.why)
 }
 
-// reportBackups tells whether the schedules that there are for the cluster have the snapshots that they should have.
+// reportBackups reports whether the schedules of the cluster have the snapshots that they should have.
 func (s *scope) reportBackups(ctx context.Context) error {
 	schedules := &v1alpha1.EtcdBackupScheduleList{}
 	if err := s.List(ctx, schedules, client.InNamespace(s.cluster.Namespace)); err != nil {
@@ -212,24 +212,24 @@ func (s *scope) reportBackups(ctx context.Context) error {
 	return nil
 }
 
-// summarize writes the conditions that programs wait for.
-func (s *scope) summarize(seen *clusterSnapshot, d decision, blocked error) {
+// summarize writes the summary conditions and the phase.
+func (s *scope) summarize(observed *clusterSnapshot, d decision, blocked error) {
 	if blocked == nil && d.step == stepNothing {
 		blocked = s.certificatesErr
 	}
 	if blocked != nil {
 		why := conditions.Cause(blocked)
 		if d = wait(why.Reason, "%s", why.Message); why.Stalled {
-			d.step = stepHelp
+			d.step = stepActionRequired
 		}
 	}
-	ready := d.step == stepNothing && seen != nil && seen.healthy() && len(seen.members) == seen.want
+	ready := d.step == stepNothing && observed != nil && observed.healthy() && len(observed.members) == observed.want
 	s.set(v1alpha1.ConditionReady, ready, d.reason, d.why)
-	s.set(v1alpha1.ConditionReconciling, !ready && d.step != stepHelp, d.reason, d.why)
-	s.set(v1alpha1.ConditionStalled, d.step == stepHelp, d.reason, d.why)
+	s.set(v1alpha1.ConditionReconciling, !ready && d.step != stepActionRequired, d.reason, d.why)
+	s.set(v1alpha1.ConditionStalled, d.step == stepActionRequired, d.reason, d.why)
 	status := &s.cluster.Status
 	switch {
-	case d.step == stepHelp:
+	case d.step == stepActionRequired:
 		status.Phase = v1alpha1.PhaseFailed
 	case apimeta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionAvailable):
 		status.Phase = v1alpha1.PhaseRunning
@@ -238,7 +238,8 @@ func (s *scope) summarize(seen *clusterSnapshot, d decision, blocked error) {
 	}
 }
 
-// set writes a condition. One that is not met in the good sense says why; the message of the others would only repeat it.
+// set writes a condition. A condition that is False when all is well has no message while it is False: the message would only repeat the
+// one of the other conditions.
 func (s *scope) set(name string, met bool, reason, message string) {
 	c := metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message,
 		ObservedGeneration: s.cluster.Generation}
@@ -252,7 +253,7 @@ func (s *scope) set(name string, met bool, reason, message string) {
 	apimeta.SetStatusCondition(&s.cluster.Status.Conditions, c)
 }
 
-// retriable returns an error that is worth trying again: not one that a watch will tell the end of.
+// retriable returns an error that is to be retried, and nil for an error whose end is reported by a watch.
 func retriable(err error) error {
 	var blocked *conditions.Blocked
 	var taken *apply.TakenError

@@ -12,8 +12,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// CheckStore says what is missing of a store that a field names: a volume, or the credentials of a bucket. A pod would wait for it without
-// an end. The reader is one without a cache, which would know the operator's own volumes only.
+// CheckStore returns an error if the store in a field lacks its volume, or the credentials of its bucket: a pod would wait for them forever.
+// The reader must not have a cache, because the cache holds only volumes of the operator.
 func CheckStore(ctx context.Context, live client.Reader, namespace, field string, store *v1alpha1.EtcdStoreSpec) error {
 	if store.Volume != nil {
 		return checkClaim(ctx, live, namespace, field+".volume.claimName", store.Volume.ClaimName)
@@ -25,7 +25,7 @@ func checkClaim(ctx context.Context, live client.Reader, namespace, field, name 
 	err := live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &corev1.PersistentVolumeClaim{})
 	if apierrors.IsNotFound(err) {
 		return conditions.Stall("ReferenceNotFound",
-			"%s: there is no PersistentVolumeClaim %s in this namespace: create it, or name another", field, name)
+			"%s: PersistentVolumeClaim %s not found in this namespace: create it, or set another name", field, name)
 	}
 	return err
 }
@@ -43,23 +43,23 @@ func checkCredentials(ctx context.Context, live client.Reader, namespace, field 
 	return nil
 }
 
-// ReferredSecret reads the Secret that a field names. If there is none, somebody has to change something.
+// ReferredSecret reads the Secret that a field names. If it does not exist, the error requires an action of the user.
 func ReferredSecret(ctx context.Context, reader client.Reader, namespace, field, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, conditions.Stall("ReferenceNotFound", "%s: there is no Secret %s in this namespace", field, name)
+		return nil, conditions.Stall("ReferenceNotFound", "%s: Secret %s not found in this namespace", field, name)
 	}
 	return secret, err
 }
 
-// checkRestoration looks for what a restoration needs before its Job is made.
-func (s *scope) checkRestoration(ctx context.Context, seen *clusterSnapshot) error {
-	seen.restore = restoreNeeded
+// checkRestoration checks what a restoration needs, before its Job is created.
+func (s *scope) checkRestoration(ctx context.Context, observed *clusterSnapshot) error {
+	observed.restore = restoreNeeded
 	err := CheckStore(ctx, s.Live, s.cluster.Namespace, "spec.restore.store", s.cluster.Spec.Restore.Store)
 	if blocked := (*conditions.Blocked)(nil); errors.As(err, &blocked) {
-		seen.restore, seen.restoreMessage = restoreUnready, blocked.Message
-		seen.recheck = whileWaiting
+		observed.restore, observed.restoreMessage = restoreUnready, blocked.Message
+		observed.recheck = whileWaiting
 		return nil
 	}
 	return err

@@ -21,8 +21,8 @@ func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRigOf(t, spec)
-	r.stalled("spec.restore.store.s3.credentialsSecretRef: there is no Secret bucket")
+	r := newTestClusterOf(t, spec)
+	r.stalled("spec.restore.store.s3.credentialsSecretRef: Secret bucket not found in this namespace")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "bucket"}, Data: map[string][]byte{"AWS_ACCESS_KEY_ID": []byte("me")}}
 	r.MustCreate(t, secret)
 	r.stalled("Secret bucket has no key AWS_SECRET_ACCESS_KEY")
@@ -32,15 +32,15 @@ func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
 }
 
 func TestARestorationSaysWhichVolumeItMisses(t *testing.T) {
-	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Restore: &v1alpha1.EtcdRestoreSpec{Key: "x/1.db",
+	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Restore: &v1alpha1.EtcdRestoreSpec{Key: "x/1.db",
 		Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}})
-	r.stalled("spec.restore.store.volume.claimName: there is no PersistentVolumeClaim snapshots in this namespace: create it, or name another")
+	r.stalled("spec.restore.store.volume.claimName: PersistentVolumeClaim snapshots not found in this namespace: create it, or set another name")
 	r.MustCreate(t, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "snapshots"}})
 	r.restores()
 }
 
 // stalled goes on until somebody is told, and it is clear that the operator looks again soon, since no watch tells it.
-func (r *rig) stalled(message string) {
+func (r *testCluster) stalled(message string) {
 	r.t.Helper()
 	r.until(message, func(c *v1alpha1.EtcdCluster) bool {
 		said := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionStalled)
@@ -51,7 +51,7 @@ func (r *rig) stalled(message string) {
 	}
 }
 
-func (r *rig) restores() {
+func (r *testCluster) restores() {
 	r.t.Helper()
 	r.until("the Job", func(*v1alpha1.EtcdCluster) bool {
 		return r.Get(r.t.Context(), operatortest.Key("x-restore"), &batchv1.Job{}) == nil

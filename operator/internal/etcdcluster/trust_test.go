@@ -21,7 +21,7 @@ import (
 )
 
 // asks connects to a member with a certificate, and returns why it is not let in.
-func (r *rig) asks(certificate tls.Certificate) error {
+func (r *testCluster) dial(certificate tls.Certificate) error {
 	r.t.Helper()
 	secret := operatortest.Read(r.t, r.Cluster, ClientSecretName("x"), &corev1.Secret{})
 	config, err := credentials(secret, secret.Data["ca.crt"])
@@ -35,7 +35,7 @@ func (r *rig) asks(certificate tls.Certificate) error {
 	return connection.Close()
 }
 
-func (r *rig) pair(secret string) tls.Certificate {
+func (r *testCluster) pair(secret string) tls.Certificate {
 	r.t.Helper()
 	data := operatortest.Read(r.t, r.Cluster, secret, &corev1.Secret{}).Data
 	pair, err := tls.X509KeyPair(data["tls.crt"], data["tls.key"])
@@ -56,7 +56,7 @@ func (by *authority) client(t *testing.T) tls.Certificate {
 }
 
 // renew issues certificates again.
-func (r *rig) renew(names ...string) {
+func (r *testCluster) renew(names ...string) {
 	r.t.Helper()
 	for _, name := range names {
 		r.sign(operatortest.Read(r.t, r.Cluster, name, &certmanager.Certificate{}))
@@ -64,7 +64,7 @@ func (r *rig) renew(names ...string) {
 }
 
 func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
-	r := newRigOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}})
+	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}})
 	authority := func(name string, by *authority) *authority {
 		_, as := by.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true}, operatortest.NewKey(t))
 		return as
@@ -82,7 +82,7 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 			"the client": r.pair(ClientSecretName("x")), "the operator": r.pair(operatorName("x")), "the client of the beginning": first,
 			"another of the authority": r.issuers[ClientIssuerName("x")].client(t),
 		} {
-			if err := r.asks(certificate); err != nil {
+			if err := r.dial(certificate); err != nil {
 				t.Errorf("%s, %s is refused: %v", when, who, err)
 			}
 		}
@@ -91,7 +91,7 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 			"somebody of another authority of the issuer's": authority(ClientIssuerName("x"), r.issuers["company"]).client(t),
 			"a peer": r.pair(peerName("x")), "nobody": {},
 		} {
-			if err := r.asks(certificate); err == nil || !strings.Contains(err.Error(), "remote error: tls") {
+			if err := r.dial(certificate); err == nil || !strings.Contains(err.Error(), "remote error: tls") {
 				t.Errorf("%s, %s is not refused: %v", when, who, err)
 			}
 		}
@@ -117,17 +117,17 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 // Members go on with certificates that end soon, so that nothing else tells of them.
 func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	const day = 24 * time.Hour
-	r := newRig(t, 1)
+	r := newTestCluster(t, 1)
 	if c := apimeta.FindStatusCondition(r.ready(1).Status.Conditions, v1alpha1.ConditionCertificatesExpiring); c == nil || c.Status != metav1.ConditionFalse {
 		t.Errorf("in the beginning, %+v", c)
 	}
-	lasts := func(from, to time.Duration) {
+	setValidity := func(from, to time.Duration) {
 		t.Helper()
 		c := operatortest.Read(t, r.Cluster, peerName("x"), &certmanager.Certificate{})
 		c.Status.NotBefore, c.Status.NotAfter = new(metav1.NewTime(time.Now().Add(from))), new(metav1.NewTime(time.Now().Add(to)))
 		r.MustUpdateStatus(t, c)
 	}
-	lasts(-280*day, 85*day)
+	setValidity(-280*day, 85*day)
 	late := r.until("a warning", is(v1alpha1.ConditionCertificatesExpiring))
 	if c := apimeta.FindStatusCondition(late.Status.Conditions, v1alpha1.ConditionCertificatesExpiring); !strings.Contains(c.Message, "in time: x-peer expires 20") {
 		t.Errorf("it is said that %s", c.Message)
@@ -135,8 +135,8 @@ func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	if !is(v1alpha1.ConditionReady)(late) {
 		t.Error("it is not Ready")
 	}
-	r.rests(3)
-	lasts(0, 365*day)
+	r.staysUnchanged(3)
+	setValidity(0, 365*day)
 	r.until("the end of the warning", func(c *v1alpha1.EtcdCluster) bool { return !is(v1alpha1.ConditionCertificatesExpiring)(c) })
 }
 

@@ -13,23 +13,23 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// chooseVersion returns which version members are to run: the one that is asked for, if etcd can go there from the one that
-// runs. The error says why it cannot.
-func chooseVersion(asked, current, preset string) (string, error) {
+// chooseVersion returns the version that members should run: the requested one, if etcd supports the change from the current one. The error
+// says why it does not.
+func chooseVersion(requested, current, preset string) (string, error) {
 	switch {
-	case current == "" && asked == "":
+	case current == "" && requested == "":
 		return preset, nil
 	case current == "":
-		return asked, nil
-	case asked == "":
+		return requested, nil
+	case requested == "":
 		return current, nil
 	}
-	from, to := parseVersion(current), parseVersion(asked)
+	from, to := parseVersion(current), parseVersion(requested)
 	if from[0] == to[0] && (to[1] == from[1] || to[1] == from[1]+1) {
-		return asked, nil
+		return requested, nil
 	}
-	return current, conditions.Stall("VersionRefused", "spec.version asks for %s, and the members run %s: etcd can be upgraded to the next "+
-		"minor version, not past it and not back", asked, current)
+	return current, conditions.Stall("VersionRefused", "spec.version is %s, and the members run %s: etcd can be upgraded by one "+
+		"minor version at a time, and cannot be downgraded to an earlier minor version", requested, current)
 }
 
 func parseVersion(version string) (numbers [3]int) {
@@ -39,7 +39,7 @@ func parseVersion(version string) (numbers [3]int) {
 	return numbers
 }
 
-// image returns what members of a version run.
+// image returns the image of members of a version.
 func image(spec *v1alpha1.ImageSpec, repository, version string) string {
 	if spec == nil {
 		spec = &v1alpha1.ImageSpec{}
@@ -51,20 +51,20 @@ func image(spec *v1alpha1.ImageSpec, repository, version string) string {
 	return repository + ":" + cmp.Or(spec.Tag, "v"+version)
 }
 
-// leastFree is the least share of free space that a member is defragmented for. Some is left by that, and more comes with each
-// write: for less, members would be defragmented for ever.
-const leastFree = 0.05
+// minThreshold is the smallest share of free space for which a member is defragmented. Defragmentation leaves some free space, and each write
+// adds more: with a smaller threshold, members would be defragmented forever.
+const minThreshold = 0.05
 
-// schedule says whether it is the time to defragment, and from which share of free space on.
-func (s *scope) schedule(seen *clusterSnapshot) {
-	seen.defrag = defragmentation{due: true, threshold: 0.5}
+// schedule observes whether defragmentation is due, and from which share of free space on.
+func (s *scope) schedule(observed *clusterSnapshot) {
+	observed.defrag = defragmentation{due: true, threshold: 0.5}
 	spec := s.cluster.Spec.Defrag
 	if spec == nil {
 		return
 	}
-	seen.defrag.allowUnavailable = spec.AllowUnavailable
+	observed.defrag.allowUnavailable = spec.AllowUnavailable
 	if ratio, err := strconv.ParseFloat(spec.ThresholdRatio, 64); err == nil {
-		seen.defrag.threshold = max(ratio, leastFree)
+		observed.defrag.threshold = max(ratio, minThreshold)
 	}
 	if spec.Schedule == "" {
 		return
@@ -74,11 +74,11 @@ func (s *scope) schedule(seen *clusterSnapshot) {
 		last = at.Time
 	}
 	due, err := isDue(spec.Schedule, last, s.Now())
-	begun := s.cluster.Status.Operation // the first member's time is written down, and the others follow
-	seen.defrag.due = err == nil && (due || begun != nil && begun.Type == v1alpha1.EtcdDefragment)
+	begun := s.cluster.Status.Operation // the status has the time of the first member; the other members follow
+	observed.defrag.due = err == nil && (due || begun != nil && begun.Type == v1alpha1.EtcdDefragment)
 }
 
-// isDue reports whether a schedule, in UTC, has come up since a time.
+// isDue reports whether a time of a schedule, in UTC, has passed since the last one.
 func isDue(schedule string, last, now time.Time) (bool, error) {
 	parsed, err := cron.ParseStandard(schedule)
 	if err != nil {

@@ -23,9 +23,9 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 	}
 	// next decides as a reconciliation does, and lets it be done.
 	next := func() decision {
-		seen := &clusterSnapshot{observation: o}
-		s.schedule(seen)
-		d := decide(seen.observation)
+		observed := &clusterSnapshot{observation: o}
+		s.schedule(observed)
+		d := decide(observed.observation)
 		s.reportOperation(d)
 		for i := range o.members {
 			if m := &o.members[i]; d.step == stepDefragment && m.id == d.id {
@@ -63,11 +63,11 @@ func TestWhatKeepsAMemberFromRunningIsSaid(t *testing.T) {
 	now := time.Now()
 	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x-1", CreationTimestamp: metav1.NewTime(now)}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		Name: containerName, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}}
-	seen := &clusterSnapshot{observation: cluster(3), live: map[int]*corev1.Pod{0: {}, 1: live}}
-	if got := seen.trouble(now); !strings.Contains(got.String(), "pod x-1: ErrImagePull: no such image: correct spec.image") || got.Stalled() {
+	observed := &clusterSnapshot{observation: cluster(3), live: map[int]*corev1.Pod{0: {}, 1: live}}
+	if got := observed.trouble(now); !strings.Contains(got.String(), "pod x-1: ErrImagePull: no such image: correct spec.image") || got.Stalled() {
 		t.Errorf("it is said that %+v", got)
 	}
-	if got := seen.trouble(now.Add(5 * time.Minute)); !got.Stalled() {
+	if got := observed.trouble(now.Add(5 * time.Minute)); !got.Stalled() {
 		t.Errorf("after five minutes nobody has to act: %+v", got)
 	}
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// measure finds out whether volumes are to grow.
-func (s *scope) measure(seen *clusterSnapshot) {
+// measure observes whether volumes must be expanded.
+func (s *scope) measure(observed *clusterSnapshot) {
 	want := volumeSize(s.cluster)
-	seen.growing = seen.stateful == nil && s.grows() || seen.stateful != nil && want.Cmp(*templateSize(seen)) > 0
+	observed.growing = observed.stateful == nil && s.grows() || observed.stateful != nil && want.Cmp(*templateSize(observed)) > 0
 }
 
-// grows reports whether the status says that volumes grow.
+// grows reports whether the operation in the status is the expansion of volumes.
 func (s *scope) grows() bool {
 	under := s.cluster.Status.Operation
 	return under != nil && under.Type == v1alpha1.EtcdGrowVolume
 }
 
-// growVolumes expands the volumes, and then deletes the StatefulSet, whose template of volumes cannot be changed; the pods stay. The next
+// growVolumes expands the volumes, and then deletes the StatefulSet, because its volume template is immutable; the pods are kept. The next
 // reconciliation creates the StatefulSet again.
-func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
+func (s *scope) growVolumes(ctx context.Context, observed *clusterSnapshot) error {
 	want := volumeSize(s.cluster)
-	for i := range seen.claims {
-		volume := &seen.claims[i]
+	for i := range observed.claims {
+		volume := &observed.claims[i]
 		if want.Cmp(*volume.Spec.Resources.Requests.Storage()) <= 0 {
 			continue
 		}
@@ -38,14 +38,14 @@ func (s *scope) growVolumes(ctx context.Context, seen *clusterSnapshot) error {
 		err := s.Patch(ctx, volume, client.MergeFrom(before))
 		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 			return conditions.Stall(reasonNoExpansion,
-				"spec.storage.size: PersistentVolumeClaim %s cannot grow, since its class does not "+
+				"spec.storage.size: PersistentVolumeClaim %s cannot be expanded, because its StorageClass does not "+
 					"allow it: set allowVolumeExpansion there, if its volumes can grow, or restore a snapshot into a new cluster", volume.Name)
 		}
 		if err != nil {
 			return client.IgnoreNotFound(err)
 		}
 	}
-	err := s.Delete(ctx, seen.stateful, client.Preconditions{UID: &seen.stateful.UID},
+	err := s.Delete(ctx, observed.stateful, client.Preconditions{UID: &observed.stateful.UID},
 		client.PropagationPolicy(metav1.DeletePropagationOrphan))
 	return client.IgnoreNotFound(err)
 }

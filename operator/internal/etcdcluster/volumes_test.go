@@ -19,7 +19,7 @@ import (
 )
 
 func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
-	r := newRig(t, 1)
+	r := newTestCluster(t, 1)
 	r.ready(1)
 	could := r.Cluster.Client
 	r.Cluster.Client = interceptor.NewClient(could.(client.WithWatch), interceptor.Funcs{
@@ -30,10 +30,10 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 			return w.Patch(ctx, o, patch, opts...)
 		},
 	})
-	r.grow("20Gi")
+	r.expandVolumes("20Gi")
 	after := r.until("that somebody is told", is(v1alpha1.ConditionStalled))
 	c := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
-	if c.Reason != "VolumeExpansionUnsupported" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot grow") ||
+	if c.Reason != "VolumeExpansionUnsupported" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot be expanded") ||
 		!strings.Contains(c.Message, "allowVolumeExpansion") {
 		t.Errorf("it is said that %s: %s", c.Reason, c.Message)
 	}
@@ -49,7 +49,7 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 
 // An operator that ends between two steps has written down what it was about to do; the volumes and the StatefulSet tell the rest.
 func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
-	r := newRig(t, 1)
+	r := newTestCluster(t, 1)
 	r.ready(1)
 	could := r.Cluster.Client
 	interrupted := 0
@@ -69,9 +69,9 @@ func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
 		},
 	})
 	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
-	r.grow("20Gi")
+	r.expandVolumes("20Gi")
 	for interrupted < 2 {
-		r.turn("x")
+		r.advanceHost("x")
 		_, _ = r.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: operatortest.Key("x")})
 	}
 	r.until("larger volumes", func(c *v1alpha1.EtcdCluster) bool {
