@@ -1,4 +1,4 @@
-// Package operator puts the operator together: which reconcilers there are, and what they keep of the cluster in memory.
+// Package operator composes the operator: its reconcilers, and the objects that its caches hold.
 package operator
 
 import (
@@ -30,20 +30,20 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// Config is what reconcilers are told.
+// Config configures the reconcilers.
 type Config struct {
-	// Image of kcp, for shards that name none.
+	// Image is the default image of kcp for shards.
 	Image string
-	// EtcdRepository has the images of etcd, for clusters that name none. Empty: that of the release.
+	// EtcdRepository is the default repository of etcd's images. Empty: the one of the release.
 	EtcdRepository string
-	// Namespace that the operator itself runs in. Empty: in none, or nobody knows.
+	// Namespace in which the operator runs. Empty: none, or unknown.
 	Namespace string
-	// Pods is what they may ask for.
+	// Pods are the limits for pods.
 	Pods workload.Security
 }
 
-// Options are those of a manager. Of what others make, too, its caches hold the operator's own; of Secrets and ConfigMaps they
-// hold nothing but names, and contents are read when they are needed.
+// Options returns the options of the manager. Of kinds that others also create, its caches hold only the operator's own objects; of Secrets
+// and ConfigMaps they hold only metadata, and the data is read when it is needed.
 func Options() ctrl.Options {
 	own := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{apply.ManagedByLabel: apply.FieldOwner})}
 	strip := cache.TransformStripManagedFields()

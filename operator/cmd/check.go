@@ -29,7 +29,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// check looks whether an operator is ready to work.
+// check reports whether an operator is ready.
 type check struct {
 	client.Reader
 	served     discovery.ServerResourcesInterface
@@ -70,7 +70,7 @@ func checkCommand() *cobra.Command {
 	return command
 }
 
-// await looks until nothing is missing, or the context ends, and prints what it finds.
+// await repeats the checks until they succeed or the context ends, and prints the results.
 func (c *check) await(ctx context.Context, out io.Writer) error {
 	for _, look := range []func(context.Context) (string, error){c.kinds, c.certManager, c.available, c.working} {
 		var found string
@@ -89,7 +89,7 @@ func (c *check) await(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// kinds looks whether the cluster has all kinds of the operator.
+// kinds checks that the cluster serves all kinds of the operator.
 func (c *check) kinds(context.Context) (string, error) {
 	var names []string
 	for kind, of := range scheme.New().KnownTypes(v1alpha1.SchemeGroupVersion) {
@@ -106,7 +106,7 @@ func (c *check) certManager(context.Context) (string, error) {
 		"install cert-manager: https://cert-manager.io/docs/installation/")
 }
 
-// has looks whether a version of an API has kinds.
+// has checks that a version of an API has kinds.
 func (c *check) has(version schema.GroupVersion, kinds []string, otherwise string) (string, error) {
 	list, err := c.served.ServerResourcesForGroupVersion(version.String())
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -124,7 +124,7 @@ func (c *check) has(version schema.GroupVersion, kinds []string, otherwise strin
 	return fmt.Sprintf("The cluster has %s of %s.", strings.Join(kinds, ", "), version), nil
 }
 
-// available looks whether a pod of the operator is ready, and none of an older kind runs.
+// available checks that a pod of the operator is ready, and that no pod with an older template runs.
 func (c *check) available(ctx context.Context) (string, error) {
 	deployment := &appsv1.Deployment{}
 	if err := c.Get(ctx, c.deployment, deployment); err != nil {
@@ -146,10 +146,10 @@ func (c *check) available(ctx context.Context) (string, error) {
 	return fmt.Sprintf("Deployment %s is available.", c.deployment), nil
 }
 
-// hopeless is an error that waiting does not help against.
+// hopeless is an error for which a retry is useless.
 type hopeless struct{ error }
 
-// trouble returns what keeps pods of the operator from running: an image that cannot be pulled, for one.
+// trouble returns why pods of the operator do not run, such as an image that cannot be pulled.
 func (c *check) trouble(ctx context.Context, deployment *appsv1.Deployment) (workload.Trouble, error) {
 	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
 	if err != nil {
@@ -163,10 +163,10 @@ func (c *check) trouble(ctx context.Context, deployment *appsv1.Deployment) (wor
 		c.now().Add(ahead)), nil
 }
 
-// ahead of the time at which pods that do not start are given up for objects of the operator: somebody waits for the answer.
+// earlier than for objects of the operator, because a user waits for the result
 const ahead = 150 * time.Second
 
-// working looks whether one of the pods has said lately that it works.
+// working checks that one of the pods has recently renewed the leader election Lease.
 func (c *check) working(ctx context.Context) (string, error) {
 	if !c.leader {
 		return "", nil

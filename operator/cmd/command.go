@@ -33,10 +33,10 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// WatchNamespace is the variable with the namespaces to work in, with commas between them. Empty: all.
+// WatchNamespace is the environment variable with the namespaces to watch, separated by commas. Empty: all.
 const WatchNamespace = "WATCH_NAMESPACE"
 
-// leaseName is the Lease that the operator who works holds.
+// leaseName is the name of the leader election Lease.
 const leaseName = "kcp-operator.operator.kcp.io"
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
@@ -44,10 +44,10 @@ const leaseName = "kcp-operator.operator.kcp.io"
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;list;watch;create;update;patch;delete,namespace=kcp-operator
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch,namespace=kcp-operator
 
-// What pods may ask for.
+// Values of --pod-security.
 const podsRestricted, podsPrivileged = "restricted", "privileged"
 
-// settings are the flags.
+// settings has the values of the flags.
 type settings struct {
 	metricsAddress, probeAddress string
 	metricsSecure                bool
@@ -104,7 +104,7 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	return command
 }
 
-// defaultImage is kcp of the same release.
+// defaultImage returns the image of kcp of the same release.
 func defaultImage() string {
 	tag := "latest"
 	if build, ok := debug.ReadBuildInfo(); ok && strings.HasPrefix(build.Main.Version, "v") {
@@ -113,7 +113,7 @@ func defaultImage() string {
 	return "ghcr.io/kcplane/kcp:" + tag
 }
 
-// ownNamespace is that of the pod. It is empty outside of a cluster.
+// ownNamespace returns the namespace of the pod. It is empty outside of a cluster.
 func ownNamespace() string {
 	content, _ := os.ReadFile("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 	return strings.TrimSpace(string(content))
@@ -124,7 +124,7 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("--pod-security must be %s or %s, got %q", podsRestricted, podsPrivileged, s.podSecurity)
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.log)))
-	config.QPS = -1 // no more than the reconcilers ask for one after the other, and the API server shares itself out fairly
+	config.QPS = -1 // no limit: reconcilers send requests one after the other, and the API server has priority and fairness
 	mgr, err := ctrl.NewManager(config, s.options(os.Getenv(WatchNamespace)))
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (s *settings) run(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
-// assignsIDs reports whether the cluster assigns users and groups to pods, which OpenShift does by SecurityContextConstraints.
+// assignsIDs reports whether the cluster assigns users and groups to pods, as OpenShift does with SecurityContextConstraints.
 func assignsIDs(mapper meta.RESTMapper) (bool, error) {
 	_, err := mapper.RESTMapping(schema.GroupKind{Group: "security.openshift.io", Kind: "SecurityContextConstraints"})
 	if meta.IsNoMatchError(err) {

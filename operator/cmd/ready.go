@@ -11,19 +11,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// readiness is whether the operator works, or stands by for the one that does.
+// readiness checks whether the operator leads or is on standby for the leader.
 type readiness struct {
 	cache   cache.Informers
 	watched []client.Object
-	// elected is closed when this process is the one that works.
+	// elected is closed when this process becomes the leader.
 	elected <-chan struct{}
-	// lease is held by the one that works, and live reads it.
+	// lease is the Lease of the leader, and live reads it.
 	lease client.ObjectKey
 	live  client.Reader
 	now   func() time.Time
 }
 
-// patience is less than the second that a kubelet waits for an answer.
+// patience is shorter than the second that a kubelet waits for an answer.
 const patience = 800 * time.Millisecond
 
 // check implements healthz.Checker.
@@ -46,7 +46,7 @@ func (r *readiness) check(request *http.Request) error {
 	}
 	lease := &coordinationv1.Lease{}
 	if err := r.live.Get(ctx, r.lease, lease); err != nil {
-		return fmt.Errorf("reading who works: %w", err)
+		return fmt.Errorf("reading the leader election Lease: %w", err)
 	}
 	if holder(lease, r.now()) == "" {
 		return fmt.Errorf("no operator holds Lease %s", r.lease)
@@ -54,7 +54,7 @@ func (r *readiness) check(request *http.Request) error {
 	return nil
 }
 
-// holder returns who holds a lease, or nothing if it has expired.
+// holder returns the holder of a Lease, or an empty string if it has expired.
 func holder(lease *coordinationv1.Lease, now time.Time) string {
 	spec := lease.Spec
 	if spec.HolderIdentity == nil || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil ||

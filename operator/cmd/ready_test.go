@@ -35,7 +35,7 @@ func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
 		"the other one has died": {says: "no operator holds Lease operators/" + leaseName, change: func(_ *readiness, c *cluster) {
 			c.lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Minute)))
 		}},
-		"none has ever worked": {says: "reading who works", change: func(_ *readiness, c *cluster) { c.lease.Name = "other" }},
+		"none has ever worked": {says: "reading the leader election Lease", change: func(_ *readiness, c *cluster) { c.lease.Name = "other" }},
 		"a cache is not filled": {says: "caching *v1.Pod: not filled yet", change: func(r *readiness, _ *cluster) {
 			r.cache = &informertest.FakeInformers{InformersByGVK: map[schema.GroupVersionKind]cache.SharedIndexInformer{
 				corev1.SchemeGroupVersion.WithKind("Pod"): controllertest.NewFakeInformer()}}

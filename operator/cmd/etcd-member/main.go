@@ -1,5 +1,5 @@
-// Command etcd-member runs a member of an EtcdCluster. What follows -- are arguments of etcd; those that say how a member starts for
-// the first time come from the operator, when it is its turn.
+// Command etcd-member runs a member of an EtcdCluster. Arguments after -- are for etcd; the operator provides those for the first start of
+// a member when the member may start.
 //
 //	etcd-member -data-dir=/data/etcd -start-file=/etc/etcd/start -- --name=a-0 …
 package main
@@ -40,7 +40,7 @@ func main() {
 
 func await(file, address string) etcdmember.Start {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop() // etcd handles signals by itself
+	defer stop() // etcd handles signals itself
 	log.Print("the volume is empty: waiting for the operator")
 	start, err := etcdmember.Await(ctx, file, address, time.Second/4)
 	if err != nil {

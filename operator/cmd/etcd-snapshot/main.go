@@ -1,5 +1,5 @@
-// Command etcd-snapshot takes a snapshot of an etcd, restores one, or begins anew with what a member has, in a Job of the operator. What it
-// has to tell goes to the termination message of its container.
+// Command etcd-snapshot takes a snapshot of an etcd, restores one, or recovers a cluster from the data of a member, in a Job of the
+// operator. It writes its result to the termination message of its container.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	_ "golang.org/x/crypto/x509roots/fallback" // images have nobody whom everybody trusts, such as the authorities of S3
+	_ "golang.org/x/crypto/x509roots/fallback" // images have no public CAs, which are required for services such as S3
 
 	"github.com/kcplane/kcp/operator/internal/retention"
 	"github.com/kcplane/kcp/operator/internal/snapshot"
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// tell writes where the kubelet looks for it.
+// tell writes the termination message, which the kubelet reads.
 func tell(text string) {
 	if err := os.WriteFile("/dev/termination-log", []byte(text), 0o600); err != nil {
 		fmt.Println(text)
@@ -43,7 +43,7 @@ func command() *cobra.Command {
 	return root
 }
 
-// storeFlags say where snapshots are.
+// storeFlags adds the flags for the store of snapshots.
 type storeFlags struct {
 	directory, endpoint, bucket, prefix, region, ca string
 }
@@ -142,7 +142,7 @@ func rescue() *cobra.Command {
 	return c
 }
 
-// bindMember says who is made.
+// bindMember adds the flags for the member to create.
 func bindMember(c *cobra.Command, member *snapshot.Member) {
 	c.Flags().StringVar(&member.Name, "name", "", "Name of the member.")
 	c.Flags().StringVar(&member.PeerURL, "peer-url", "", "URL by which others will find it.")

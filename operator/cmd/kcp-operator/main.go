@@ -1,9 +1,9 @@
-// Command kcp-operator makes kcp on a Kubernetes cluster.
+// Command kcp-operator runs kcp on a Kubernetes cluster.
 package main
 
 import (
 	"os"
-	_ "time/tzdata" // time zones of schedules: images have none
+	_ "time/tzdata" // time zones of schedules, which images do not have
 
 	"github.com/kcplane/kcp/operator/cmd"
 )

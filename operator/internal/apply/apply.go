@@ -1,5 +1,5 @@
-// Package apply writes the objects that the operator owns, so that it is done in one way: by server-side apply under one
-// field owner, with an owner reference, never over an object of somebody else, and not at all if nothing would change.
+// Package apply writes the objects that the operator owns: by server-side apply under one field owner, with an owner reference, never over
+// an object of another owner, and only if something changes.
 package apply
 
 import (
@@ -28,18 +28,18 @@ import (
 const (
 	// FieldOwner owns every field that the operator writes.
 	FieldOwner = "kcp-operator"
-	// ManagedByLabel with the value FieldOwner, is on every object that the operator owns. Its caches hold no others.
+	// ManagedByLabel with the value FieldOwner is on every object that the operator owns. Its caches hold no other objects.
 	ManagedByLabel = "app.kubernetes.io/managed-by"
-	// hashAnnotation tells of what was applied last, so that fields which are wanted no more are noticed.
+	// hashAnnotation has a hash of the last applied object, to detect fields that must be removed.
 	hashAnnotation = "operator.kcp.io/applied"
-	// keptAnnotation names, on an object without an owner, what it was made for.
+	// keptAnnotation names, on an object without an owner, the object that it was created for.
 	keptAnnotation = "operator.kcp.io/kept-for"
 )
 
-// TakenError says that an object which is to be made exists, and is not the owner's.
+// TakenError means that an object exists and does not belong to the owner.
 type TakenError struct {
 	Kind, Name string
-	// By is the kind and name of what it belongs to, if that is known.
+	// By is the kind and name of its owner, if known.
 	By string
 }
 
@@ -51,9 +51,9 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s exists and %s: delete it, or choose another name", e.Kind, e.Name, by)
 }
 
-// All makes objects what they are to be, in this order. The owner, of the same namespace, controls them from then on. One that has a UID
-// is the one that exists: if it no longer does, an error says so, and nothing is made. An object that cannot be made does not hold up the
-// others; the error is the first one.
+// All applies objects in this order, with a controller reference to the owner, which is in the same namespace. If an object has a UID, it
+// must exist with this UID: otherwise, All returns an error and does not create it. An object that fails does not block the others; All
+// returns the first error.
 func All(ctx context.Context, c client.Client, owner client.Object, objects ...client.Object) error {
 	var first error
 	for _, object := range objects {
@@ -62,13 +62,13 @@ func All(ctx context.Context, c client.Client, owner client.Object, objects ...c
 	return first
 }
 
-// Keep makes an object what it is to be, as All does, but it outlives its owner: it has no owner reference, and an owner of the same kind
-// and name that is made later takes it over.
+// Keep applies an object like All, but without an owner reference, so that it remains when its owner is deleted. A later owner of the same
+// kind and name takes it over.
 func Keep(ctx context.Context, c client.Client, owner, object client.Object) error {
 	return one(ctx, c, owner, object, true)
 }
 
-// Optional makes an object what it is to be if it is wanted, and otherwise removes it.
+// Optional applies an object if it is wanted, and otherwise removes it.
 func Optional(ctx context.Context, c client.Client, owner client.Object, wanted bool, object client.Object) error {
 	if wanted {
 		return All(ctx, c, owner, object)
@@ -103,8 +103,8 @@ func one(ctx context.Context, c client.Client, owner, object client.Object, kept
 	return nil
 }
 
-// Share makes an object, which something else controls, the owner's too. The garbage collector then keeps the object when what controls it
-// is deleted, and it can be adopted.
+// Share adds an owner reference to an object that has another controller. The garbage collector then keeps the object when its controller
+// is deleted, and another controller can adopt it.
 func Share(ctx context.Context, c client.Client, owner, object client.Object) error {
 	if slices.ContainsFunc(object.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
 		return nil
@@ -116,7 +116,7 @@ func Share(ctx context.Context, c client.Client, owner, object client.Object) er
 	return client.IgnoreNotFound(c.Patch(ctx, shared, client.StrategicMergeFrom(object), client.FieldOwner(FieldOwner)))
 }
 
-// Applied tells whether an object was applied last as it is wanted now. Caches show what was written a moment later.
+// Applied reports whether the last applied state of an object is the wanted one. Caches may be slightly outdated.
 func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, error) {
 	want, err := desired(scheme, owner, object, false)
 	if err != nil {
@@ -125,8 +125,8 @@ func Applied(scheme *runtime.Scheme, owner, object, live client.Object) (bool, e
 	return live.GetAnnotations()[hashAnnotation] == want.GetAnnotations()[hashAnnotation], nil
 }
 
-// Remove deletes an object, of which only kind, namespace and name matter, if it exists and the owner controls it. A kind
-// that the cluster does not have has no objects.
+// Remove deletes an object if it exists and the owner controls it. Only kind, namespace and name of the argument matter. If the cluster
+// does not serve the kind, there is nothing to delete.
 func Remove(ctx context.Context, c client.Client, owner, object client.Object) error {
 	want, err := desired(c.Scheme(), owner, object, false)
 	if err != nil {
@@ -144,8 +144,8 @@ func Remove(ctx context.Context, c client.Client, owner, object client.Object) e
 		client.PropagationPolicy(metav1.DeletePropagationBackground)))
 }
 
-// RemoveKey deletes a Secret that cert-manager has written for a Certificate with labels, which it leaves behind. One without
-// these labels is somebody else's, and stays.
+// RemoveKey deletes a Secret that cert-manager wrote for a deleted Certificate with labels. A Secret without these labels belongs to
+// another owner, and remains.
 func RemoveKey(ctx context.Context, c client.Client, key client.ObjectKey, labels map[string]string) error {
 	secret := &corev1.Secret{}
 	err := c.Get(ctx, key, secret)
@@ -164,7 +164,7 @@ func subset(part, all map[string]string) bool {
 	return true
 }
 
-// desired is what to apply: the object as it was built, with what is on every object that the operator owns.
+// desired returns the object to apply: as built, with the metadata of every object that the operator owns.
 func desired(scheme *runtime.Scheme, owner, object client.Object, kept bool) (*unstructured.Unstructured, error) {
 	gvk, err := apiutil.GVKForObject(object, scheme)
 	if err != nil {
@@ -210,8 +210,7 @@ func with(all map[string]string, key, value string) map[string]string {
 	return all
 }
 
-// stored returns the object as it is, or nil if there is none. Kinds that the scheme knows are read as their types, since that
-// is how the caches hold them.
+// stored returns the stored object, or nil if it does not exist. Kinds in the scheme are read as their types, as the caches hold them.
 func stored(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	gvk := want.GroupVersionKind()
 	var object client.Object = &unstructured.Unstructured{}
@@ -228,7 +227,7 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 	} else if err != nil {
 		return nil, err
 	}
-	if set, ok := object.(*appsv1.StatefulSet); ok { // protocol buffers do not tell what kinds inner objects are of
+	if set, ok := object.(*appsv1.StatefulSet); ok { // protocol buffers do not contain the kinds of inner objects
 		for i := range set.Spec.VolumeClaimTemplates {
 			set.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
 		}
@@ -242,8 +241,8 @@ func stored(ctx context.Context, c client.Client, want *unstructured.Unstructure
 	return live, nil
 }
 
-// unlabelled returns an object that exists though the caches do not have it, or nil: it is somebody else's, or has lost the label by which
-// the caches select. Reads of unstructured objects go to the API server.
+// unlabelled returns an object that exists although the caches do not have it, or nil: it belongs to another owner, or has lost the label
+// that the caches select. Reads of unstructured objects bypass the caches.
 func unlabelled(ctx context.Context, c client.Client, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())
@@ -266,11 +265,11 @@ func refuseForeign(live *unstructured.Unstructured, owner client.Object, keptFor
 	return nil
 }
 
-// merged are the lists that others may add elements to, which stay when the operator applies its own.
+// merged are the lists to which others may add elements, which server-side apply keeps.
 var merged = sets.New("ownerReferences", "finalizers", "containers", "initContainers", "env", "ports", "volumes", "volumeMounts",
 	"imagePullSecrets", "topologySpreadConstraints", "hostAliases")
 
-// contains tells whether all of want is in have, which may have more fields than want, and more elements of lists that are merged.
+// contains reports whether all of want is in have, which may have more fields than want, and more elements in merged lists.
 func contains(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

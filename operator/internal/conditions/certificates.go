@@ -14,8 +14,8 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// Expiring warns in a condition of certificates that are not renewed in time. It returns when to look again: what becomes overdue
-// wakes nobody. Zero: nothing will.
+// Expiring sets the condition CertificatesExpiring, a warning about certificates that are not renewed in time. It returns when the next
+// one becomes overdue, because no watch reports that. Zero: none will.
 func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*certmanager.Certificate) time.Duration {
 	now, after := time.Now(), time.Duration(0)
 	var late []string
@@ -39,8 +39,8 @@ func Expiring(conditions *[]metav1.Condition, generation int64, certificates []*
 	return after
 }
 
-// overdue returns the time from which people should know that a certificate has not been renewed: when a third of its lifetime is left,
-// or at its renewal time if that is later, plus a tenth of the time that is left then, since renewing takes a while. Zero: not known.
+// overdue returns the time from which the condition warns that a certificate has not been renewed: when a third of its lifetime is left,
+// or at its renewal time if that is later, plus a tenth of the remaining time, because renewing takes a while. Zero: unknown.
 func overdue(c *certmanager.Certificate) time.Time {
 	from, to := c.Status.NotBefore, c.Status.NotAfter
 	if from == nil || to == nil {
@@ -53,7 +53,7 @@ func overdue(c *certmanager.Certificate) time.Time {
 	return due.Add(to.Sub(due) / 10)
 }
 
-// Unready returns why a Certificate cannot be used yet, or nothing if it can.
+// Unready returns why a Certificate is not ready, or an empty string if it is.
 func Unready(c *certmanager.Certificate) string {
 	for _, condition := range c.Status.Conditions {
 		switch {
@@ -69,7 +69,7 @@ func Unready(c *certmanager.Certificate) string {
 	return "cert-manager has not processed it yet"
 }
 
-// warned returns the warning of certificates, if it is a new one.
+// warned returns the condition CertificatesExpiring if it is a new warning.
 func warned(was, is []metav1.Condition) *metav1.Condition {
 	now := meta.FindStatusCondition(is, v1alpha1.ConditionCertificatesExpiring)
 	if now == nil || now.Status != metav1.ConditionTrue || meta.IsStatusConditionTrue(was, v1alpha1.ConditionCertificatesExpiring) {

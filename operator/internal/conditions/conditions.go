@@ -1,5 +1,5 @@
-// Package conditions turns what a reconciler found into the conditions that people and programs read, in the way of kstatus:
-// Ready, Reconciling and Stalled sum up one condition for each thing that the object depends on.
+// Package conditions converts the results of a reconciliation into conditions, as in kstatus: Ready, Reconciling and Stalled summarize one
+// condition for each dependency of the object.
 package conditions
 
 import (
@@ -21,30 +21,29 @@ import (
 	"github.com/kcplane/kcp/operator/internal/apply"
 )
 
-// Blocked is an error that trying again does not help against. A watch wakes the reconciler when what blocks it has changed,
-// unless After is set.
+// Blocked is an error for which a retry is useless. A watch triggers a reconciliation when its cause has changed, unless After is set.
 type Blocked struct {
-	// Reason is one word for programs, Message a sentence that names the object which is waited for.
+	// Reason is a word in CamelCase for programs. Message names the object that the reconciler waits for.
 	Reason, Message string
-	// Stalled says that somebody has to change something.
+	// Stalled means that a user must change something.
 	Stalled bool
-	// After is when to look again, because no watch tells. Zero: one does.
+	// After is when to reconcile again, if no watch reports the change. Zero: a watch does.
 	After time.Duration
 }
 
 func (b *Blocked) Error() string { return b.Message }
 
-// Wait returns an error which says that something is under way.
+// Wait returns an error for something that is in progress.
 func Wait(reason, format string, args ...any) error {
 	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Stall returns an error which says that somebody has to change something, and what.
+// Stall returns an error for something that a user must change.
 func Stall(reason, format string, args ...any) error {
 	return &Blocked{Reason: reason, Message: fmt.Sprintf(format, args...), Stalled: true}
 }
 
-// Unwatched returns what Wait or Stall has returned for something that no watch tells of. It is looked at again after a while.
+// Unwatched sets, in an error of Wait or Stall, when to reconcile again, for a cause that no watch reports.
 func Unwatched(after time.Duration, err error) error {
 	if blocked := (*Blocked)(nil); errors.As(err, &blocked) {
 		blocked.After = after
@@ -52,25 +51,25 @@ func Unwatched(after time.Duration, err error) error {
 	return err
 }
 
-// ScaledToZero is the reason of an object that is off because its spec asks for no pods, and of one that waits for it.
+// ScaledToZero is the reason of an object whose spec.replicas is 0, and of an object that waits for such an object.
 const ScaledToZero = "ScaledToZero"
 
-// Rest is a dependency without a condition of its own: what only Ready tells of.
+// Rest is a dependency without its own condition: only Ready reports it.
 const Rest = ""
 
-// Report collects what a reconciler found out about what an object depends on.
+// Report collects the states of the dependencies of an object.
 type Report struct {
 	dependencies []string
 	found        map[string]error
 	failed       []error
 }
 
-// NewReport begins a report. Of dependencies, types of conditions, the first that is not met is what Ready tells of.
+// NewReport returns an empty report. Dependencies are types of conditions; Ready has the message of the first one that is not met.
 func NewReport(dependencies ...string) *Report {
 	return &Report{dependencies: dependencies, found: map[string]error{}}
 }
 
-// Set says that a dependency is met, or why it is not. The first error of a dependency counts.
+// Set records that a dependency is met, or an error. The first error of a dependency is kept.
 func (r *Report) Set(dependency string, err error) {
 	if r.found[dependency] == nil {
 		r.found[dependency] = err
@@ -80,10 +79,10 @@ func (r *Report) Set(dependency string, err error) {
 	}
 }
 
-// Err is what is worth trying again.
+// Err returns the errors for which a retry is useful.
 func (r *Report) Err() error { return errors.Join(r.failed...) }
 
-// After is when to look again, because no watch tells when something that is waited for is there. Zero: all is watched.
+// After returns when to reconcile again because of dependencies that no watch reports. Zero: watches report all of them.
 func (r *Report) After() time.Duration {
 	after := time.Duration(0)
 	for _, err := range r.found {
@@ -94,14 +93,14 @@ func (r *Report) After() time.Duration {
 	return after
 }
 
-// Earliest returns the shortest of times that are not zero, or zero.
+// Earliest returns the shortest duration that is not zero, or zero.
 func Earliest(times ...time.Duration) time.Duration {
 	return slices.MinFunc(times, func(a, b time.Duration) int {
 		return cmp.Compare(uint64(a-1), uint64(b-1)) // zero comes last
 	})
 }
 
-// Met tells whether dependencies are met.
+// Met reports whether dependencies are met.
 func (r *Report) Met(dependencies ...string) bool {
 	for _, dependency := range dependencies {
 		if err, known := r.found[dependency]; err != nil || !known && dependency != Rest {
@@ -111,10 +110,10 @@ func (r *Report) Met(dependencies ...string) bool {
 	return true
 }
 
-// Ready tells whether all dependencies are met.
+// Ready reports whether all dependencies are met.
 func (r *Report) Ready() bool { return r.Met(r.dependencies...) }
 
-// Stalled tells whether somebody has to change something.
+// Stalled reports whether a user must change something.
 func (r *Report) Stalled() bool {
 	for _, err := range r.found {
 		if err != nil && Cause(err).Stalled {
@@ -137,7 +136,7 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 		meta.SetStatusCondition(conditions, condition)
 	}
 	var first, stalled *Blocked
-	prerequisite := v1alpha1.ConditionReady // the summary of what has no condition of its own
+	prerequisite := v1alpha1.ConditionReady // reports dependencies without their own condition
 	for _, dependency := range r.dependencies {
 		err, known := r.found[dependency]
 		switch {
@@ -173,10 +172,10 @@ func (r *Report) Write(conditions *[]metav1.Condition, generation int64) {
 	}
 }
 
-// whileTaken is how soon to look whether a name is free: objects of others are not watched.
+// whileTaken is the interval of checks whether a conflicting object still exists, because objects of others are not watched.
 const whileTaken = 30 * time.Second
 
-// Cause says what is behind an error, in the words of conditions.
+// Cause converts an error to the reason and message of a condition.
 func Cause(err error) *Blocked {
 	var blocked *Blocked
 	if errors.As(err, &blocked) {
@@ -185,7 +184,7 @@ func Cause(err error) *Blocked {
 	if isTaken(err) {
 		return &Blocked{Reason: "NameConflict", Message: err.Error(), Stalled: true, After: whileTaken}
 	}
-	// the latter is what cert-manager says; most likely because of what the spec adds to the object
+	// cert-manager returns NotAcceptable; the usual cause is what the spec adds to the object
 	if apierrors.IsInvalid(err) || apierrors.IsNotAcceptable(err) {
 		return &Blocked{Reason: "ObjectRejected", Message: err.Error(), Stalled: true}
 	}
@@ -197,8 +196,8 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken)
 }
 
-// Save writes the status of an object if it is not what it was before, and an event if that changes how ready it is, or warns. A copy of
-// the object that is out of date would make the same change, and the same event, a second time: then nothing is written, and the error is a
+// Save writes the status of an object if it changed, and records an event if its readiness changed or there is a new warning. With an
+// outdated copy of the object, the same change and event could be written twice: in that case, nothing is written, and the error is a
 // conflict.
 func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, before, after client.Object, was,
 	is []metav1.Condition) error {
@@ -209,7 +208,7 @@ func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, b
 	patch := client.MergeFrom(before)
 	if warning != nil || ready != nil {
 		from := before.DeepCopyObject().(client.Object)
-		from.SetResourceVersion(after.GetResourceVersion()) // which another write of the reconciler may have changed
+		from.SetResourceVersion(after.GetResourceVersion()) // another write of the reconciler may have changed it
 		patch = client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
 	}
 	if err := c.Status().Patch(ctx, after, patch); err != nil {
@@ -225,11 +224,11 @@ func Save(ctx context.Context, c client.Client, recorder events.EventRecorder, b
 	if meta.IsStatusConditionTrue(is, v1alpha1.ConditionStalled) || meta.IsStatusConditionTrue(is, v1alpha1.ConditionQuorumLost) {
 		kind = "Warning"
 	}
-	recorder.Eventf(after, nil, kind, ready.Reason, "Reconcile", "%.1000s", ready.Message) // an API server takes no more than 1024
+	recorder.Eventf(after, nil, kind, ready.Reason, "Reconcile", "%.1000s", ready.Message) // an API server accepts at most 1024
 	return nil
 }
 
-// changed returns the condition Ready, if it has another status or reason than before.
+// changed returns the condition Ready if its status or reason changed.
 func changed(was, is []metav1.Condition) *metav1.Condition {
 	old, now := meta.FindStatusCondition(was, v1alpha1.ConditionReady), meta.FindStatusCondition(is, v1alpha1.ConditionReady)
 	if now == nil || old != nil && old.Status == now.Status && old.Reason == now.Reason {

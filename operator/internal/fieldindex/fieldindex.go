@@ -1,4 +1,4 @@
-// Package fieldindex indexes objects by what their specs refer to, so that a change of that reconciles them.
+// Package fieldindex indexes objects by the objects that their specs refer to, to reconcile them when these change.
 package fieldindex
 
 import (
@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Add makes the caches of a manager keep indices of the objects of a kind, by their names.
+// Add adds indices, by name, for the objects of a kind to the caches of a manager.
 func Add(ctx context.Context, mgr ctrl.Manager, kind client.Object, indices map[string]client.IndexerFunc) error {
 	for name, values := range indices {
 		if err := mgr.GetFieldIndexer().IndexField(ctx, kind, name, values); err != nil {
@@ -21,7 +21,7 @@ func Add(ctx context.Context, mgr ctrl.Manager, kind client.Object, indices map[
 	return nil
 }
 
-// Find returns requests for the objects of a namespace that an index has under a value. List is an empty one of their kind.
+// Find returns requests for the objects of a namespace with a value in an index. List is an empty list of their kind.
 func Find(ctx context.Context, c client.Reader, list client.ObjectList, namespace, index, value string) []reconcile.Request {
 	if err := c.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "listing the objects that refer to another", "index", index, "name", value)

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Bundle builds the Secret of authorities: every certificate of parts, in PEM, once.
+// Bundle builds a Secret with CAs: every certificate of parts, in PEM, without duplicates.
 func Bundle(namespace, name string, labels map[string]string, parts ...[]byte) *corev1.Secret {
 	var all bytes.Buffer
 	seen := map[string]bool{}
@@ -28,7 +28,7 @@ func Bundle(namespace, name string, labels map[string]string, parts ...[]byte) *
 	}
 }
 
-// CheckAuthorities returns an error unless there is a certificate in content.
+// CheckAuthorities returns an error if content has no certificate.
 func CheckAuthorities(content []byte) error {
 	for block, rest := pem.Decode(content); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" {

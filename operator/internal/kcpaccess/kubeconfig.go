@@ -1,4 +1,4 @@
-// Package kcpaccess gets clients into kcp: it builds kubeconfigs, and binds roles in workspaces.
+// Package kcpaccess gives clients access to kcp: it builds kubeconfigs, and binds roles in workspaces.
 package kcpaccess
 
 import (
@@ -8,21 +8,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Key of a kubeconfig in its Secret.
+// Key is the key of a kubeconfig in its Secret.
 const Key = "kubeconfig"
 
-// Kubeconfig is what a client needs.
+// Kubeconfig has the content of a kubeconfig.
 type Kubeconfig struct {
-	// User is how the kubeconfig calls its user.
+	// User is the name of the user in the kubeconfig.
 	User string
-	// Certificate, CertificateKey and Authorities, which vouch for the servers, in PEM.
+	// Certificate, CertificateKey, and Authorities to verify servers with, in PEM.
 	Certificate, CertificateKey, Authorities []byte
-	// Contexts are URLs of servers by names. Current is the name of one of them.
+	// Contexts are URLs of servers, by name. Current is one of these names.
 	Contexts map[string]string
 	Current  string
 }
 
-// Secret builds the Secret of a kubeconfig, in which everything is embedded.
+// Secret builds the Secret with a kubeconfig, which embeds all credentials.
 func Secret(namespace, name string, labels map[string]string, k Kubeconfig) (*corev1.Secret, error) {
 	config := clientcmdapi.NewConfig()
 	config.AuthInfos[k.User] = &clientcmdapi.AuthInfo{ClientCertificateData: k.Certificate, ClientKeyData: k.CertificateKey}

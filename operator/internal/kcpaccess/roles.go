@@ -15,28 +15,28 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ownerLabel is on the bindings that the operator makes inside of kcp.
+// ownerLabel is on the role bindings that the operator creates inside of kcp.
 const ownerLabel = "operator.kcp.io/kubeconfig"
 
-// patience is how long a server that is not there may hold up the operator.
+// patience is how long the operator waits for a server that does not answer.
 const patience = 10 * time.Second
 
-// Credentials are those of the operator for a kcp, in PEM, and the URL of a server there.
+// Credentials are the credentials of the operator for a kcp, in PEM, and its URL.
 type Credentials struct {
 	URL                                      string
 	Certificate, CertificateKey, Authorities []byte
 }
 
-// Roles are those of a group in a workspace.
+// Roles are the roles of a group in a workspace.
 type Roles struct {
-	// ID begins the names of their bindings, and labels them.
+	// ID is the prefix of the names of the role bindings, and the value of their label.
 	ID    string
 	Group string
-	// ClusterRoles that are bound.
+	// ClusterRoles to bind.
 	ClusterRoles []string
 }
 
-// bindings are what Roles means in a workspace.
+// bindings returns the role bindings of Roles in a workspace.
 func (r Roles) bindings() map[string]*rbacv1.ClusterRoleBinding {
 	all := map[string]*rbacv1.ClusterRoleBinding{}
 	for _, role := range r.ClusterRoles {
@@ -50,8 +50,7 @@ func (r Roles) bindings() map[string]*rbacv1.ClusterRoleBinding {
 	return all
 }
 
-// Bind makes the bindings of a group in a workspace what they are to be, and removes those that it has too many. No roles:
-// none are left.
+// Bind creates and updates the role bindings of a group in a workspace, and deletes its others. Without roles, it deletes all.
 func Bind(ctx context.Context, credentials Credentials, workspace string, roles Roles) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -84,7 +83,7 @@ func bind(ctx context.Context, client rbac.ClusterRoleBindingInterface, roles Ro
 			delete(wanted, live.Name)
 			continue
 		}
-		// A binding cannot be given another role: it is made anew.
+		// The role of a binding is immutable: delete it and create it again.
 		errs = append(errs, client.Delete(ctx, live.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &live.UID}}))
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {

@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// ownerLabel has the identity of a Kubeconfig, on its Certificate and its Secrets.
+	// ownerLabel has the UID of a Kubeconfig, on its Certificate and its Secrets.
 	ownerLabel = "operator.kcp.io/kubeconfig"
-	// workspaceAnnotation says where roles are bound.
+	// workspaceAnnotation has the workspace where roles are bound.
 	workspaceAnnotation = "operator.kcp.io/roles-in"
-	// Beginnings of the names of a Certificate and its Secret, and of a record.
+	// Prefixes of the names of a Certificate and its Secret, and of a record.
 	certificatePrefix, recordPrefix = "kubeconfig-cert-", "kubeconfig-roles-"
 )
 
-// certificateName is the name of the Certificate, and of its Secret.
+// certificateName returns the name of the Certificate and of its Secret.
 func certificateName(k *v1alpha1.Kubeconfig) string { return certificatePrefix + k.Name }
 
-// group is the one that roles are bound to. A Kubeconfig that is made anew under the same name has another, so that
-// certificates of the old one stay without roles.
+// group returns the group to which roles are bound. A Kubeconfig that is created again with the same name has another group, so that
+// certificates of the former one have no roles.
 func group(k *v1alpha1.Kubeconfig) string { return "kubeconfig:" + string(k.UID) }
 
-// record builds the Secret that says where roles are bound. It has no content; other kinds would be one more that the operator
-// may write. It goes with the RootShard, where they are bound, not with the Kubeconfig.
+// record builds the Secret that records where roles are bound. It has no data; another kind would require an additional permission of the
+// operator. Its owner is the RootShard, where the roles are bound, not the Kubeconfig.
 func record(k *v1alpha1.Kubeconfig, root *shard.Shard, workspace string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -48,12 +48,12 @@ func labels(k *v1alpha1.Kubeconfig) map[string]string {
 	return map[string]string{apply.ManagedByLabel: apply.FieldOwner, ownerLabel: string(k.UID)}
 }
 
-// workspace is what the kubeconfig points at.
+// workspace returns the workspace that the kubeconfig points at.
 func workspace(k *v1alpha1.Kubeconfig) string {
 	return cmp.Or(k.Spec.TargetWorkspace, "root")
 }
 
-// roleWorkspace is where roles are bound.
+// roleWorkspace returns the workspace where roles are bound.
 func roleWorkspace(k *v1alpha1.Kubeconfig) string {
 	if a := k.Spec.Authorization; k.Spec.TargetWorkspace == "" && a != nil && a.ClusterRoleBindings.Cluster != "" {
 		return a.ClusterRoleBindings.Cluster
@@ -61,7 +61,7 @@ func roleWorkspace(k *v1alpha1.Kubeconfig) string {
 	return workspace(k)
 }
 
-// certificate builds the client certificate. One group has the name of the Kubeconfig, for bindings that people make.
+// certificate builds the client certificate. One of its groups has the name of the Kubeconfig, for role bindings of users.
 func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certificate {
 	return pki.Certificate(pki.Request{
 		Namespace: k.Namespace, Name: certificateName(k), Labels: labels(k),
@@ -71,8 +71,7 @@ func certificate(k *v1alpha1.Kubeconfig, root *shard.Shard) *certmanager.Certifi
 	})
 }
 
-// secret builds the Secret with the kubeconfig. The shard is called as it is from inside of the cluster, but for the context
-// external.
+// secret builds the Secret with the kubeconfig. All contexts except external have the URL of the shard inside of the cluster.
 func secret(k *v1alpha1.Kubeconfig, root *shard.Shard, pair map[string][]byte, authorities []byte) (*corev1.Secret, error) {
 	base, path := root.BaseURL(), "/clusters/"+workspace(k)
 	return kcpaccess.Secret(k.Namespace, k.Spec.SecretRef.Name, labels(k), kcpaccess.Kubeconfig{

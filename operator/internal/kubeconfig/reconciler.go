@@ -1,5 +1,5 @@
-// Package kubeconfig makes of a Kubeconfig a client certificate, a Secret that holds a kubeconfig with it, and roles inside of
-// kcp; and takes all of that back when the Kubeconfig is gone.
+// Package kubeconfig reconciles Kubeconfigs: it creates a client certificate, a Secret with a kubeconfig, and role bindings inside of kcp,
+// and revokes all of these when the Kubeconfig is deleted.
 package kubeconfig
 
 import (
@@ -28,10 +28,10 @@ import (
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 const (
-	// finalizer was once on Kubeconfigs. Nobody needs it.
+	// finalizer was on Kubeconfigs of earlier versions. It has no use and is removed.
 	finalizer = "operator.kcp.io/cleanup-rbac"
-	// again is when roles are tried again that could not be bound or unbound, since nothing tells when kcp or the workspace is
-	// there.
+	// again is the interval of retries for roles that could not be bound or unbound, because no watch reports when kcp or the workspace
+	// is available.
 	again = 10 * time.Second
 )
 
@@ -42,29 +42,29 @@ var dependencies = []string{
 // Binder binds roles in a workspace.
 type Binder func(ctx context.Context, credentials kcpaccess.Credentials, workspace string, roles kcpaccess.Roles) error
 
-// Reconciler of Kubeconfigs.
+// Reconciler reconciles Kubeconfigs.
 type Reconciler struct {
 	client.Client
-	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	// Live bypasses the cache. With an outdated status from the cache, a necessary write of the status could be skipped.
 	Live     client.Reader
 	Recorder events.EventRecorder
 	// Bind is kcpaccess.Bind.
 	Bind Binder
 }
 
-// scope is one Kubeconfig that is reconciled.
+// scope is the state of one reconciliation of a Kubeconfig.
 type scope struct {
 	*Reconciler
 	kubeconfig *v1alpha1.Kubeconfig
-	// rs is the target, root what it is as far as builders are concerned.
+	// rs is the target; root is its form for builders of objects.
 	rs     *v1alpha1.RootShard
 	root   *shard.Shard
 	report *conditions.Report
-	// after is when the certificate should have been renewed.
+	// after is the time until the renewal of the certificate is overdue.
 	after time.Duration
 }
 
-// Reconcile does what can be done now, and tells in the status what is waited for.
+// Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	k := &v1alpha1.Kubeconfig{}
 	if err := r.Live.Get(ctx, request.NamespacedName, k); err != nil {
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: conditions.Earliest(s.report.After(), s.after)}, s.report.Err()
 }
 
-// reconcile takes the steps, each of which needs the one before; roles are bound whether or not a certificate is there yet.
+// reconcile takes the steps, each of which needs the one before, except that roles are bound even without a certificate.
 func (s *scope) reconcile(ctx context.Context) {
 	s.report.Set(v1alpha1.ConditionReferenceValid, s.target(ctx))
 	if !s.report.Met(v1alpha1.ConditionReferenceValid) {

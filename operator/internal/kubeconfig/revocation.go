@@ -19,20 +19,20 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// Revoker ends the access of Kubeconfigs that are gone: it unbinds their roles, and deletes their keys. A Kubeconfig does not
-// wait for that with a finalizer, since it would stay for ever, with its namespace, where kcp or the operator is gone before
-// it. What is left of it tells the Revoker: Secrets with its identity, one of which records where its roles are.
+// Revoker revokes the access of deleted Kubeconfigs: it unbinds their roles, and deletes their keys. Kubeconfigs have no finalizer for
+// this, because they and their namespace would never be deleted if kcp or the operator is removed first. Instead, the Revoker uses the
+// remaining Secrets with the UID of the Kubeconfig, one of which records where roles are bound.
 type Revoker struct {
 	client.Client
-	// Live reads what the caches may not have yet.
+	// Live bypasses the caches, which may be outdated.
 	Live     client.Reader
 	Recorder events.EventRecorder
 	// Bind is kcpaccess.Bind.
 	Bind Binder
 }
 
-// Reconcile looks at what belongs to a Kubeconfig, whose UID is the name in the request. A kcp that does not answer is asked
-// again until it does, or is deleted.
+// Reconcile deletes the objects of a deleted Kubeconfig, whose UID is the name in the request. If kcp does not answer, it retries until kcp
+// answers or is deleted.
 func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if alive, err := r.alive(ctx, request.Namespace, types.UID(request.Name)); alive || err != nil {
 		return ctrl.Result{}, err
@@ -42,7 +42,7 @@ func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	if err := r.List(ctx, certificates, client.InNamespace(request.Namespace), left); err != nil {
 		return ctrl.Result{}, err
 	}
-	for i := range certificates.Items { // first, or they would be issued again
+	for i := range certificates.Items { // first, because otherwise cert-manager would issue the Secrets again
 		if err := client.IgnoreNotFound(r.Delete(ctx, &certificates.Items[i])); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -56,7 +56,7 @@ func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	for i := range secrets.Items {
 		secret := &secrets.Items[i]
 		if !strings.HasPrefix(secret.Name, certificatePrefix) && secret.Name != recordPrefix+request.Name {
-			continue // the garbage collector's, or a copy that somebody has made of it
+			continue // deleted by the garbage collector, or a copy by a user
 		}
 		if !r.unbound(ctx, request.Name, secret) {
 			retry = again
@@ -70,7 +70,7 @@ func (r *Revoker) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	return ctrl.Result{RequeueAfter: retry}, nil
 }
 
-// alive tells whether there is a Kubeconfig. That there is none is believed of the API server only.
+// alive reports whether a Kubeconfig exists. If the cache does not have it, alive asks the API server.
 func (r *Revoker) alive(ctx context.Context, namespace string, uid types.UID) (bool, error) {
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		list := &v1alpha1.KubeconfigList{}
@@ -86,8 +86,8 @@ func (r *Revoker) alive(ctx context.Context, namespace string, uid types.UID) (b
 	return false, nil
 }
 
-// unbound unbinds the roles that a Secret records, if it does, and tells whether none are left: also if there is no kcp any
-// more that has them, or no such workspace. That roles are left is told by an event of the RootShard.
+// unbound unbinds the roles that a Secret records, if any, and reports whether none remain. None remain either if the kcp or the workspace
+// no longer exists. If roles remain, it records an event of the RootShard.
 func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.PartialObjectMetadata) bool {
 	workspace := secret.Annotations[workspaceAnnotation]
 	if workspace == "" {

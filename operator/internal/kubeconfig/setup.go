@@ -26,7 +26,7 @@ const (
 	issuersIndex = "issuers"
 )
 
-// Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
+// Setup registers the reconciler, with watches for the objects that it creates and those that specs refer to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	indices := map[string]client.IndexerFunc{secretsIndex: secretsOf, targetIndex: targetOf, issuersIndex: issuersOf}
 	if err := fieldindex.Add(ctx, mgr, &v1alpha1.Kubeconfig{}, indices); err != nil {
@@ -42,7 +42,8 @@ func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Setup registers the Revoker, and wakes it when a Kubeconfig goes, and for every Secret that one had when the operator begins.
+// Setup registers the Revoker, with watches for deleted Kubeconfigs, and for their Secrets, also those that exist when the operator
+// starts.
 func (r *Revoker) Setup(_ context.Context, mgr ctrl.Manager) error {
 	gone := func(_ context.Context, k client.Object) []reconcile.Request {
 		return identity(k.GetNamespace(), string(k.GetUID()))
@@ -60,7 +61,7 @@ func (r *Revoker) Setup(_ context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// identity asks for the Kubeconfig with a UID.
+// identity returns a request for the Kubeconfig with a UID.
 func identity(namespace, uid string) []reconcile.Request {
 	if uid == "" {
 		return nil
@@ -92,7 +93,7 @@ func (r *Reconciler) issuedBy(ctx context.Context, issuer client.Object) []recon
 	return r.find(ctx, issuer.GetNamespace(), issuersIndex, issuer.GetName())
 }
 
-// ofSecret finds the Kubeconfigs that a Secret belongs to, or whose target it belongs to: authorities, for one.
+// ofSecret returns requests for the Kubeconfigs that a Secret belongs to, or whose target it belongs to, such as a CA bundle.
 func (r *Reconciler) ofSecret(ctx context.Context, secret client.Object) []reconcile.Request {
 	requests := r.find(ctx, secret.GetNamespace(), secretsIndex, secret.GetName())
 	if target := secret.GetLabels()[shard.RootLabel]; target != "" {

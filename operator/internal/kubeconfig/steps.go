@@ -19,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// target looks up what the kubeconfig points at.
+// target gets the RootShard that the kubeconfig points at.
 func (s *scope) target(ctx context.Context) error {
 	t := s.kubeconfig.Spec.Target
 	switch {
@@ -46,7 +46,7 @@ func (s *scope) target(ctx context.Context) error {
 	}
 }
 
-// certificate asks for the client certificate, and waits for it.
+// certificate requests the client certificate, and waits for it.
 func (s *scope) certificate(ctx context.Context) error {
 	wanted := certificate(s.kubeconfig, s.root)
 	if err := apply.All(ctx, s.Client, s.kubeconfig, wanted); err != nil {
@@ -71,13 +71,13 @@ func (s *scope) certificate(ctx context.Context) error {
 	return cmp.Or(pki.Issued(wanted.Name, live), s.compare(ctx, live))
 }
 
-// compare has the certificate issued again if the target does not trust who has signed it.
+// compare requests a new certificate if the target does not trust the CA that signed the current one.
 func (s *scope) compare(ctx context.Context, live *certmanager.Certificate) error {
 	secrets := map[string]*corev1.Secret{}
 	for _, name := range []string{certificateName(s.kubeconfig), s.root.ClientBundle()} {
 		secrets[name] = &corev1.Secret{}
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.kubeconfig.Namespace, Name: name}, secrets[name]); err != nil {
-			return client.IgnoreNotFound(err) // which is waited for later
+			return client.IgnoreNotFound(err) // a later step waits for it
 		}
 	}
 	pair, bundle := secrets[certificateName(s.kubeconfig)], secrets[s.root.ClientBundle()]
@@ -88,7 +88,7 @@ func (s *scope) compare(ctx context.Context, live *certmanager.Certificate) erro
 		"name a Secret with its authority in spec.clientCABundleRef of RootShard "+s.rs.Name)
 }
 
-// secret writes the kubeconfig.
+// secret writes the Secret with the kubeconfig.
 func (s *scope) secret(ctx context.Context) error {
 	pair, err := read(ctx, s.Client, s.kubeconfig.Namespace, certificateName(s.kubeconfig))
 	if err != nil {
@@ -108,7 +108,7 @@ func (s *scope) secret(ctx context.Context) error {
 	return s.removeFormer(ctx)
 }
 
-// removeFormer deletes what was written under a name that the spec gave before: a key that nobody looks after any more.
+// removeFormer deletes Secrets with former names of spec.secretRef, because their keys are no longer renewed or used.
 func (s *scope) removeFormer(ctx context.Context) error {
 	secrets := &metav1.PartialObjectMetadataList{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
@@ -127,8 +127,7 @@ func (s *scope) removeFormer(ctx context.Context) error {
 	return nil
 }
 
-// roles binds what the spec asks for, and unbinds what it asks for no more. Where roles are bound is written down before, so
-// that they are found again.
+// roles binds the roles in the spec, and unbinds others. The workspace is recorded first, so that the roles can be found and unbound later.
 func (s *scope) roles(ctx context.Context) error {
 	provisioned, wanted := s.kubeconfig.Status.Authorization, ""
 	roles := kcpaccess.Roles{ID: string(s.kubeconfig.UID), Group: group(s.kubeconfig)}
@@ -149,8 +148,8 @@ func (s *scope) roles(ctx context.Context) error {
 	return s.bind(ctx, wanted, roles)
 }
 
-// provision writes down where roles are bound, or that they are bound nowhere: for people, and in the record for the Revoker,
-// which outlives the Kubeconfig.
+// provision records the workspace where roles are bound, or none: in the status for users, and in the Secret for the Revoker, which exists
+// longer than the Kubeconfig.
 func (s *scope) provision(ctx context.Context, workspace string) error {
 	before := s.kubeconfig.DeepCopy()
 	s.kubeconfig.Status.Authorization = nil
@@ -165,13 +164,13 @@ func (s *scope) provision(ctx context.Context, workspace string) error {
 			return err
 		}
 	}
-	saved := s.kubeconfig.DeepCopy() // the rest of the status comes later
+	saved := s.kubeconfig.DeepCopy() // the rest of the status is saved later
 	err := conditions.Save(ctx, s.Client, s.Recorder, before, saved, nil, nil)
 	s.kubeconfig.ResourceVersion = saved.ResourceVersion
 	return err
 }
 
-// bind asks kcp, and comes back if it is not there, or does not have the workspace in which to bind roles.
+// bind binds roles in kcp. It returns an error to retry if kcp does not answer or the workspace does not exist.
 func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Roles) error {
 	available := meta.FindStatusCondition(s.rs.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
@@ -192,7 +191,7 @@ func (s *scope) bind(ctx context.Context, workspace string, roles kcpaccess.Role
 	return nil
 }
 
-// credentials are the operator's own for a shard.
+// credentials returns the operator's credentials for a shard.
 func credentials(ctx context.Context, c client.Reader, root *shard.Shard) (kcpaccess.Credentials, error) {
 	pair, err := read(ctx, c, root.Namespace, root.Leaf(shard.Operator))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package metrics tells a Prometheus what the operator's objects say of themselves: how ready they are, and when their
-// certificates end. It is put together from the caches when somebody asks, so that nothing is left of objects that are gone,
-// and nothing is done while nobody asks.
+// Package metrics has metrics of the operator's objects: their conditions, and when their certificates expire. Each scrape computes them
+// from the caches, so that no series of deleted objects remain, and nothing is computed between scrapes.
 package metrics
 
 import (
@@ -18,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// patience is how long caches that do not answer may hold up who asks.
+// patience is how long a scrape waits for caches that do not answer.
 const patience = 5 * time.Second
 
 var (
@@ -36,15 +35,15 @@ var (
 	ofCertificates = []string{"resource_type", "namespace", "resource_name", "certificate"}
 )
 
-// Collector reads the objects.
+// Collector collects the metrics of objects.
 type Collector struct {
-	// Reader has caches of them.
+	// Reader reads objects from the caches.
 	Reader client.Reader
-	// Elected is closed when this process is the one that works: of several, the others tell nothing.
+	// Elected is closed when this process becomes the leader. Replicas on standby have no metrics of objects.
 	Elected <-chan struct{}
 }
 
-// Describe names the metrics.
+// Describe implements prometheus.Collector.
 func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- conditionStatus
 	descriptions <- scaledToZero
@@ -52,7 +51,7 @@ func (c *Collector) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- certificateRenewal
 }
 
-// Collect tells their values. What cannot be read is left out.
+// Collect implements prometheus.Collector. It omits objects that cannot be read.
 func (c *Collector) Collect(metrics chan<- prometheus.Metric) {
 	select {
 	case <-c.Elected:
@@ -96,7 +95,7 @@ func tell(object client.Object, metrics chan<- prometheus.Metric) {
 	}
 }
 
-// values of the statuses.
+// values of condition statuses.
 var values = map[metav1.ConditionStatus]float64{metav1.ConditionTrue: 1, metav1.ConditionFalse: 0, metav1.ConditionUnknown: -1}
 
 func tellConditions(kind string, object client.Object, all []metav1.Condition, metrics chan<- prometheus.Metric) {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// Behind returns a client that goes on reading an object as it is here, as a cache does that has not caught up with what was written since.
+// Behind returns a client that always reads this version of an object, like an outdated cache.
 func (c *Cluster) Behind(object client.Object) client.Client {
 	return interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {

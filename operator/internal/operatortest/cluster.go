@@ -1,5 +1,5 @@
-// Package operatortest is a cluster for tests of reconcilers: one that counts what is written, and has somebody who issues
-// certificates. It is in memory, where nothing is validated or defaulted, or at an API server.
+// Package operatortest is a cluster for tests of reconcilers, which counts writes and issues certificates. It is in memory, without
+// validation and defaults, or at an API server.
 package operatortest
 
 import (
@@ -38,7 +38,7 @@ import (
 // Namespace of the objects.
 const Namespace = "team"
 
-// Cluster is the cluster.
+// Cluster is a client for the cluster, with recorded events and a counter of writes.
 type Cluster struct {
 	client.Client
 	Events *events.FakeRecorder
@@ -64,7 +64,7 @@ func New(objects ...client.Object) *Cluster {
 		Build()))
 }
 
-// converters know the types that are applied. To parse what they know takes longer than most tests.
+// converters have the schemas for server-side apply. Parsing them takes longer than most tests, so they are shared.
 var converters = sync.OnceValue(func() []managedfields.TypeConverter {
 	return []managedfields.TypeConverter{
 		applyconfigurations.NewTypeConverter(clientgoscheme.Scheme),
@@ -72,14 +72,14 @@ var converters = sync.OnceValue(func() []managedfields.TypeConverter {
 	}
 })
 
-// At returns the cluster of a client.
+// At returns a cluster with a client.
 func At(c client.WithWatch) *Cluster {
 	cluster := &Cluster{Events: events.NewFakeRecorder(1000)}
 	cluster.Client = interceptor.NewClient(c, cluster.count())
 	return cluster
 }
 
-// count counts what is written, by anybody but this package.
+// count counts writes, except those of this package.
 func (c *Cluster) count() interceptor.Funcs {
 	return interceptor.Funcs{
 		Apply: func(ctx context.Context, w client.WithWatch, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
@@ -102,7 +102,7 @@ func (c *Cluster) count() interceptor.Funcs {
 	}
 }
 
-// WritesNothing does something, and fails the test if anything is written meanwhile.
+// WritesNothing calls do, and fails the test if it writes anything.
 func (c *Cluster) WritesNothing(t testing.TB, do func()) {
 	t.Helper()
 	c.Writes()
@@ -112,7 +112,7 @@ func (c *Cluster) WritesNothing(t testing.TB, do func()) {
 	}
 }
 
-// Writes returns how often anything was written since the last call.
+// Writes returns the number of writes since the last call.
 func (c *Cluster) Writes() int64 { return c.writes.Swap(0) }
 
 // Reconcile reconciles the object of a name once, and fails the test on an error.
@@ -125,7 +125,7 @@ func (c *Cluster) Reconcile(t testing.TB, r reconcile.Reconciler, name string) c
 	return result
 }
 
-// MustCreate creates objects, and fails the test on an error. So do the next two what their names say.
+// MustCreate creates objects, and fails the test on an error.
 func (c *Cluster) MustCreate(t testing.TB, objects ...client.Object) {
 	t.Helper()
 	for _, object := range objects {
@@ -135,7 +135,7 @@ func (c *Cluster) MustCreate(t testing.TB, objects ...client.Object) {
 	}
 }
 
-// MustUpdate is described at MustCreate.
+// MustUpdate updates an object, and fails the test on an error.
 func (c *Cluster) MustUpdate(t testing.TB, object client.Object) {
 	t.Helper()
 	if err := c.Update(t.Context(), object); err != nil {
@@ -143,7 +143,7 @@ func (c *Cluster) MustUpdate(t testing.TB, object client.Object) {
 	}
 }
 
-// MustUpdateStatus is described at MustCreate.
+// MustUpdateStatus updates the status of an object, and fails the test on an error.
 func (c *Cluster) MustUpdateStatus(t testing.TB, object client.Object) {
 	t.Helper()
 	if err := c.Status().Update(t.Context(), object); err != nil {
@@ -151,10 +151,10 @@ func (c *Cluster) MustUpdateStatus(t testing.TB, object client.Object) {
 	}
 }
 
-// Key of an object.
+// Key returns the key of an object in Namespace.
 func Key(name string) client.ObjectKey { return client.ObjectKey{Namespace: Namespace, Name: name} }
 
-// Read gets an object by its name, and fails the test if there is none.
+// Read gets an object by name, and fails the test if it does not exist.
 func Read[T client.Object](t testing.TB, c *Cluster, name string, object T) T {
 	t.Helper()
 	if err := c.Get(t.Context(), Key(name), object); err != nil {
@@ -163,7 +163,7 @@ func Read[T client.Object](t testing.TB, c *Cluster, name string, object T) T {
 	return object
 }
 
-// Issue does what cert-manager does: it issues every certificate that is not issued.
+// Issue issues all certificates that are not issued, as cert-manager does.
 func (c *Cluster) Issue(t testing.TB) {
 	t.Helper()
 	list := &certmanager.CertificateList{}
@@ -195,7 +195,7 @@ func (c *Cluster) Issue(t testing.TB) {
 	}
 }
 
-// Roll does what a StatefulSet's controller and the kubelet do: it makes all pods ready.
+// Roll makes all pods of a StatefulSet ready, as its controller and the kubelet do.
 func (c *Cluster) Roll(t testing.TB, name string) {
 	t.Helper()
 	set := Read(t, c, name, &appsv1.StatefulSet{})
@@ -205,7 +205,7 @@ func (c *Cluster) Roll(t testing.TB, name string) {
 	c.MustUpdateStatus(t, set)
 }
 
-// PEM is what looks like a certificate.
+// PEM returns data that looks like a certificate.
 func PEM(name string) []byte {
 	return fmt.Appendf(nil, "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n", encode(name))
 }

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is built to the golden files")
 
-// Golden compares what is built with a file, so that a change of what runs in every installation is seen in a review.
+// Golden compares objects with a golden file, so that reviews show changes that affect every installation.
 func Golden(t *testing.T, file string, objects []client.Object) {
 	t.Helper()
 	var got []byte

@@ -18,15 +18,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Certify does what cert-manager does, with certificates that can be verified: those that have no Secret, or are to be renewed, are issued
-// as soon as their issuer can sign. What an authority has signed before does not matter to it.
+// Certify issues certificates that can be verified, as cert-manager does: those without a Secret, or due for renewal, as soon as their
+// issuer can sign. It ignores whether a former key of a CA signed a certificate.
 func (c *Cluster) Certify(t testing.TB) {
 	t.Helper()
 	list := &certmanager.CertificateList{}
 	if err := c.List(t.Context(), list, client.InNamespace(Namespace)); err != nil {
 		t.Fatal(err)
 	}
-	for issued := true; issued; { // the authority of the installation, those below it, and what these sign
+	for issued := true; issued; { // the CA of the installation, the CAs that it signs, and their leaf certificates
 		issued = false
 		for i := range list.Items {
 			issued = c.certify(t, &list.Items[i]) || issued
@@ -71,7 +71,7 @@ func (c *Cluster) certify(t testing.TB, certificate *certmanager.Certificate) (i
 	return issued
 }
 
-// sign returns the content of a Secret, or nil if the issuer cannot sign now.
+// sign returns the data of a Secret, or nil if the issuer cannot sign now.
 func (c *Cluster) sign(t testing.TB, certificate *certmanager.Certificate, before *corev1.Secret) map[string][]byte {
 	t.Helper()
 	issuer := &certmanager.Issuer{}
@@ -111,7 +111,7 @@ func (c *Cluster) sign(t testing.TB, certificate *certmanager.Certificate, befor
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The chain ends before an authority that vouches for itself, which is in ca.crt.
+	// The chain does not include a self-signed CA, which is in ca.crt.
 	leaf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	data := map[string][]byte{"tls.crt": leaf, "ca.crt": leaf,
 		"tls.key": pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded})}

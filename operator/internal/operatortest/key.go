@@ -22,7 +22,7 @@ func NewKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// Certificate returns a certificate of a key, signed by another, in PEM.
+// Certificate returns a certificate for a key, signed by another key, in PEM.
 func Certificate(t testing.TB, name string, key *ecdsa.PrivateKey, by *ecdsa.PrivateKey) []byte {
 	t.Helper()
 	template := func(name string) *x509.Certificate {

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// ErrEnded is what an operator gets that has ended.
+// ErrEnded is the error of all requests of an operator that has ended.
 var ErrEnded = errors.New("the operator has ended")
 
-// Mortal returns the client of an operator that ends when it writes: before an object is written in some way, and the next operator
-// just after it. One that comes third goes on. What all of them together have begun to write is counted in the map.
+// Mortal returns the client of an operator that ends at each write: the first operator before an object is written, and the second one
+// just after it. The third one continues. The map counts the started writes of all of them.
 func (c *Cluster) Mortal(begun map[string]int) client.Client {
 	ended := false
 	write := func(how, what string, do func() error) error {

@@ -29,11 +29,11 @@ type result struct{ err error }
 func verify(chain, authorities []byte) error {
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(authorities) {
-		return errors.New("there is no authority")
+		return errors.New("no authority")
 	}
 	block, rest := pem.Decode(chain)
 	if block == nil {
-		return errors.New("there is no certificate")
+		return errors.New("no certificate")
 	}
 	leaf, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -44,5 +44,5 @@ func verify(chain, authorities []byte) error {
 	return err
 }
 
-// AllFaults is the environment variable that, set to all, has tests of faults delete every pair of objects, in place of a choice.
+// AllFaults is the environment variable that, set to all, makes tests of faults delete every pair of objects instead of a selection.
 const AllFaults = "KCP_FAULTS"

@@ -1,5 +1,5 @@
-// Package pki builds what the operator asks cert-manager for, for every component with the same defaults and templates, and tells
-// what is not there yet.
+// Package pki builds the Certificates and Issuers that the operator requests from cert-manager, with the same defaults and templates for
+// every component, and reports which are not ready.
 package pki
 
 import (
@@ -18,14 +18,14 @@ import (
 
 const (
 	day = 24 * time.Hour
-	// Year is how long a leaf is valid unless a template says otherwise.
+	// Year is how long a leaf certificate is valid by default.
 	Year = 365 * day
 )
 
-// Request is what a component wants of a certificate.
+// Request has the parameters of a certificate.
 type Request struct {
 	Namespace string
-	// Name of the Certificate, and of its Secret.
+	// Name of the Certificate and of its Secret.
 	Name   string
 	Labels map[string]string
 	Issuer cmmeta.IssuerReference
@@ -35,13 +35,13 @@ type Request struct {
 	DNSNames      []string
 	IPAddresses   []string
 	Usages        []certmanager.KeyUsage
-	// Authority asks for a certificate that signs others.
+	// Authority requests a CA certificate.
 	Authority bool
-	// KeepKey makes renewal keep the key, for what others trust by its key.
+	// KeepKey keeps the key on renewal, for certificates that others trust by their key.
 	KeepKey bool
-	// Duration and RenewBefore are zero for the usual ones.
+	// Duration and RenewBefore are zero for the defaults.
 	Duration, RenewBefore time.Duration
-	// Template is what the user wants to be different. It may be nil.
+	// Template customizes the certificate. It may be nil.
 	Template *v1alpha1.CertificateTemplate
 }
 
@@ -51,8 +51,8 @@ var (
 	ClientUsages = []certmanager.KeyUsage{"client auth"}
 )
 
-// Certificate builds a Certificate. Keys of authorities, and those that KeepKey is set for, outlive renewal, since a new key
-// would end the trust in everything that was signed with the old one.
+// Certificate builds a Certificate. Renewal keeps the keys of CAs, and those with KeepKey, because with a new key, certificates and tokens
+// that the old key signed would no longer be trusted.
 func Certificate(r Request) *certmanager.Certificate {
 	duration, renewBefore := Year, 7*day
 	if r.Authority {
@@ -71,7 +71,7 @@ func Certificate(r Request) *certmanager.Certificate {
 		},
 	}
 	if slices.Contains(r.Usages, "server auth") && !r.Authority && !r.KeepKey {
-		// A server signs every handshake, before it knows anything of the client: 5 ms with an RSA key of that size, 0.03 with this one.
+		// A server signs each handshake before it has authenticated the client: 5 ms with an RSA key of the default size, 0.03 ms with this key.
 		c.Spec.PrivateKey.Algorithm, c.Spec.PrivateKey.Size = "ECDSA", 256
 	}
 	if renewBefore != 0 {
@@ -89,7 +89,7 @@ func Certificate(r Request) *certmanager.Certificate {
 	return c
 }
 
-// Issued returns what to wait for of a Certificate as it was read, which is empty if there is none, or nil if it can be used.
+// Issued returns nil if a Certificate is ready, or an error to wait for it. The argument is empty if the Certificate does not exist.
 func Issued(name string, live *certmanager.Certificate) error {
 	if why := conditions.Unready(live); why != "" {
 		return conditions.Wait("CertificateNotReady", "waiting for Certificate %s: %s", name, why)
@@ -97,8 +97,8 @@ func Issued(name string, live *certmanager.Certificate) error {
 	return nil
 }
 
-// change does what a template asks for: what names the certificate is added to, and what describes it is replaced. The
-// operator's own labels and annotations stay.
+// change applies a template: it adds names and subject attributes, and replaces other fields. It does not change labels and annotations
+// of the operator.
 func change(c *certmanager.Certificate, template *v1alpha1.CertificateTemplate) {
 	if m := template.Metadata; m != nil {
 		c.Labels, c.Annotations = Overlay(m.Labels, c.Labels), Overlay(m.Annotations, c.Annotations)
@@ -111,7 +111,7 @@ func change(c *certmanager.Certificate, template *v1alpha1.CertificateTemplate) 
 	if t.IssuerRef != nil {
 		c.Spec.IssuerRef = Issuer(*t.IssuerRef)
 		if len(t.DNSNames) > 0 {
-			names = nil // that issuer may refuse names inside of the cluster
+			names = nil // the issuer may refuse names inside of the cluster
 		}
 	}
 	c.Spec.DNSNames, c.Spec.IPAddresses = union(names, t.DNSNames), union(c.Spec.IPAddresses, t.IPAddresses)
@@ -125,7 +125,7 @@ func change(c *certmanager.Certificate, template *v1alpha1.CertificateTemplate) 
 	if t.RenewBefore != nil {
 		c.Spec.RenewBefore = &t.RenewBefore.Duration
 	} else if t.Duration != nil && c.Spec.RenewBefore != nil && c.Spec.RenewBefore.Duration >= c.Spec.Duration.Duration {
-		c.Spec.RenewBefore = nil // a third of the new duration, which is shorter than the usual time before its end
+		c.Spec.RenewBefore = nil // default of cert-manager, because the default here may exceed the new duration
 	}
 	changeSubject(c, t.Subject)
 	changeKey(c.Spec.PrivateKey, t.PrivateKey)
@@ -161,16 +161,16 @@ func changeKey(key *certmanager.CertificatePrivateKey, t *v1alpha1.PrivateKeyTem
 	}
 	algorithm := certmanager.PrivateKeyAlgorithm(t.Algorithm)
 	if algorithm == "" && t.Size > maxCurve {
-		algorithm = certmanager.RSAKeyAlgorithm // only these keys are that long
+		algorithm = certmanager.RSAKeyAlgorithm // only RSA keys have this size
 	}
 	if algorithm != "" && algorithm != key.Algorithm {
-		key.Algorithm, key.Size = algorithm, 0 // cert-manager's own size for it
+		key.Algorithm, key.Size = algorithm, 0 // the default size of cert-manager
 	}
 	key.Size, key.Encoding = cmp.Or(t.Size, key.Size), cmp.Or(certmanager.PrivateKeyEncoding(t.Encoding), key.Encoding)
 	key.RotationPolicy = cmp.Or(certmanager.PrivateKeyRotationPolicy(t.RotationPolicy), key.RotationPolicy)
 }
 
-// Overlay returns the entries of both maps. Those of over win.
+// Overlay returns the entries of both maps. Those of over take precedence.
 func Overlay(under, over map[string]string) map[string]string {
 	if len(under)+len(over) == 0 {
 		return nil

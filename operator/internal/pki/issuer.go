@@ -15,10 +15,10 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// again is when a ClusterIssuer is looked for again, of which no watch tells.
+// again is the interval of checks for a ClusterIssuer, which is not watched.
 const again = 30 * time.Second
 
-// CAIssuer builds an Issuer, named name, that signs with the authority in a Secret.
+// CAIssuer builds an Issuer that signs with the CA in a Secret.
 func CAIssuer(namespace, name, secret string, labels map[string]string) *certmanager.Issuer {
 	return &certmanager.Issuer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
@@ -26,7 +26,7 @@ func CAIssuer(namespace, name, secret string, labels map[string]string) *certman
 	}
 }
 
-// SelfSignedIssuer builds an Issuer for authorities that nobody vouches for.
+// SelfSignedIssuer builds an Issuer for self-signed CAs.
 func SelfSignedIssuer(namespace, name string, labels map[string]string) *certmanager.Issuer {
 	return &certmanager.Issuer{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
@@ -34,19 +34,19 @@ func SelfSignedIssuer(namespace, name string, labels map[string]string) *certman
 	}
 }
 
-// Issuer is a reference in the words of cert-manager, with nothing left out that cert-manager would fill in.
+// Issuer converts a reference to that of cert-manager, with all of its defaults set.
 func Issuer(ref v1alpha1.ObjectReference) cmmeta.IssuerReference {
 	return cmmeta.IssuerReference{
 		Name: ref.Name, Kind: cmp.Or(ref.Kind, certmanager.IssuerKind), Group: cmp.Or(ref.Group, certmanager.SchemeGroupVersion.Group),
 	}
 }
 
-// IssuerNamed is a reference to an Issuer of cert-manager.
+// IssuerNamed returns a reference to an Issuer of cert-manager.
 func IssuerNamed(name string) cmmeta.IssuerReference {
 	return Issuer(v1alpha1.ObjectReference{Name: name})
 }
 
-// IssuerNames returns the names of those of references that are to Issuers, nil ones left out.
+// IssuerNames returns the names in references to Issuers. It ignores nil and other kinds.
 func IssuerNames(references ...*v1alpha1.ObjectReference) []string {
 	var names []string
 	for _, ref := range references {
@@ -60,7 +60,7 @@ func IssuerNames(references ...*v1alpha1.ObjectReference) []string {
 	return names
 }
 
-// IssuerOf is the issuer that a template asks for, or nil.
+// IssuerOf returns the issuer in a template, or nil.
 func IssuerOf(template *v1alpha1.CertificateTemplate) *v1alpha1.ObjectReference {
 	if template == nil || template.Spec == nil {
 		return nil
@@ -68,8 +68,8 @@ func IssuerOf(template *v1alpha1.CertificateTemplate) *v1alpha1.ObjectReference 
 	return template.Spec.IssuerRef
 }
 
-// CheckIssuer returns an error if an issuer that a field of a spec names does not exist. Kinds that are not cert-manager's own are
-// not looked for, nor those that the operator may not see because it is installed for single namespaces.
+// CheckIssuer returns an error if the issuer in a field of a spec does not exist. It does not check kinds of other groups than
+// cert-manager's, nor kinds that the operator may not read because it is installed for single namespaces.
 func CheckIssuer(ctx context.Context, c client.Reader, namespace, field string, ref cmmeta.IssuerReference) error {
 	var issuer client.Object
 	key := client.ObjectKey{Name: ref.Name}

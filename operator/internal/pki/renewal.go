@@ -17,7 +17,7 @@ import (
 
 // +kubebuilder:rbac:groups=cert-manager.io,resources=certificates/status,verbs=patch
 
-// Statuses are what a status tells of certificates: of those that are issued.
+// Statuses returns the status entries of issued certificates.
 func Statuses(certificates []*certmanager.Certificate) []v1alpha1.CertificateStatus {
 	var all []v1alpha1.CertificateStatus
 	for _, c := range certificates {
@@ -34,8 +34,8 @@ func Statuses(certificates []*certmanager.Certificate) []v1alpha1.CertificateSta
 	return all
 }
 
-// Renew has certificates issued again that do not sign others, if the annotation of their owner asks for it with another value than
-// the last time. It returns the value that it has heeded. What is new, and was never looked at, needs no renewal.
+// Renew requests the renewal of leaf certificates if the renewal annotation of their owner has a new value. It returns the value that it
+// processed. A new owner that was never reconciled needs no renewal.
 func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64, last string,
 	certificates []*certmanager.Certificate) (string, error) {
 	asked := owner.GetAnnotations()[v1alpha1.RenewAnnotation]
@@ -43,7 +43,7 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 		return asked, nil
 	}
 	for _, certificate := range certificates {
-		if certificate.Spec.IsCA || certificate.Name == "" { // which was not there when it was read, and is issued anyway
+		if certificate.Spec.IsCA || certificate.Name == "" { // it did not exist when it was read, and is issued anyway
 			continue
 		}
 		if err := Reissue(ctx, c, certificate, "asked for by the annotation "+v1alpha1.RenewAnnotation); err != nil {
@@ -53,8 +53,8 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 	return asked, nil
 }
 
-// Distrusted has a certificate issued again that its peers do not trust, and returns what to wait for. A certificate of another issuer than
-// own would be no better afterwards: then hint says what to change.
+// Distrusted requests a new certificate for one that its peers do not trust, and returns an error to wait for it. For a certificate of
+// another issuer than own, this would not help: then the error has the hint what to change.
 func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.Certificate, own, hint string) error {
 	if certificate.Spec.IssuerRef != IssuerNamed(own) {
 		return conditions.Stall("CertificateNotTrusted", "Certificate %s: its issuer %s is not trusted: %s", certificate.Name,
@@ -64,7 +64,7 @@ func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.C
 	if err != nil {
 		return err
 	}
-	if signed { // a new one would be no better, until the bundle is
+	if signed { // a new certificate would not help until the bundle is updated
 		return conditions.Wait("CertificateNotTrusted",
 			"waiting for authority %s, which signed Certificate %s, to be trusted", own, certificate.Name)
 	}
@@ -75,7 +75,7 @@ func Distrusted(ctx context.Context, c client.Client, certificate *certmanager.C
 	return conditions.Wait("CertificateNotTrusted", "reissuing Certificate %s: %s", certificate.Name, why)
 }
 
-// hasSigned returns whether an authority, as it is now, has signed a certificate.
+// hasSigned reports whether the current key of a CA has signed a certificate.
 func hasSigned(ctx context.Context, c client.Client, certificate *certmanager.Certificate, authority string) (bool, error) {
 	var pair, own corev1.Secret
 	for name, secret := range map[string]*corev1.Secret{certificate.Spec.SecretName: &pair, authority: &own} {
@@ -86,9 +86,9 @@ func hasSigned(ctx context.Context, c client.Client, certificate *certmanager.Ce
 	return SignedBy(pair.Data[corev1.TLSCertKey], own.Data[corev1.TLSCertKey]), nil
 }
 
-// Reissue does what cmctl does to renew a certificate, unless that is under way.
+// Reissue renews a certificate as cmctl does, unless it is already being renewed.
 func Reissue(ctx context.Context, c client.Client, certificate *certmanager.Certificate, why string) error {
-	live := &unstructured.Unstructured{} // all of the status, as cert-manager has written it
+	live := &unstructured.Unstructured{} // the complete status, as cert-manager has written it
 	live.SetGroupVersionKind(certmanager.SchemeGroupVersion.WithKind("Certificate"))
 	if err := c.Get(ctx, client.ObjectKeyFromObject(certificate), live); err != nil {
 		return client.IgnoreNotFound(err)

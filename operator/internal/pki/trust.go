@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Trusted returns, in PEM, whom to trust while an authority has one key after another: the authority of a certificate, without
-// those that vouch for it, and of those that were trusted before all that have other keys. A certificate that is renewed with its
-// key takes the place of the one before. The number is that of the others.
+// Trusted returns the CAs to trust, in PEM, during the rotation of a CA's key: the first certificate of authority, without its chain, and
+// those certificates of before that have other keys. A certificate that is renewed with its key replaces the former one. The number
+// counts the certificates with other keys.
 func Trusted(authority []byte, before ...[]byte) (all []byte, former int) {
 	var trusted bytes.Buffer
 	seen := map[string]bool{}
@@ -32,7 +32,7 @@ func Trusted(authority []byte, before ...[]byte) (all []byte, former int) {
 	return trusted.Bytes(), len(seen) - current
 }
 
-// Keys returns what tells the keys of certificates from others.
+// Keys returns the public keys of certificates, to compare them.
 func Keys(pem []byte) []byte {
 	var keys []byte
 	for _, block := range certificates(pem) {
@@ -41,7 +41,7 @@ func Keys(pem []byte) []byte {
 	return keys
 }
 
-// AuthorityKey returns what tells the key that has signed a certificate from others, or nothing if the certificate does not say.
+// AuthorityKey returns the ID of the key that signed a certificate, or nil if the certificate does not have it.
 func AuthorityKey(certificate []byte) []byte {
 	if c := first(certificate); c != nil {
 		return c.AuthorityKeyId
@@ -49,14 +49,14 @@ func AuthorityKey(certificate []byte) []byte {
 	return nil
 }
 
-// SignedBy reports whether an authority has signed a certificate. It is taken to have signed what cannot be read.
+// SignedBy reports whether a CA has signed a certificate. It returns true if one of them cannot be parsed.
 func SignedBy(certificate, authority []byte) bool {
 	c, by := first(certificate), first(authority)
 	return c == nil || by == nil || c.CheckSignatureFrom(by) == nil
 }
 
-// Signer returns, in PEM, the former authority of an Issuer that has signed the certificate in a Secret. cert-manager writes it beside the
-// certificate, so that it is known even when nothing else is left of it. Nil: the Secret does not have it, or is not of that Issuer.
+// Signer returns, in PEM, the former CA of an Issuer that has signed the certificate in a Secret. cert-manager writes it beside the
+// certificate, so it is known even if all other copies are lost. Nil: the Secret does not have it, or has another issuer.
 func Signer(secret *corev1.Secret, issuer string) []byte {
 	by := secret.Annotations
 	c := first(secret.Data[corev1.TLSCertKey])
@@ -71,8 +71,8 @@ func Signer(secret *corev1.Secret, issuer string) []byte {
 	return nil
 }
 
-// TrustedBy reports whether authorities vouch for a certificate, by themselves or through the chain behind it. Whether it has ended does
-// not matter. What cannot be read is taken to be trusted.
+// TrustedBy reports whether CAs signed a certificate, directly or through its chain. It ignores expiry. It returns true if a certificate
+// cannot be parsed.
 func TrustedBy(chain, authorities []byte) bool {
 	var roots []*x509.Certificate
 	for _, block := range certificates(authorities) {
@@ -121,7 +121,7 @@ func certificates(content []byte) []*pem.Block {
 	return blocks
 }
 
-// key is the public key of a certificate. One that cannot be parsed stands for itself.
+// key returns the public key of a certificate, or the content of one that cannot be parsed.
 func key(block *pem.Block) string {
 	if c, err := x509.ParseCertificate(block.Bytes); err == nil {
 		return string(c.RawSubjectPublicKeyInfo)

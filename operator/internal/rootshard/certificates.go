@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// certificates asks for all of them at once, since they become ready as those do that sign them.
+// certificates applies all Certificates at once. cert-manager issues each as soon as its CA is ready.
 func (s *scope) certificates(ctx context.Context) error {
 	issuers, wanted := shard.Authorities(s.shard, s.rs.Spec.Certificates)
 	own := map[cmmeta.IssuerReference]bool{}
@@ -45,7 +45,7 @@ func (s *scope) certificates(ctx context.Context) error {
 	return cmp.Or(failed, unknown, err, unready)
 }
 
-// issuerField is the field that names the issuer of a certificate.
+// issuerField returns the field that names the issuer of a certificate.
 func (s *scope) issuerField(certificate string) string {
 	for name, template := range s.rs.Spec.CertificateTemplates {
 		names := s.shard.Leaf(name) == certificate || name == "root-ca" && certificate == s.rs.Name+"-ca"
@@ -56,7 +56,7 @@ func (s *scope) issuerField(certificate string) string {
 	return "spec.certificates.issuerRef"
 }
 
-// removeUnwanted removes what the spec asked for before, and does not now; of leaves, the key as well.
+// removeUnwanted removes Issuers and Certificates that the spec no longer requires; for leaf certificates, also the key.
 func (s *scope) removeUnwanted(ctx context.Context) error {
 	for _, object := range shard.Unwanted(s.shard, s.rs.Spec.Certificates) {
 		if err := apply.Remove(ctx, s.Client, s.rs, object); err != nil {
@@ -72,7 +72,7 @@ func (s *scope) removeUnwanted(ctx context.Context) error {
 	return nil
 }
 
-// authority checks the Secret of an authority that exists.
+// authority checks the Secret of an existing CA.
 func (s *scope) authority(ctx context.Context) error {
 	c := s.rs.Spec.Certificates
 	if c == nil || c.CASecretRef == nil {
@@ -82,7 +82,7 @@ func (s *scope) authority(ctx context.Context) error {
 	return err
 }
 
-// read returns the content of what the spec names.
+// read returns the content of a Secret or ConfigMap that the spec names.
 func (s *scope) read(ctx context.Context, ref shard.Reference) (map[string][]byte, error) {
 	kind, name, data, err := s.content(ctx, ref)
 	if apierrors.IsNotFound(err) {

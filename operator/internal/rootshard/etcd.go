@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// etcd finds out where the data is, and makes an etcd if one is asked for. Whether an external one answers is found out by answering.
+// etcd sets the endpoints of the etcd, and creates an EtcdCluster if the spec requests one. checkEtcd checks external ones.
 func (s *scope) etcd(ctx context.Context) error {
 	config := s.rs.Spec.Etcd
 	s.shard.Etcd.Prefix = config.Prefix
@@ -42,7 +42,7 @@ func (s *scope) etcd(ctx context.Context) error {
 	} else if !metav1.IsControlledBy(live, s.rs) {
 		return cmp.Or(unmade, conditions.Wait("EtcdNotReady", "waiting for EtcdCluster %s to be created", wanted.Name))
 	}
-	// What was once known stays in use: the pods must not be touched while their etcd is ill.
+	// Keep the known endpoints: the pods must not change while their etcd is unhealthy.
 	s.shard.Etcd.Endpoints, s.shard.Etcd.Secret = live.Status.Endpoints, live.Status.ClientSecretName
 	s.shard.Etcd.Trust, s.shard.Etcd.TrustKey = etcdcluster.TrustSecretName(live.Name), etcdcluster.TrustedClients
 	ready := meta.FindStatusCondition(live.Status.Conditions, v1alpha1.ConditionAvailable)
@@ -64,8 +64,8 @@ func (s *scope) etcd(ctx context.Context) error {
 	return unmade
 }
 
-// managed builds the etcd of a root shard. Unless the spec says otherwise its authority is its own: with the issuer of the root
-// shard, whose users have certificates from there, there would be one mistake between these and all data.
+// managed builds the EtcdCluster of a root shard. By default, it has its own CA: if it trusted the issuer of the root shard, which also
+// signs certificates of users, one misissued certificate would give access to all data.
 func managed(rs *v1alpha1.RootShard, labels map[string]string) *v1alpha1.EtcdCluster {
 	cluster := &v1alpha1.EtcdCluster{
 		ObjectMeta: metav1.ObjectMeta{Namespace: rs.Namespace, Name: rs.Name + "-etcd", Labels: labels},

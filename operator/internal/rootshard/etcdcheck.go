@@ -35,25 +35,25 @@ import (
 )
 
 const (
-	// answerTimeout is how long an etcd has to answer.
+	// answerTimeout is how long a check waits for an answer of etcd.
 	answerTimeout = 5 * time.Second
-	// askedAgain is how old an answer may be.
+	// askedAgain is the age of an answer after which etcd is checked again.
 	askedAgain = 10 * time.Second
 )
 
-// EtcdTarget is what it takes to ask an etcd.
+// EtcdTarget has the addresses and credentials of an etcd to check.
 type EtcdTarget struct {
 	Endpoints []string
-	// Namespace is where names without dots are those of Services.
+	// Namespace of the Services that names without dots refer to.
 	Namespace string
 	Prefix    string
 	// Certificate, Key and Authorities may be empty.
 	Certificate, Key, Authorities []byte
 }
 
-// EtcdChecker asks etcds that others keep whether they answer, beside the reconciler, and wakes it when an answer is another one.
+// EtcdChecker checks external etcds in the background, and triggers a reconciliation when the result changes.
 type EtcdChecker struct {
-	// Ask returns why an etcd does not answer, within a bounded time.
+	// Ask returns an error if an etcd does not answer, within a bounded time.
 	Ask func(context.Context, EtcdTarget) error
 
 	mu      sync.Mutex
@@ -62,15 +62,15 @@ type EtcdChecker struct {
 	answers map[client.ObjectKey]*answer
 }
 
-// answer is the last one to a question.
+// answer is the last result of a check.
 type answer struct {
 	question [sha256.Size]byte
 	asking   bool
-	at       time.Time // zero: there is none yet
+	at       time.Time // zero: no result yet
 	err      error
 }
 
-// Start keeps the queue of the reconciler.
+// Start implements source.Source: it stores the queue of the reconciler.
 func (e *EtcdChecker) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,7 +78,8 @@ func (e *EtcdChecker) Start(ctx context.Context, queue workqueue.TypedRateLimiti
 	return nil
 }
 
-// Answer returns the last answer to the question of a RootShard, if there is one, and asks again if it is old. It does not wait.
+// Answer returns the last result for the etcd of a RootShard, and whether it is known. It starts a new check if the result is old, and
+// does not wait for it.
 func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (known bool, err error) {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", question))
 	e.mu.Lock()
@@ -98,7 +99,7 @@ func (e *EtcdChecker) Answer(key client.ObjectKey, question EtcdTarget) (known b
 	return !a.at.IsZero(), a.err
 }
 
-// Forget drops what is known of the etcd of a RootShard.
+// Forget removes the result for the etcd of a RootShard.
 func (e *EtcdChecker) Forget(key client.ObjectKey) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,7 +117,7 @@ func (e *EtcdChecker) ask(ctx context.Context, key client.ObjectKey, a *answer, 
 	}
 }
 
-// CheckEtcd reads from an etcd, through each of its endpoints at a time, and returns what keeps all of them from answering.
+// CheckEtcd reads from all endpoints of an etcd concurrently. It returns nil if one of them answers, otherwise the errors of all.
 func CheckEtcd(ctx context.Context, q EtcdTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -155,7 +156,7 @@ func CheckEtcd(ctx context.Context, q EtcdTarget) error {
 	return errors.New(strings.Join(failed, "; "))
 }
 
-// checkEndpoint reads a key, which takes a majority of the members.
+// checkEndpoint reads a key, which requires a majority of the members.
 func checkEndpoint(ctx context.Context, endpoint string, q EtcdTarget, config *tls.Config) error {
 	at, err := url.Parse(endpoint)
 	if err != nil {
@@ -172,7 +173,7 @@ func checkEndpoint(ctx context.Context, endpoint string, q EtcdTarget, config *t
 		secure = credentials.NewTLS(config)
 	}
 	if !strings.ContainsAny(host, ".:") && host != "localhost" {
-		dialed += "." + q.Namespace + ".svc" // which the pods need not add
+		dialed += "." + q.Namespace + ".svc" // pods resolve such names in their own namespace
 	}
 	if strings.Contains(dialed, ":") {
 		dialed = "[" + dialed + "]"
@@ -185,7 +186,7 @@ func checkEndpoint(ctx context.Context, endpoint string, q EtcdTarget, config *t
 	ctx = metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 	_, err = etcdserverpb.NewKVClient(connection).Range(ctx, &etcdserverpb.RangeRequest{Key: []byte(q.Prefix + "/health"), CountOnly: true})
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrPermissionDenied) {
-		return nil // that is an answer: not every user may read this key
+		return nil // etcd answered: not every user may read this key
 	}
 	if at.Scheme == "https" && status.Code(err) == codes.Unavailable {
 		return cmp.Or(refusal(ctx, dialed+":"+port, config), err)
@@ -193,12 +194,12 @@ func checkEndpoint(ctx context.Context, endpoint string, q EtcdTarget, config *t
 	return err
 }
 
-// refusal returns the alert with which a server refuses a client certificate. In TLS 1.3 it comes after the handshake, and is lost when the
-// client writes before it reads.
+// refusal returns the TLS alert of a server that refuses a client certificate. In TLS 1.3, the alert arrives after the handshake, and is
+// lost when the client writes before it reads.
 func refusal(ctx context.Context, address string, config *tls.Config) error {
 	connection, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", address)
 	if err != nil {
-		return nil // which is what gRPC has seen, too
+		return nil // gRPC reports the same error
 	}
 	defer connection.Close()
 	_ = connection.SetReadDeadline(time.Now().Add(time.Second))
@@ -209,10 +210,10 @@ func refusal(ctx context.Context, address string, config *tls.Config) error {
 	return nil
 }
 
-// addresses of a connection, of which one is another each time.
+// addresses matches the addresses of a connection, one of which differs each time.
 var addresses = regexp.MustCompile(`(read|write) tcp \S+->\S+: `)
 
-// cause returns what is behind an error of gRPC, in the same words each time.
+// cause returns the cause of a gRPC error, without parts that differ each time.
 func cause(err error) string {
 	if status.Code(err) == codes.DeadlineExceeded {
 		return fmt.Sprintf("no answer within %s", answerTimeout)
@@ -225,8 +226,8 @@ func cause(err error) string {
 	return addresses.ReplaceAllString(strings.TrimPrefix(text, "transport: "), "")
 }
 
-// checkEtcd reports whether an etcd that others keep answers. That holds up nothing else: pods wait for their etcd by themselves. A pod
-// that is ready has asked it just now, also where a network lets in pods and not the operator.
+// checkEtcd returns an error if an external etcd does not answer. This blocks no other step, because pods wait for their etcd themselves. A
+// ready pod proves that the etcd answers, even if the network blocks connections of the operator.
 func (s *scope) checkEtcd(ctx context.Context) error {
 	key := client.ObjectKeyFromObject(s.rs)
 	if s.EtcdChecker == nil {
@@ -258,7 +259,7 @@ func (s *scope) checkEtcd(ctx context.Context) error {
 	return nil
 }
 
-// usesEtcd reports whether a pod is ready that uses the etcd, the prefix and the credentials which the spec names.
+// usesEtcd reports whether a ready pod uses the etcd, prefix and credentials in the spec.
 func (s *scope) usesEtcd(ctx context.Context) bool {
 	set := &appsv1.StatefulSet{}
 	if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set); err != nil {

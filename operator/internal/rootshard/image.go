@@ -15,8 +15,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// image is the one that the spec names; or the one that pods were ready with, if the spec does not name another repository or another
-// version; or else the default.
+// image returns the image for pods: the one with which pods were ready, unless the spec names another repository or version. Repository
+// and version that neither has are those of the default.
 func image(spec *v1alpha1.ImageSpec, ran, standard string) string {
 	repository, release := cutVersion(standard)
 	if spec == nil {
@@ -53,7 +53,7 @@ func cutVersion(image string) (repository, version string) {
 	return image, ""
 }
 
-// imageOf returns the image of a container, if there is such a one.
+// imageOf returns the image of a container, or an empty string.
 func imageOf(pod corev1.PodSpec, container string) string {
 	for _, c := range pod.Containers {
 		if c.Name == container {
@@ -63,7 +63,7 @@ func imageOf(pod corev1.PodSpec, container string) string {
 	return ""
 }
 
-// versionOf returns the version that the tag of an image tells, or nil.
+// versionOf returns the version in the tag of an image, or nil.
 func versionOf(image string) *version.Version {
 	_, tag := cutVersion(image)
 	v, err := version.ParseSemantic(strings.TrimPrefix(tag, ":"))
@@ -73,7 +73,7 @@ func versionOf(image string) *version.Version {
 	return v
 }
 
-// shownVersion returns what people call the version of an image: its tag, or the beginning of its digest.
+// shownVersion returns the version of an image for display: its tag, or the beginning of its digest.
 func shownVersion(image string) string {
 	_, version := cutVersion(image)
 	if digest, ok := strings.CutPrefix(version, "@"); ok {
@@ -83,8 +83,8 @@ func shownVersion(image string) string {
 	return strings.TrimPrefix(version, ":")
 }
 
-// checkVersion refuses an image of a version that may not understand what is stored: one before that which has run, or further on
-// than the next minor one. Of images that do not tell their version nothing is known.
+// checkVersion refuses an image whose version may not understand the stored data: an older minor version than the one that has run, or a
+// version that skips a minor version. Images without a version in their tag are not checked.
 func checkVersion(rs *v1alpha1.RootShard, image string) error {
 	runs, wanted := versionOf(":"+rs.Status.Version), versionOf(image)
 	if runs == nil || wanted == nil || runs.Major() == wanted.Major() && (wanted.Minor() == runs.Minor() || wanted.Minor() == runs.Minor()+1) {
@@ -98,17 +98,17 @@ func checkVersion(rs *v1alpha1.RootShard, image string) error {
 		"set another, or allow it with the annotation %s: %s", rs.Status.Version, tag, v1alpha1.AllowVersionAnnotation, tag)
 }
 
-// imageAnnotation of a StatefulSet has the image that a pod was ready with, for when the status of the RootShard is lost.
+// imageAnnotation of a StatefulSet has the image with which a pod was ready, in case the status of the RootShard is lost.
 const imageAnnotation = "operator.kcp.io/image"
 
-// record keeps the image that the pods are to have, and its version, as soon as a pod is ready with it, and may have stored something. An
-// image that no pod was ever ready with is forgotten when the spec names it no longer.
+// record writes the image of the pods and its version to the status, as soon as a pod is ready with it and may have stored data. An image
+// with which no pod became ready is not recorded, so it is dropped when the spec no longer names it.
 func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
 	status := &s.rs.Status
 	status.Image = cmp.Or(status.Image, set.Annotations[imageAnnotation])
 	wanted := imageOf(set.Spec.Template.Spec, shard.Container)
 	if status.Image != "" && wanted != image(s.rs.Spec.Image, status.Image, s.DefaultImage) {
-		return // somebody else has changed the StatefulSet, or the spec has changed since
+		return // another client has changed the StatefulSet, or the spec has changed since
 	}
 	version := shownVersion(wanted)
 	if wanted == "" || wanted == status.Image && version == status.Version {
@@ -116,7 +116,7 @@ func (s *scope) record(ctx context.Context, set *appsv1.StatefulSet) {
 	}
 	pods, err := s.podsOf(ctx)
 	if err != nil {
-		return // it is found out the next time
+		return // the next reconciliation tries again
 	}
 	for _, pod := range pods {
 		if workload.Ready(&pod) && imageOf(pod.Spec, shard.Container) == wanted {

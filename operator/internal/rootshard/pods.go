@@ -16,13 +16,13 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// lostAfter is how long a pod may stay after the time that it had to end, until its node counts as lost. A kubelet that works kills the
-// process at that time, and deletes the pod.
+// lostAfter is how long a pod may exist after the end of its grace period until its node counts as lost. A working kubelet kills the
+// process at the end of the grace period, and deletes the pod.
 const lostAfter = time.Minute
 
-// maintainPods keeps pods when somebody deletes their StatefulSet, and deletes those whose node does not answer, as a StatefulSet replaces
-// no pod that is still there. Such a pod may still run. That does no harm: kcp keeps no state in its pods, writes to no volume but their
-// scratch space, and holds leases under names that no other process has.
+// maintainPods adds owner references to pods, which keep them when their StatefulSet is deleted, and force-deletes pods of lost nodes,
+// because a StatefulSet does not replace a pod that still exists. Such a pod may still run. This is safe: kcp keeps no state in its pods,
+// writes only to their temporary volumes, and holds leases under names that no other process has.
 func (s *scope) maintainPods(ctx context.Context) error {
 	pods, err := s.podsOf(ctx)
 	if err != nil {
@@ -40,19 +40,19 @@ func (s *scope) maintainPods(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// deleteLost deletes a pod by force that should have ended a while ago, or says when it will.
+// deleteLost force-deletes a pod whose grace period ended more than lostAfter ago, or sets when to check again.
 func (s *scope) deleteLost(ctx context.Context, pod *corev1.Pod) error {
 	if left := time.Until(pod.DeletionTimestamp.Add(lostAfter)); left > 0 {
 		s.after = conditions.Earliest(s.after, left)
 		return nil
 	}
 	if grace := pod.DeletionGracePeriodSeconds; grace != nil && *grace == 0 {
-		return nil // deleted by force already: finalizers of others keep it
+		return nil // already force-deleted: finalizers of others keep it
 	}
 	// The resource version keeps an old copy from repeating the deletion and its event.
 	err := s.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // the watch shows what it is now
+		return nil // the watch delivers the current state
 	}
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 	}
 	var pods []corev1.Pod
 	for _, pod := range list.Items {
-		// One without a controller is left of a StatefulSet that was deleted, and belongs to the next one.
+		// A pod without a controller is from a deleted StatefulSet. The next one adopts it.
 		if by := metav1.GetControllerOf(&pod); by == nil || by.Kind == "StatefulSet" && by.Name == s.shard.WorkloadName() {
 			pods = append(pods, pod)
 		}
@@ -79,7 +79,7 @@ func (s *scope) podsOf(ctx context.Context) ([]corev1.Pod, error) {
 	return pods, nil
 }
 
-// orphanedPods returns how many pods a StatefulSet has left that was deleted.
+// orphanedPods returns the number of replicas for a new StatefulSet to adopt all pods of a deleted one.
 func (s *scope) orphanedPods(ctx context.Context) (count int32) {
 	pods, err := s.podsOf(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package rootshard makes of a RootShard what runs it: certificates, an etcd if one is asked for, kubeconfigs and pods.
+// Package rootshard reconciles RootShards: it creates certificates, an etcd if the spec requests one, kubeconfigs and pods.
 package rootshard
 
 import (
@@ -35,48 +35,48 @@ import (
 // +kubebuilder:rbac:groups=monitoring.coreos.com,resources=servicemonitors,verbs=get;create;patch;delete
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// dependencies of a RootShard. The first that is not met is what people are told of.
+// dependencies of a RootShard, in order. The condition Ready has the message of the first one that is not met.
 var dependencies = []string{
 	v1alpha1.ConditionReferenceValid, v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady,
 	v1alpha1.ConditionAvailable, conditions.Rest,
 }
 
-// again is when something is looked at again that no watch tells of.
+// again is the interval of checks for changes that no watch reports.
 const again = 30 * time.Second
 
-// Reconciler of RootShards.
+// Reconciler reconciles RootShards.
 type Reconciler struct {
 	client.Client
-	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	// Live bypasses the cache. With an outdated status from the cache, a necessary write of the status could be skipped.
 	Live     client.Reader
 	Recorder events.EventRecorder
-	// DefaultImage is run by shards whose spec names none, repository:tag.
+	// DefaultImage is the image of shards whose spec has none, as repository:tag.
 	DefaultImage string
-	// Namespace is the operator's own. Empty: nobody knows.
+	// Namespace is the namespace of the operator. Empty: unknown.
 	Namespace string
-	// Pods is what the installation allows to them.
+	// Pods are the limits of this installation for pods.
 	Pods workload.Security
-	// Shards that may refer to RootShards. Nil: there are none.
+	// Shards finds the Shards that refer to RootShards. Nil: there are none.
 	Shards *Shards
-	// EtcdChecker asks etcds that others keep. Nil: they are taken to answer.
+	// EtcdChecker checks external etcds. Nil: they count as available.
 	EtcdChecker *EtcdChecker
 }
 
-// scope is one RootShard that is reconciled.
+// scope is the state of one reconciliation of a RootShard.
 type scope struct {
 	*Reconciler
 	rs     *v1alpha1.RootShard
 	shard  *shard.Shard
 	report *conditions.Report
-	// set is the StatefulSet as it was applied, if it was.
+	// set is the applied StatefulSet, or nil.
 	set *appsv1.StatefulSet
-	// after is when a certificate should have been renewed.
+	// after is the time until the next reconciliation that no watch triggers, such as the time until the renewal of a certificate is overdue.
 	after    time.Duration
 	rotation rotation
 	found    map[string]*corev1.Secret
 }
 
-// Reconcile does what can be done now, and tells in the status what is waited for.
+// Reconcile takes all steps that are possible now, and reports in the status what it waits for.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	rs := &v1alpha1.RootShard{}
 	if err := r.Live.Get(ctx, request.NamespacedName, rs); err != nil {
@@ -90,7 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	before.ObjectMeta = rs.ObjectMeta // which has changed if it is kept, or no more
+	before.ObjectMeta = rs.ObjectMeta // updateFinalizer may have changed it
 	if !rs.DeletionTimestamp.IsZero() {
 		r.deleting(rs)
 		return result, conditions.Save(ctx, r.Client, r.Recorder, before, rs, before.Status.Conditions, rs.Status.Conditions)
@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: conditions.Earliest(result.RequeueAfter, s.report.After(), s.after)}, s.report.Err()
 }
 
-// reconcile takes the steps. A step that waits or fails holds up only those that need what it makes.
+// reconcile takes the steps. A step that waits or fails blocks only the steps that need its result.
 func (s *scope) reconcile(ctx context.Context) {
 	s.report.Set(v1alpha1.ConditionCertificatesReady, s.certificates(ctx))
 	s.report.Set(v1alpha1.ConditionEtcdReady, s.etcd(ctx))
@@ -116,7 +116,7 @@ func (s *scope) reconcile(ctx context.Context) {
 	s.workload(ctx, unmade == nil)
 	s.report.Set(v1alpha1.ConditionEtcdReady, s.checkEtcd(ctx))
 	if unmade == nil {
-		s.reportRotation() // what keeps pods from being replaced comes before that they are to be
+		s.reportRotation() // after workload, because an error that blocks replacing pods is reported first
 	}
 	s.available(ctx)
 }

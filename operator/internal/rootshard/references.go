@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// references looks up what the spec names, and hashes what the server reads only when it starts.
+// references checks that the objects in the spec exist, and hashes those that the server reads only when it starts.
 func (s *scope) references(ctx context.Context) error {
 	s.shard.Inputs = map[string]string{}
 	if ref := s.rs.Spec.KCPVirtualWorkspace; ref != nil {
@@ -36,7 +36,7 @@ func (s *scope) references(ctx context.Context) error {
 	return nil
 }
 
-// withoutEffect names the fields that are set and change nothing, and why.
+// withoutEffect returns the fields that are set and have no effect, with the reason.
 func withoutEffect(spec *v1alpha1.RootShardSpec) []string {
 	var fields []string
 	add := func(set bool, field string) {

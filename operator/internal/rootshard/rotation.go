@@ -26,19 +26,19 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// ownAuthorities is the key of a bundle with the authorities of the RootShard itself, the current one first.
+// ownAuthorities is the key in a bundle with the CAs of the RootShard itself, the current one first.
 const ownAuthorities = "authorities.crt"
 
-// rotation is what is accepted of former keys. Nothing of it is in memory: Secrets hold the former keys, until somebody deletes
-// them.
+// rotation describes the former keys that are accepted. It is computed in each reconciliation: Secrets hold the former keys until a user
+// deletes them.
 type rotation struct {
 	kept    []string // Secrets with former keys
 	renew   []string // Certificates that former authorities have signed
-	waiting bool     // for pods to accept a key that nothing is signed with yet
+	waiting bool     // for pods to accept a new key, which does not sign yet
 }
 
-// trusted builds a bundle: the RootShard's own authority, the former ones with other keys, and those that the spec names. A former
-// authority is trusted until its bundle is deleted, and in any case as long as it has signed what is in use.
+// trusted builds a bundle: the RootShard's own CA, the former ones with other keys, and those that the spec names. A former CA is trusted
+// until its bundle is deleted, and in any case while a certificate that it signed is in use.
 func (s *scope) trusted(ctx context.Context, own, bundle, field string, further *v1alpha1.LocalReference) (*corev1.Secret, error) {
 	authority, err := s.issued(ctx, own)
 	if err != nil {
@@ -64,14 +64,14 @@ func (s *scope) trusted(ctx context.Context, own, bundle, field string, further 
 	}
 	secret := kcpaccess.Bundle(s.rs.Namespace, bundle, s.shard.Labels(), all, named)
 	secret.Data[ownAuthorities] = all
-	secret.UID = held.UID // one that is deleted meanwhile is not made again with what it held
+	secret.UID = held.UID // if it was deleted since, apply must not create it again with its former content
 	return secret, nil
 }
 
-// signed returns the former authorities of an issuer that have signed certificates in use, and these certificates. It reads those of other
-// objects, such as Kubeconfigs, only while former authorities are trusted, or none are known because there is no bundle.
+// signed returns the former CAs of an issuer that have signed certificates in use, and these certificates. It reads certificates of other
+// objects, such as Kubeconfigs, only while former CAs are trusted, or if no bundle exists and former CAs are unknown.
 func (s *scope) signed(ctx context.Context, issuer string, authority []byte, others bool) (signers []byte, renew []string, err error) {
-	certificates := map[string]string{} // and their Secrets
+	certificates := map[string]string{} // names, and those of their Secrets
 	add := func(c *certmanager.Certificate) {
 		if c.Spec.IssuerRef == pki.IssuerNamed(issuer) {
 			certificates[c.Name] = c.Spec.SecretName
@@ -101,7 +101,7 @@ func (s *scope) signed(ctx context.Context, issuer string, authority []byte, oth
 	return signers, renew, nil
 }
 
-// compare has leaves issued again that a bundle does not vouch for, and returns why the first one cannot be used.
+// compare requests new leaf certificates for those that a bundle does not verify, and returns an error for the first one.
 func (s *scope) compare(ctx context.Context, own string, bundle []byte, field string, leaves ...string) error {
 	var first error
 	for _, leaf := range leaves {
@@ -114,15 +114,15 @@ func (s *scope) compare(ctx context.Context, own string, bundle []byte, field st
 		}
 		live := &certmanager.Certificate{}
 		if err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.Leaf(leaf)}, live); err != nil {
-			return client.IgnoreNotFound(err) // it is made again, and then issued
+			return client.IgnoreNotFound(err) // it is created again, and then issued
 		}
 		first = cmp.Or(first, pki.Distrusted(ctx, s.Client, live, own, "name a Secret with its authority in spec."+field))
 	}
 	return first
 }
 
-// serviceAccountKeys makes the Secret of the key that signs tokens of service accounts, and of all that are accepted. When
-// cert-manager has issued another key, every pod accepts it before the first one signs with it.
+// serviceAccountKeys creates the Secret with the key that signs tokens of service accounts, and with all accepted keys. When cert-manager
+// has issued a new key, every pod accepts it before the first one signs with it.
 func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	issued, err := s.issued(ctx, s.shard.Leaf(shard.ServiceAccount))
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	if former > 0 {
 		s.rotation.kept = append(s.rotation.kept, name)
 	}
-	// A certificate that is renewed with its key changes nothing for the server.
+	// A certificate that is renewed with the same key does not change the input of the server.
 	input := func(signs []byte) string {
 		return hash(map[string][]byte{"accepted": pki.Keys(accepted), "signs": signs}, []string{"accepted", "signs"})
 	}
@@ -158,7 +158,7 @@ func (s *scope) serviceAccountKeys(ctx context.Context) error {
 	})
 }
 
-// rolledOut tells whether all pods that there are have begun with an input.
+// rolledOut reports whether all pods were started with an input.
 func (s *scope) rolledOut(ctx context.Context, input, value string) (bool, error) {
 	set := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set)
@@ -168,8 +168,8 @@ func (s *scope) rolledOut(ctx context.Context, input, value string) (bool, error
 	return workload.Input(set, input) == value && workload.RolledOut(set), nil
 }
 
-// authoritiesInput hashes whom the server trusts, and who has signed what it shows. It reads both again without a restart; but
-// when these are others, pods that were replaced are the proof that no server goes on with those of before.
+// authoritiesInput hashes the CAs that the server trusts, and the CAs that signed its certificates. The server reloads both without a
+// restart; but replacing the pods after a change proves that no server still uses the former ones.
 func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) error {
 	inputs := map[string][]byte{"clients": pki.Keys(clients.Data[ownAuthorities])}
 	var leaves []string
@@ -190,7 +190,7 @@ func (s *scope) authoritiesInput(ctx context.Context, clients *corev1.Secret) er
 	return nil
 }
 
-// secretData returns what a Secret holds, or nothing if there is none.
+// secretData returns the data of a Secret, or nil if it does not exist.
 func (s *scope) secretData(ctx context.Context, name string) (map[string][]byte, error) {
 	secret, err := s.secret(ctx, name)
 	if err != nil {
@@ -199,7 +199,7 @@ func (s *scope) secretData(ctx context.Context, name string) (map[string][]byte,
 	return secret.Data, nil
 }
 
-// secret returns a Secret, or an empty one if there is none. It is read once.
+// secret returns a Secret, or an empty one if it does not exist. Each Secret is read once per reconciliation.
 func (s *scope) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	if secret := s.found[name]; secret != nil {
 		return secret, nil
@@ -212,7 +212,7 @@ func (s *scope) secret(ctx context.Context, name string) (*corev1.Secret, error)
 	return secret, nil
 }
 
-// reportRotation tells how far it is, and what somebody has to do next.
+// reportRotation sets the condition Rotating to the progress of a rotation, and the next step.
 func (s *scope) reportRotation() {
 	c := metav1.Condition{Type: v1alpha1.ConditionRotating, Status: metav1.ConditionTrue, ObservedGeneration: s.rs.Generation}
 	kept := strings.Join(s.rotation.kept, ", ")

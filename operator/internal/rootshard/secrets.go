@@ -13,14 +13,14 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// secrets makes the Secrets that are put together from others: bundles of authorities, and kubeconfigs of components. Each is made as soon
-// as what it consists of is there.
+// secrets creates the Secrets that are built from others: CA bundles, and kubeconfigs of components. Each is created as soon as its inputs
+// exist.
 func (s *scope) secrets(ctx context.Context) error {
 	s.rotation = rotation{}
 	return cmp.Or(s.serverTrust(ctx), s.clientTrust(ctx), s.serviceAccountKeys(ctx))
 }
 
-// serverTrust makes the bundle of those who vouch for servers, and the kubeconfigs with it.
+// serverTrust creates the bundle of CAs for server certificates, and the kubeconfigs that contain it.
 func (s *scope) serverTrust(ctx context.Context) error {
 	trusted, err := s.trusted(ctx, s.shard.ServerCA(), s.shard.ServerBundle(), "caBundleSecretRef", s.rs.Spec.CABundleSecretRef)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *scope) serverTrust(ctx context.Context) error {
 		s.kubeconfig(ctx, shard.ExternalAdmin, s.shard.PrivateURL(), trusted))
 }
 
-// kubeconfig makes the Secret with the kubeconfig of a component.
+// kubeconfig creates the Secret with the kubeconfig of a component.
 func (s *scope) kubeconfig(ctx context.Context, leaf, url string, trusted *corev1.Secret) error {
 	pair, err := s.issued(ctx, s.shard.Leaf(leaf))
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *scope) kubeconfig(ctx context.Context, leaf, url string, trusted *corev
 	return apply.All(ctx, s.Client, s.rs, kubeconfig)
 }
 
-// clientTrust makes the bundle of those who vouch for clients.
+// clientTrust creates the bundle of CAs for client certificates.
 func (s *scope) clientTrust(ctx context.Context) error {
 	clients, err := s.trusted(ctx, s.shard.ClientCA(), s.shard.ClientBundle(), "clientCABundleRef", s.rs.Spec.ClientCABundleRef)
 	if err != nil {
@@ -74,13 +74,13 @@ func (s *scope) clientTrust(ctx context.Context) error {
 	return cmp.Or(apply.Keep(ctx, s.Client, s.rs, clients), s.authoritiesInput(ctx, clients))
 }
 
-// foreignServer tells whether the certificate of the server is not of the RootShard's own authority.
+// foreignServer reports whether another CA than that of the RootShard signs the server's certificate.
 func (s *scope) foreignServer() bool {
 	template, ok := s.rs.Spec.CertificateTemplates[shard.Server]
 	return ok && template.Spec != nil && template.Spec.IssuerRef != nil
 }
 
-// named are the authorities in the Secret that the spec names, if it names one.
+// named returns the CAs in the Secret that the spec names, or nil if it names none.
 func (s *scope) named(ctx context.Context, field string, ref *v1alpha1.LocalReference) ([]byte, error) {
 	if ref == nil {
 		return nil, nil

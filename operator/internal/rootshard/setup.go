@@ -22,16 +22,16 @@ import (
 	"github.com/kcplane/kcp/operator/internal/shard"
 )
 
-// Indices of RootShards by the names of what their specs refer to.
+// Indices of RootShards by the names of objects that their specs refer to.
 const (
 	secretsIndex    = "secrets"
 	configMapsIndex = "configMaps"
 	issuersIndex    = "issuers"
-	// authoritiesIndex has the Issuers whose former authorities are trusted until all that they have signed is renewed.
+	// authoritiesIndex has the Issuers whose former CAs are trusted until all certificates that they signed are renewed.
 	authoritiesIndex = "authorities"
 )
 
-// Setup registers the reconciler, and wakes it when something changes that it has made or that a spec refers to.
+// Setup registers the reconciler, with watches for the objects that it creates and those that specs refer to.
 func (r *Reconciler) Setup(ctx context.Context, mgr ctrl.Manager) error {
 	indices := map[string]client.IndexerFunc{
 		secretsIndex: secretsOf, configMapsIndex: configMapsOf, issuersIndex: issuersOf, authoritiesIndex: authoritiesOf,
@@ -104,13 +104,13 @@ func authoritiesOf(object client.Object) []string {
 	return []string{s.ServerCA(), s.ClientCA()}
 }
 
-// ofCertificate finds the RootShard whose authority signs a certificate, which may be another object's: that of a Kubeconfig.
+// ofCertificate returns requests for the RootShard whose CA signs a certificate, which may belong to another object, such as a Kubeconfig.
 func (r *Reconciler) ofCertificate(ctx context.Context, object client.Object) []reconcile.Request {
 	issuer := object.(*certmanager.Certificate).Spec.IssuerRef.Name
 	return fieldindex.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), authoritiesIndex, issuer)
 }
 
-// referring finds the RootShards that refer to an object, and the one that a Secret was made for.
+// referring returns requests for the RootShards that refer to an object, and for the RootShard in the label of a Secret.
 func (r *Reconciler) referring(name string) handler.MapFunc {
 	return func(ctx context.Context, object client.Object) []reconcile.Request {
 		requests := fieldindex.Find(ctx, r, &v1alpha1.RootShardList{}, object.GetNamespace(), name, object.GetName())

@@ -24,27 +24,27 @@ import (
 
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=shards,verbs=get;list;watch
 
-// finalizer keeps a RootShard as long as Shards refer to it, which work with what it has.
+// finalizer keeps a RootShard while Shards refer to it, because they use its objects.
 const finalizer = "operator.kcp.io/shards"
 
-// kind of Shards. It need not be there.
+// kind of Shards. The API server may not serve it.
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Shard")
 
-// What is known of Shards.
+// States of the watch for Shards.
 const (
-	notServed int32 = iota // the kind is not there, as far as we have heard
-	reading                // it is, and the caches do not have all of them yet
+	notServed int32 = iota // the API server does not serve the kind, as far as discovered
+	reading                // it serves the kind, and the caches are not filled yet
 	known
 )
 
-// Shards tells which Shards there are, as soon as the API server serves them.
+// Shards lists the Shards, as soon as the API server serves them.
 type Shards struct {
 	cache  cache.Cache
 	mapper meta.RESTMapper
 	state  atomic.Int32
 }
 
-// Start looks for the kind until it is there, and from then on wakes the RootShards that Shards refer to.
+// Start waits until the API server serves the kind, and from then on triggers reconciliations of the RootShards that Shards refer to.
 func (s *Shards) Start(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	go func() {
 		served := func(context.Context) (bool, error) {
@@ -62,7 +62,7 @@ func (s *Shards) Start(ctx context.Context, queue workqueue.TypedRateLimitingInt
 			return
 		}
 		s.state.Store(known)
-		list, err := s.list(ctx) // those that were woken before this could do nothing
+		list, err := s.list(ctx) // earlier reconciliations could not list Shards
 		if err != nil {
 			return
 		}
@@ -75,7 +75,7 @@ func (s *Shards) Start(ctx context.Context, queue workqueue.TypedRateLimitingInt
 	return nil
 }
 
-// ofShard finds the RootShard that a Shard refers to, if it does.
+// ofShard returns a request for the RootShard that a Shard refers to, if any.
 func ofShard(_ context.Context, shard client.Object) []reconcile.Request {
 	root := rootOf(shard.(*unstructured.Unstructured))
 	if root == "" {
@@ -84,14 +84,14 @@ func ofShard(_ context.Context, shard client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: shard.GetNamespace(), Name: root}}}
 }
 
-// rootOf returns an empty name for a Shard that refers to nothing.
+// rootOf returns the name of the RootShard that a Shard refers to, or an empty string.
 func rootOf(shard *unstructured.Unstructured) string {
 	name, _, _ := unstructured.NestedString(shard.Object, "spec", "rootShard", "ref", "name")
 	return name
 }
 
-// of returns the names of the Shards that refer to a RootShard, and whether they are known by now. Those that are themselves
-// deleted hold up nothing: else two would wait for each other, and their namespace would stay, where kcp does not answer.
+// of returns the names of the Shards that refer to a RootShard, and whether these are known. Shards that are being deleted are not
+// included: otherwise, both could wait for each other and block the deletion of their namespace, if kcp does not answer.
 func (s *Shards) of(ctx context.Context, rs *v1alpha1.RootShard) (names []string, sure bool, err error) {
 	switch {
 	case s == nil:
@@ -124,7 +124,8 @@ func (s *Shards) list(ctx context.Context, options ...client.ListOption) (*unstr
 	return list, s.cache.List(ctx, list, append(options, client.UnsafeDisableDeepCopy)...)
 }
 
-// updateFinalizer records which Shards refer to a RootShard, and keeps its finalizer while there are any. It returns when to look again.
+// updateFinalizer writes the Shards that refer to a RootShard to its status, and adds or removes its finalizer. It returns when to check
+// again.
 func (r *Reconciler) updateFinalizer(ctx context.Context, rs *v1alpha1.RootShard) (ctrl.Result, error) {
 	names, sure, err := r.Shards.of(ctx, rs)
 	if err != nil || !sure {
@@ -132,7 +133,7 @@ func (r *Reconciler) updateFinalizer(ctx context.Context, rs *v1alpha1.RootShard
 	}
 	before, held := rs.DeepCopy(), len(names) > 0
 	switch {
-	case held && rs.DeletionTimestamp.IsZero() && rs.Namespace != r.Namespace: // which is the operator's own, and goes with it
+	case held && rs.DeletionTimestamp.IsZero() && rs.Namespace != r.Namespace: // both may be deleted with this namespace
 		controllerutil.AddFinalizer(rs, finalizer)
 	case !held:
 		controllerutil.RemoveFinalizer(rs, finalizer)
@@ -149,7 +150,7 @@ func (r *Reconciler) updateFinalizer(ctx context.Context, rs *v1alpha1.RootShard
 	return ctrl.Result{}, nil
 }
 
-// deleting says what a RootShard that is deleted waits for. The garbage collector removes what belongs to it.
+// deleting reports what the deletion of a RootShard waits for. The garbage collector deletes its objects.
 func (r *Reconciler) deleting(rs *v1alpha1.RootShard) {
 	rs.Status.Phase = v1alpha1.PhaseDeleting
 	if len(rs.Status.Shards) == 0 || !controllerutil.ContainsFinalizer(rs, finalizer) {

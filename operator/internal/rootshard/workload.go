@@ -21,10 +21,11 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// defaultReplicas is the number of pods while nobody says another.
+// defaultReplicas is the number of pods unless the spec or an autoscaler sets another one.
 const defaultReplicas = 2
 
-// workload makes what runs the shard, and what leads to it. The pods need all Secrets, the others need only the spec.
+// workload creates the StatefulSet and the Service of the shard, and related objects. Pods need all Secrets, the other objects only the
+// spec.
 func (s *scope) workload(ctx context.Context, secrets bool) {
 	live := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, live)
@@ -33,7 +34,7 @@ func (s *scope) workload(ctx context.Context, secrets bool) {
 		return
 	}
 	if s.shard.Replicas == nil {
-		s.shard.Replicas = live.Spec.Replicas // an autoscaler's, perhaps
+		s.shard.Replicas = live.Spec.Replicas // possibly set by an autoscaler
 		if apierrors.IsNotFound(err) {
 			s.shard.Replicas = new(cmp.Or(s.orphanedPods(ctx), defaultReplicas))
 		}
@@ -46,7 +47,7 @@ func (s *scope) workload(ctx context.Context, secrets bool) {
 	s.report.Set(conditions.Rest, s.optional(ctx, component))
 }
 
-// service makes what leads to the pods. Without it kcp is not available.
+// service creates the Service of the pods. Without it, kcp is not available.
 func (s *scope) service(ctx context.Context, component *workload.Component) {
 	service := workload.Service(component)
 	err := apply.All(ctx, s.Client, s.rs, service)
@@ -61,8 +62,8 @@ func (s *scope) service(ctx context.Context, component *workload.Component) {
 	s.report.Set(v1alpha1.ConditionAvailable, err)
 }
 
-// pods makes the StatefulSet what it is to be. While something is missing that new pods need, those that run stay as they are: only their
-// number changes. A StatefulSet that somebody has deleted is made again as soon as its pods can start.
+// pods applies the StatefulSet. While something is missing that new pods need, running pods are not changed: only their number is. A
+// deleted StatefulSet is created again as soon as its pods can start.
 func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *workload.Component, secrets bool) error {
 	exists := live.Name != ""
 	if exists && (!secrets || !s.prerequisites()) {
@@ -98,19 +99,19 @@ func (s *scope) pods(ctx context.Context, live *appsv1.StatefulSet, component *w
 	return nil
 }
 
-// prerequisites reports whether all that pods depend on is as it is to be.
+// prerequisites reports whether all dependencies of pods are met.
 func (s *scope) prerequisites() bool {
 	return s.report.Met(v1alpha1.ConditionCertificatesReady, v1alpha1.ConditionEtcdReady, v1alpha1.ConditionReferenceValid)
 }
 
-// startable reports whether pods that ran before could start again: whatever they mount exists.
+// startable reports whether pods that ran before can start again: everything that they mount exists.
 func (s *scope) startable() bool {
 	etcd := s.shard.Etcd
 	known := len(etcd.Endpoints) > 0 && (s.rs.Spec.Etcd.Managed == nil || etcd.Secret != "" && etcd.Trust != "")
 	return s.rs.Status.Image != "" && known && s.report.Met(v1alpha1.ConditionReferenceValid)
 }
 
-// scale changes how many pods a StatefulSet has, and nothing else.
+// scale changes only the number of pods of a StatefulSet.
 func (s *scope) scale(ctx context.Context, live *appsv1.StatefulSet) error {
 	wanted := s.rs.Spec.Replicas
 	if live.Name == "" || wanted == nil || workload.Wanted(live) == *wanted || !metav1.IsControlledBy(live, s.rs) {
@@ -132,7 +133,7 @@ func podFields(spec *v1alpha1.CommonShardSpec) string {
 	return "spec.deploymentTemplate, spec.extraVolumes"
 }
 
-// optional makes what is wanted of this, and removes what is wanted no more.
+// optional creates the optional objects that the spec enables, and removes the others.
 func (s *scope) optional(ctx context.Context, component *workload.Component) error {
 	budget, budgetWanted := workload.PodDisruptionBudget(component)
 	policy, policyWanted := workload.NetworkPolicy(component)
@@ -145,7 +146,7 @@ func (s *scope) optional(ctx context.Context, component *workload.Component) err
 		apply.Optional(ctx, s.Client, s.rs, policyWanted, policy), unmonitored)
 }
 
-// available reports whether kcp can be used, and whether all pods are as they are to be.
+// available reports whether kcp is available, and whether all pods are up to date.
 func (s *scope) available(ctx context.Context) {
 	set := &appsv1.StatefulSet{}
 	err := s.Get(ctx, client.ObjectKey{Namespace: s.rs.Namespace, Name: s.shard.WorkloadName()}, set)
@@ -185,7 +186,7 @@ func (s *scope) available(ctx context.Context) {
 	}
 }
 
-// trouble returns what keeps pods from running. While etcd does not answer, that is what they wait for.
+// trouble returns why pods do not run. While etcd does not answer, they wait for etcd.
 func (s *scope) trouble(ctx context.Context) workload.Trouble {
 	pods, err := s.podsOf(ctx)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// rootDirectory holds what the server writes, none of which outlives the pod.
+	// rootDirectory has the files that the server writes, which are deleted with the pod.
 	rootDirectory = "/var/run/kcp"
 	tls           = "/etc/kcp/tls/"
-	// delay is how long a server that is to end still takes new requests: until no proxy sends any.
+	// delay is how long a server that shuts down still accepts new requests: until no proxy sends any.
 	delay = "10s"
 )
 
-// args is the command line. What users add comes last, so that it wins.
+// args returns the command line. Arguments of users are last, so that they take precedence.
 func args(s *Shard) []string {
 	batteries := "workspace-types"
 	if s.Scraped() {
@@ -52,7 +52,7 @@ func args(s *Shard) []string {
 		authenticationArgs(s.Spec.Auth), s.Spec.ExtraArgs)
 }
 
-// etcdFlags name an etcd, the prefix of the keys in it, and the files to be accepted with.
+// etcdFlags are the flags for the endpoints, the prefix of keys, and the credentials of an etcd.
 var etcdFlags = []string{"--etcd-servers=", "--etcd-prefix=", "--etcd-certfile=", "--etcd-keyfile=", "--etcd-cafile="}
 
 func etcdArgs(e Etcd) []string {
@@ -70,7 +70,7 @@ func etcdArgs(e Etcd) []string {
 	return a
 }
 
-// flags is a command line that leaves out what is not set.
+// flags is a command line without flags for unset values.
 type flags []string
 
 func (f *flags) text(name, value string) {
@@ -136,7 +136,7 @@ func authorizationArgs(authorization *v1alpha1.AuthorizationSpec) []string {
 		f.duration("authorization-webhook-cache-unauthorized-ttl", w.CacheUnauthorizedTTL)
 	}
 	if len(w.AllowPaths) > 0 {
-		paths := slices.Concat(w.AllowPaths, []string{"/livez", "/readyz"}) // the kubelet asks for these two, as nobody
+		paths := slices.Concat(w.AllowPaths, []string{"/livez", "/readyz"}) // the kubelet probes these two without authentication
 		slices.Sort(paths)
 		f.text("authorization-always-allow-paths", strings.Join(slices.Compact(paths), ","))
 	}

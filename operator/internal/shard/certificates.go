@@ -11,52 +11,52 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// Leaves, by the names that templates have for them.
+// Leaf certificates, by their names in templates.
 const (
 	// Server is the certificate of the server.
 	Server = "server"
-	// ServiceAccount is the pair of keys with which tokens of service accounts are to be signed.
+	// ServiceAccount is the key pair that signs tokens of service accounts.
 	ServiceAccount = "service-account"
-	metricsViewer  = "metrics-viewer" // the user that kcp's battery of this name makes
-	// Operator is the certificate of the operator itself.
+	metricsViewer  = "metrics-viewer" // the user that kcp's battery of this name creates
+	// Operator is the certificate of the operator.
 	Operator = "kcp-operator"
 	// LogicalClusterAdmin and ExternalAdmin are the certificates of components that work on all logical clusters.
 	LogicalClusterAdmin = "logical-cluster-admin"
 	ExternalAdmin       = "external-logical-cluster-admin"
 )
 
-// The authorities, all signed by that of the installation.
+// The CAs, all signed by the CA of the installation.
 var authorities = []string{"server-ca", "client-ca", "requestheader-client-ca", "service-account-ca"}
 
-// authority is the name of the Secret of an authority.
+// authority returns the name of the Secret of a CA.
 func (s *Shard) authority(name string) string { return s.Root + "-" + name }
 
-// leaf is the name of the Secret of a certificate.
+// leaf returns the name of the Secret of a leaf certificate.
 func (s *Shard) leaf(name string) string { return s.Name + "-" + name }
 
-// ServerCA is the name of the Secret of the authority that vouches for servers.
+// ServerCA returns the name of the Secret and of the Issuer of the CA for server certificates.
 func (s *Shard) ServerCA() string { return s.authority("server-ca") }
 
-// ClientCA is the name of the Secret, and of the Issuer, of the authority that vouches for clients.
+// ClientCA returns the name of the Secret and of the Issuer of the CA for client certificates.
 func (s *Shard) ClientCA() string { return s.authority("client-ca") }
 
-// ServerBundle and ClientBundle are the names of the Secrets with all authorities that vouch for servers, and for clients.
+// ServerBundle and ClientBundle return the names of the Secrets with all CAs for server certificates, and for client certificates.
 func (s *Shard) ServerBundle() string { return s.Name + "-merged-ca-bundle" }
 
 // ClientBundle is described at ServerBundle.
 func (s *Shard) ClientBundle() string { return s.Name + "-merged-client-ca" }
 
-// ServiceAccountKeys is the name of the Secret of the key that signs tokens of service accounts, and of those that are accepted.
+// ServiceAccountKeys returns the name of the Secret with the key that signs tokens of service accounts, and with all accepted keys.
 func (s *Shard) ServiceAccountKeys() string { return s.leaf(ServiceAccount) + "-keys" }
 
-// Leaf is the name of the Secret of a certificate, Kubeconfig of that with a kubeconfig for it.
+// Leaf returns the name of the Secret of a certificate, and Kubeconfig the name of the Secret with a kubeconfig for it.
 func (s *Shard) Leaf(name string) string { return s.leaf(name) }
 
 // Kubeconfig is described at Leaf.
 func (s *Shard) Kubeconfig(name string) string { return s.leaf(name) + "-kubeconfig" }
 
-// Authorities builds the authorities of an installation. Its own one is signed by issuer, or by itself if that is nil; or it
-// is not built at all, if the spec names one that exists.
+// Authorities builds the CAs of an installation, and their Issuers. The issuer in the spec signs the topmost CA, which is self-signed
+// without an issuer, and is not built if the spec names an existing one.
 func Authorities(s *Shard, certificates *v1alpha1.Certificates) (issuers, signed []client.Object) {
 	root := s.Root + "-ca"
 	request := func(name, template, issuer string) pki.Request {
@@ -82,7 +82,7 @@ func Authorities(s *Shard, certificates *v1alpha1.Certificates) (issuers, signed
 	return issuers, signed
 }
 
-// Leaves builds the certificates of a shard.
+// Leaves builds the leaf certificates of a shard.
 func Leaves(s *Shard) []client.Object {
 	names, addresses := s.serverNames()
 	user := func(name, commonName string, groups ...string) pki.Request {
@@ -90,7 +90,7 @@ func Leaves(s *Shard) []client.Object {
 	}
 	requests := []pki.Request{
 		s.request(Server, "server-ca", pki.Request{DNSNames: names, IPAddresses: addresses, Usages: pki.ServerUsages}),
-		// A new key would end every token of a service account: this one stays, and the certificate around it is of no use.
+		// A new key would invalidate all tokens of service accounts: renewal keeps it. The certificate itself is not used.
 		s.request(ServiceAccount, "service-account-ca", pki.Request{CommonName: s.leaf(ServiceAccount), KeepKey: true,
 			Usages: []certmanager.KeyUsage{"digital signature", "key encipherment"}, Duration: 10 * pki.Year}),
 		user(LogicalClusterAdmin, s.user(LogicalClusterAdmin), "system:kcp:logical-cluster-admin"),
@@ -109,8 +109,8 @@ func Leaves(s *Shard) []client.Object {
 	return certificates
 }
 
-// Unwanted are what Authorities and Leaves build for other specs than this one. Authorities are not among them: somebody may
-// have certificates of theirs.
+// Unwanted returns objects that Authorities and Leaves build only for other specs. CAs are not included, because users may have
+// certificates from them.
 func Unwanted(s *Shard, certificates *v1alpha1.Certificates) []client.Object {
 	var objects []client.Object
 	if certificates != nil && certificates.IssuerRef != nil {
@@ -122,7 +122,7 @@ func Unwanted(s *Shard, certificates *v1alpha1.Certificates) []client.Object {
 	return objects
 }
 
-// selfSigned is the name of the Issuer of an authority that nobody vouches for.
+// selfSigned returns the name of the Issuer of a self-signed CA.
 func (s *Shard) selfSigned() string { return s.authority("selfsigned") }
 
 func (s *Shard) request(name, authority string, r pki.Request) pki.Request {
@@ -138,7 +138,7 @@ func (s *Shard) template(name string) *v1alpha1.CertificateTemplate {
 	return nil
 }
 
-// user is the name in a certificate, which is that of the shard for all but the root shard.
+// user returns the name in a certificate, which contains the name of the shard, except for the root shard.
 func (s *Shard) user(name string) string {
 	if s.Name == s.Root {
 		return name
@@ -146,7 +146,7 @@ func (s *Shard) user(name string) string {
 	return name + "-shard-" + s.Name
 }
 
-// serverNames are what clients may call the shard.
+// serverNames returns the DNS names and IP addresses in the server's certificate.
 func (s *Shard) serverNames() (names, addresses []string) {
 	service := s.WorkloadName()
 	names = []string{"localhost", service, service + "." + s.Namespace, service + "." + s.Namespace + ".svc", s.Host()}

@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// Directories of what users give.
+// Directories of files from users.
 const (
 	auditPolicy           = "/etc/kcp/audit/policy"
 	auditWebhook          = "/etc/kcp/audit/webhook"
@@ -21,23 +21,23 @@ const (
 	etcdTrust             = "/etc/etcd/trust"
 )
 
-// Volumes with what it takes to reach etcd.
+// Volumes with credentials for etcd.
 const (
 	etcdVolume      = "etcd"
 	etcdTrustVolume = "etcd-trust"
 )
 
-// Reference is a Secret or ConfigMap that the spec names, with keys that must be in it.
+// Reference is a Secret or ConfigMap in the spec, with keys that it must have.
 type Reference struct {
 	// Field of the spec.
 	Field             string
 	Secret, ConfigMap string
 	Keys              []string
-	// volume and path are where the server finds it. Both are empty if only the operator reads it, or the spec says where.
+	// volume and path are where the server reads it. Both are empty if only the operator reads it, or the spec has the path.
 	volume, path string
 }
 
-// References lists what the spec names, and the managed etcd offers.
+// References lists the Secrets and ConfigMaps in the spec, and those of the managed etcd.
 func References(s *Shard) []Reference {
 	var all []Reference
 	secret := func(field, name, volume, path string, keys ...string) {
@@ -100,8 +100,8 @@ func keysOf(items []corev1.KeyToPath) []string {
 	return keys
 }
 
-// Hashed tells which keys the server reads only when it starts. Of a certificate for etcd that is its authority: client
-// certificates are read again for every connection.
+// Hashed returns the keys that the server reads only when it starts. Of a certificate for etcd, that is the CA: client certificates are
+// read for each connection.
 func (r Reference) Hashed() []string {
 	switch {
 	case r.path == "":
@@ -113,16 +113,16 @@ func (r Reference) Hashed() []string {
 	}
 }
 
-// Input is the name of the hash.
+// Input returns the name of the hash.
 func (r Reference) Input() string { return r.volume }
 
-// Names of hashes: of the keys of service accounts, and of the authorities of clients and of the certificates that are in use.
+// Names of hashes: of the keys of service accounts, and of the CAs of clients and of the certificates in use.
 const (
 	ServiceAccountInput = "service-account"
 	AuthoritiesInput    = "authorities"
 )
 
-// files are what is mounted. Of authorities that is the certificate alone: no server needs their keys.
+// files returns the mounted files. Of CAs, only the certificate is mounted: no server needs their keys.
 func files(s *Shard) []workload.Files {
 	certificate := []string{"tls.crt"}
 	pair := []string{"tls.crt", "tls.key"}

@@ -1,5 +1,5 @@
-// Package shard builds what a shard of kcp consists of, from what the root shard and all others have in common. It decides
-// everything and reads nothing: who calls it has looked up what the spec refers to.
+// Package shard builds the objects of a shard of kcp, from the fields that all shards have. Its functions are pure: callers read the
+// objects that the spec refers to.
 package shard
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// kindLabel and a Kind are the label that has the name of the object which something was made for.
+	// kindLabel is the prefix, followed by a Kind, of the label with the name of the owning object.
 	kindLabel = "operator.kcp.io/"
 	// RootKind is the Kind of root shards.
 	RootKind = "rootshard"
@@ -27,41 +27,41 @@ const (
 	RootLabel = kindLabel + RootKind
 )
 
-// Shard is what the builders know.
+// Shard is the input of the builders.
 type Shard struct {
-	// Namespace and Name of the object that asks for the shard, and what it is, in the word for labels.
+	// Namespace and Name of the owning object, and its kind, as in labels.
 	Namespace, Name, Kind string
-	// Root is the name of the root shard of the installation, whose authorities sign.
+	// Root is the name of the root shard of the installation, whose CAs sign certificates.
 	Root string
 	Spec *v1alpha1.CommonShardSpec
-	// External is how clients outside of the cluster reach the installation.
+	// External is the address for clients outside of the cluster.
 	External v1alpha1.ExternalConfig
-	// RootSecret names the Secret of the authority that signs the authorities.
+	// RootSecret is the name of the Secret of the CA that signs the other CAs.
 	RootSecret string
-	// Templates are what users want to be different in certificates.
+	// Templates customize certificates.
 	Templates v1alpha1.CertificateTemplateMap
-	// Image to run, Replicas to run it in. Nil leaves the number to an autoscaler.
+	// Image and number of the pods. Nil leaves the number to an autoscaler.
 	Image    string
 	Replicas *int32
-	// Etcd holds the data.
+	// Etcd stores the data.
 	Etcd Etcd
-	// Inputs are hashes of what the server reads only when it starts.
+	// Inputs are hashes of the data that the server reads only when it starts.
 	Inputs map[string]string
 }
 
-// Etcd is where the data is, and the Secret with tls.crt, tls.key and ca.crt for it, if it asks for certificates.
+// Etcd has the endpoints of an etcd, and the name of the Secret with tls.crt, tls.key and ca.crt for it, if it requires certificates.
 type Etcd struct {
 	Endpoints []string
 	Secret    string
 	Prefix    string
-	// Trust is the Secret, and TrustKey the key in it, with who vouches for the members, in place of ca.crt. Both may be empty.
+	// Trust is the Secret, and TrustKey its key, with the CAs of the members, instead of ca.crt. Both may be empty.
 	Trust, TrustKey string
 }
 
-// Container is the name of that of the server, in every pod.
+// Container is the name of the server's container in every pod.
 const Container = "kcp"
 
-// Root describes a root shard.
+// Root returns the Shard of a RootShard.
 func Root(rs *v1alpha1.RootShard) *Shard {
 	s := &Shard{
 		Namespace: rs.Namespace, Name: rs.Name, Kind: RootKind, Root: rs.Name, Spec: &rs.Spec.CommonShardSpec,
@@ -73,15 +73,15 @@ func Root(rs *v1alpha1.RootShard) *Shard {
 	return s
 }
 
-// WorkloadName is the name of the StatefulSet and of the Service.
+// WorkloadName returns the name of the StatefulSet and of the Service.
 func (s *Shard) WorkloadName() string { return s.Name + "-kcp" }
 
-// Host is the name of the Service.
+// Host returns the DNS name of the Service.
 func (s *Shard) Host() string {
 	return s.WorkloadName() + "." + s.Namespace + ".svc." + cmp.Or(s.Spec.ClusterDomain, "cluster.local")
 }
 
-// BaseURL is how other components reach the shard.
+// BaseURL returns the URL of the shard for other components.
 func (s *Shard) BaseURL() string {
 	if s.Spec.ShardBaseURL != "" {
 		return strings.TrimSuffix(s.Spec.ShardBaseURL, "/")
@@ -89,12 +89,12 @@ func (s *Shard) BaseURL() string {
 	return fmt.Sprintf("https://%s:%d", s.Host(), workload.Port)
 }
 
-// ExternalURL is how clients outside of the cluster reach the installation.
+// ExternalURL returns the URL of the installation for clients outside of the cluster.
 func (s *Shard) ExternalURL() string {
 	return address(s.External.Hostname, s.External.Port)
 }
 
-// PrivateURL is how components reach the installation from inside of its network.
+// PrivateURL returns the URL of the installation for components inside of its network.
 func (s *Shard) PrivateURL() string {
 	e := s.External
 	if e.PrivateHostname == "" {
@@ -107,22 +107,21 @@ func address(host string, port uint32) string {
 	return "https://" + net.JoinHostPort(host, strconv.FormatUint(uint64(port), 10))
 }
 
-// Labels of the shard's certificates and Secrets.
+// Labels returns the labels of the shard's certificates and Secrets.
 func (s *Shard) Labels() map[string]string {
 	labels := s.component().Labels()
 	labels[kindLabel+s.Kind] = s.Name
 	return labels
 }
 
-// Selector has the labels of the pods.
+// Selector returns the labels of the pods.
 func (s *Shard) Selector() map[string]string { return s.component().Labels() }
 
 func (s *Shard) component() *workload.Component {
 	return &workload.Component{Name: s.WorkloadName(), Namespace: s.Namespace, Instance: s.Name, Kind: s.Kind}
 }
 
-// UsesEtcd reports whether pods reach the etcd of the spec, its prefix included, with the credentials that the spec names. Annotations are
-// those of the pods.
+// UsesEtcd reports whether pods, with these annotations, use the etcd, prefix and credentials in the spec.
 func (s *Shard) UsesEtcd(annotations map[string]string, pod corev1.PodSpec) bool {
 	var server *corev1.Container
 	for i := range pod.Containers {
@@ -147,7 +146,7 @@ func (s *Shard) UsesEtcd(annotations map[string]string, pod corev1.PodSpec) bool
 	return true
 }
 
-// etcdArgsOf returns the flags of a command line that are about etcd.
+// etcdArgsOf returns the etcd flags of a command line.
 func etcdArgsOf(args []string) []string {
 	var found []string
 	for _, arg := range args {
@@ -158,12 +157,12 @@ func etcdArgsOf(args []string) []string {
 	return found
 }
 
-// Scraped tells whether a Prometheus reads the metrics.
+// Scraped reports whether the metrics have a ServiceMonitor.
 func (s *Shard) Scraped() bool {
 	return workload.Scraped(s.Spec.Monitoring)
 }
 
-// Component is what runs.
+// Component returns the input for package workload.
 func Component(s *Shard) *workload.Component {
 	c := s.component()
 	c.Image, c.Container = s.Image, Container
@@ -187,7 +186,7 @@ func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("2", "2Gi")}
 }
 
-// baseHost is the host that the base URL names.
+// baseHost returns the host in the base URL.
 func (s *Shard) baseHost() string {
 	if u, err := url.Parse(s.BaseURL()); err == nil {
 		return u.Hostname()

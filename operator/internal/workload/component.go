@@ -1,5 +1,4 @@
-// Package workload builds the objects that run a component of kcp. A shard, a proxy and a cache differ in what they put into
-// Component only.
+// Package workload builds the objects that run a component of kcp. A shard, a proxy and a cache differ only in their values of Component.
 package workload
 
 import (
@@ -15,19 +14,19 @@ import (
 )
 
 const (
-	// Port that every component serves HTTPS on.
+	// Port on which every component serves HTTPS.
 	Port = 6443
-	// portName of it, in pods and Services.
+	// portName is its name in pods and Services.
 	portName = "https"
-	// InputAnnotation prefixes hashes of what a component reads once, when it starts.
+	// InputAnnotation is the prefix of annotations with hashes of data that a component reads only when it starts.
 	InputAnnotation = "input.operator.kcp.io/"
 )
 
-// Component is what runs.
+// Component is the input of the builders.
 type Component struct {
 	// Name of its objects, and their namespace.
 	Name, Namespace string
-	// Instance is the name of the object that asks for it, Kind what it is in the word for labels, such as rootshard.
+	// Instance is the name of the owning object, and Kind its kind as in labels, such as rootshard.
 	Instance, Kind string
 	// Image, PullSecrets, Command and Args of the container, whose name is Container.
 	Image       string
@@ -35,46 +34,46 @@ type Component struct {
 	Container   string
 	Command     []string
 	Args        []string
-	// Replicas is nil if the number is left to an autoscaler.
+	// Replicas is nil to leave the number to an autoscaler.
 	Replicas  *int32
 	Resources corev1.ResourceRequirements
 	// Files that the container reads.
 	Files []Files
 	// Scratch directories that it writes.
 	Scratch []string
-	// Inputs are hashes, by names, of what the component reads only when it starts: pods are replaced when one changes.
+	// Inputs are hashes, by names, of data that the component reads only when it starts: pods are replaced when one changes.
 	Inputs map[string]string
-	// What users want to be different. All of it may be empty.
+	// Customizations of users. All may be empty.
 	Extra         v1alpha1.ExtraSpec
 	Template      *v1alpha1.DeploymentTemplate
 	Service       *v1alpha1.ServiceTemplate
 	PDB           *v1alpha1.PDBSpec
 	NetworkPolicy *v1alpha1.NetworkPolicySpec
 	Monitoring    *v1alpha1.MonitoringSpec
-	// Metrics says how a Prometheus gets at the metrics.
+	// Metrics configures the ServiceMonitor.
 	Metrics Metrics
 }
 
-// Files are a Secret or a ConfigMap in a directory.
+// Files is a Secret or a ConfigMap that is mounted in a directory.
 type Files struct {
 	// Name of the volume.
 	Name              string
 	Secret, ConfigMap string
-	// Keys are what is mounted. Empty: all.
+	// Keys are the mounted keys. Empty: all.
 	Keys []string
 	Path string
 }
 
-// Metrics says how a Prometheus gets at the metrics of a component.
+// Metrics configures how a Prometheus reads the metrics of a component.
 type Metrics struct {
 	Path string
-	// ServerName is what the certificates of the pods are made out to.
+	// ServerName is the name in the certificates of the pods.
 	ServerName string
-	// CASecret has in tls.crt who vouches for them. ClientSecret has what Prometheus proves itself with.
+	// CASecret has the CA of these certificates in tls.crt. ClientSecret has the client certificate for Prometheus.
 	CASecret, ClientSecret string
 }
 
-// Labels of every object of the component.
+// Labels returns the labels of every object of the component.
 func (c *Component) Labels() map[string]string {
 	return map[string]string{
 		apply.ManagedByLabel:          apply.FieldOwner,
@@ -88,7 +87,7 @@ func (c *Component) meta() metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, Labels: c.Labels()}
 }
 
-// metaWith adds what users want to be in the metadata. What the operator sets wins.
+// metaWith adds metadata of users. Values of the operator take precedence.
 func (c *Component) metaWith(extra *v1alpha1.Metadata) metav1.ObjectMeta {
 	m := c.meta()
 	if extra != nil {
@@ -97,7 +96,7 @@ func (c *Component) metaWith(extra *v1alpha1.Metadata) metav1.ObjectMeta {
 	return m
 }
 
-// Resources lays what a user asks for over defaults, resource by resource.
+// Resources overrides defaults with the values of a user, for each resource.
 func Resources(defaults corev1.ResourceRequirements, asked *corev1.ResourceRequirements) corev1.ResourceRequirements {
 	result := *defaults.DeepCopy()
 	if asked == nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// PodDisruptionBudget is that of a component. Pods that do not work anyway may always be evicted.
+// PodDisruptionBudget builds the PodDisruptionBudget of a component. Unhealthy pods may always be evicted.
 func PodDisruptionBudget(c *Component) (budget *policyv1.PodDisruptionBudget, wanted bool) {
 	return Budget(c.meta(), c.PDB, c.Replicas == nil || *c.Replicas > 1, policyv1.AlwaysAllow)
 }
 
-// Budget builds what lets no more than one of the pods with the labels of meta be evicted at a time, and tells whether it is
-// wanted: as the spec says, or else if there are several.
+// Budget builds a PodDisruptionBudget that allows one disruption of the pods with the labels of meta, and reports whether it is wanted: as
+// the spec says, or by default if there are several pods.
 func Budget(meta metav1.ObjectMeta, spec *v1alpha1.PDBSpec, several bool, unhealthy policyv1.UnhealthyPodEvictionPolicyType) (
 	budget *policyv1.PodDisruptionBudget, wanted bool) {
 	wanted = several

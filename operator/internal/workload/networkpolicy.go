@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// NetworkPolicy builds what lets in HTTPS, from anywhere, and nothing else, and tells whether it is wanted.
+// NetworkPolicy builds a policy that allows only HTTPS, from anywhere, and reports whether it is wanted.
 func NetworkPolicy(c *Component) (policy *networkingv1.NetworkPolicy, wanted bool) {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: c.meta(),

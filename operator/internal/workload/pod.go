@@ -16,14 +16,14 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// grace is how long a pod may take to end: the seconds in which it still serves those who have not heard, and then the
-// requests that are under way.
+// grace is the termination grace period: the seconds in which a pod still serves new requests of clients that do not know that it ends,
+// then the time for requests in progress.
 const grace = 90
 
-// evicted is after how many seconds a pod is deleted whose node does not answer: a pod without state is soon made elsewhere.
+// evicted is after how many seconds the pods of an unreachable node are deleted: a pod without state can soon start elsewhere.
 const evicted = 60
 
-// Pod builds the template of the pods. The error is about what the user wants to be different.
+// Pod builds the template of the pods. It returns an error for invalid customizations of the user.
 func Pod(c *Component) (corev1.PodTemplateSpec, error) {
 	pod := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: c.Labels()},
@@ -61,7 +61,7 @@ func container(c *Component) corev1.Container {
 		Name: c.Container, Image: c.Image, Command: c.Command, Args: c.Args,
 		Ports:     []corev1.ContainerPort{{Name: portName, ContainerPort: Port, Protocol: corev1.ProtocolTCP}},
 		Resources: c.Resources,
-		// What a process that ends has logged last goes into the status of its pod, and from there into conditions.
+		// The last log lines of a process that exits are written to the status of its pod, and from there to conditions.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		StartupProbe:             probe("/readyz", 2, 300),
 		ReadinessProbe:           probe("/readyz", 5, 3),
@@ -76,7 +76,7 @@ func container(c *Component) corev1.Container {
 	return result
 }
 
-// checkExtra returns an error if what users add has a name or a place that is taken.
+// checkExtra returns an error if volumes of users have a name or mount path that is already used.
 func checkExtra(extra v1alpha1.ExtraSpec, pod corev1.PodSpec) error {
 	for _, more := range extra.ExtraVolumes {
 		if slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == more.Name }) {
@@ -115,7 +115,7 @@ func volume(f Files) corev1.Volume {
 
 func scratch(directory string) string { return "scratch-" + path.Base(directory) }
 
-// ChangePod merges a template into a pod, as kubectl patch does. Errors name the field that the template is in.
+// ChangePod merges a template into a pod, as kubectl patch does. Errors name the field of the template.
 func ChangePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec, field string) error {
 	if m := template.Metadata; m != nil {
 		pod.Labels, pod.Annotations = pki.Overlay(m.Labels, pod.Labels), pki.Overlay(m.Annotations, pod.Annotations)
@@ -128,7 +128,7 @@ func ChangePod(pod *corev1.PodTemplateSpec, template *v1alpha1.PodTemplateSpec, 
 		err = unknown[0]
 	}
 	if err != nil {
-		return fmt.Errorf("%s.spec is no spec of a pod: %w", field, err)
+		return fmt.Errorf("%s.spec is not the spec of a pod: %w", field, err)
 	}
 	built, err := json.Marshal(pod.Spec)
 	if err != nil {

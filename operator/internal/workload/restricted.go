@@ -7,11 +7,11 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// user that containers run as. It is nobody's but that of programs in images without a system.
+// user is the user ID of containers. It is the usual one of images without an operating system.
 const user = 65532
 
-// Restricted builds what the pods of all that the operator runs have in common: they meet the restricted standard of pod
-// security, those with the same labels are spread, and each has some seconds to end.
+// Restricted builds the parts that all pods of the operator have in common: they meet the restricted Pod Security Standard, those with the
+// same labels are spread, and each has some seconds to terminate.
 func Restricted(labels map[string]string, pullSecrets []v1alpha1.LocalReference, seconds int64, container corev1.Container) corev1.PodSpec {
 	container.SecurityContext = &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(bool), Privileged: new(bool), ReadOnlyRootFilesystem: new(true),

@@ -13,15 +13,15 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// Annotations of a StatefulSet, which sum up what its pods were asked for with, and what they were made into.
+// Annotations of a StatefulSet with hashes of the inputs of its pods, and of the resulting template.
 const (
 	askedAnnotation = "operator.kcp.io/asked"
 	madeAnnotation  = "operator.kcp.io/made"
 )
 
-// Hold tells in a condition whether the pods of a StatefulSet stay as they are, although they would be made otherwise now. If nothing has
-// changed that they are made of, the inputs and what its owner asks for, then it is this operator that differs from the one which made
-// them, and nobody has asked for them to be replaced. Their number does not matter. Where none is ready there is nothing to wait for.
+// Hold returns a condition that is True if the pods of a StatefulSet are not replaced although their template has changed. If neither the
+// inputs nor the spec of the owner have changed, only the version of the operator has, and the user has not requested new pods. The
+// number of pods does not matter. If no pod is ready, they are always replaced.
 func Hold(owner client.Object, live, set *appsv1.StatefulSet, inputs ...any) (metav1.Condition, error) {
 	template, err := json.Marshal(set.Spec.Template)
 	if err != nil {
@@ -45,7 +45,7 @@ func Hold(owner client.Object, live, set *appsv1.StatefulSet, inputs ...any) (me
 	return condition, nil
 }
 
-// Made tells whether a StatefulSet makes its pods as another one does, of which Hold was asked.
+// Made reports whether a StatefulSet has the same template as another one that was passed to Hold.
 func Made(live, set *appsv1.StatefulSet) bool {
 	return live.Annotations[madeAnnotation] == set.Annotations[madeAnnotation]
 }

@@ -11,21 +11,21 @@ import (
 	"k8s.io/pod-security-admission/policy"
 )
 
-// Security is what an installation of the operator allows to the pods that it makes, whoever asks for more.
+// Security has the limits of an installation for the pods that the operator creates, for all users.
 type Security struct {
 	// Privileged allows what the restricted standard of Pod Security forbids.
 	Privileged bool
-	// ServiceAccounts are the names of those whose tokens pods may have.
+	// ServiceAccounts are the names of the ServiceAccounts whose tokens pods may have.
 	ServiceAccounts []string
-	// AssignsIDs is set on a cluster that assigns users and groups to pods, and refuses others: OpenShift.
+	// AssignsIDs is true on a cluster that assigns users and groups to pods, and refuses others, such as OpenShift.
 	AssignsIDs bool
 }
 
-// restricted evaluates pods by the newest version of the standard.
+// restricted evaluates pods with the latest version of the standard.
 var restricted = sync.OnceValues(func() (policy.Evaluator, error) { return policy.NewEvaluator(policy.DefaultChecks(), nil) })
 
-// Admit prepares a pod for the cluster. It returns an error if the pod asks for more than the installation allows; field is the one of the
-// spec that asks for it.
+// Admit prepares a pod for the cluster. It returns an error if the pod exceeds the limits of the installation; field is the field of the
+// spec that customizes the pod.
 func (s Security) Admit(pod *corev1.PodTemplateSpec, field string) error {
 	s.Assign(&pod.Spec)
 	if name := serviceAccount(&pod.Spec); hasToken(&pod.Spec) && !slices.Contains(s.ServiceAccounts, name) {
@@ -55,7 +55,7 @@ func (s Security) Admit(pod *corev1.PodTemplateSpec, field string) error {
 	return nil
 }
 
-// Assign leaves the user and the groups of a pod to the cluster, if it assigns them. Those that a template has set stay.
+// Assign removes the default user and groups of a pod if the cluster assigns them. It keeps those that a template has set.
 func (s Security) Assign(pod *corev1.PodSpec) {
 	c := pod.SecurityContext
 	if !s.AssignsIDs || c == nil {
@@ -75,7 +75,7 @@ func serviceAccount(pod *corev1.PodSpec) string {
 	return pod.ServiceAccountName
 }
 
-// hasToken reports whether containers of a pod can read a credential of its service account.
+// hasToken reports whether containers of a pod can read a token of its service account.
 func hasToken(pod *corev1.PodSpec) bool {
 	if pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken {
 		return true

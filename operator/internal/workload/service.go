@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// Service builds what leads to the pods.
+// Service builds the Service of the pods.
 func Service(c *Component) *corev1.Service {
 	var extra *v1alpha1.Metadata
 	if c.Service != nil {

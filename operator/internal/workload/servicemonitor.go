@@ -10,16 +10,16 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// ServiceMonitorKind is a kind of the operator of Prometheus, which need not be there.
+// ServiceMonitorKind is a kind of the Prometheus Operator, which may not be installed.
 var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
 
-// NoServiceMonitors is the error to tell people of if that kind is not there.
+// NoServiceMonitors returns the error for conditions if this kind does not exist.
 func NoServiceMonitors() error {
 	return conditions.Stall("KindMissing",
 		"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
 }
 
-// ServiceMonitor is that of a component.
+// ServiceMonitor builds the ServiceMonitor of a component, and reports whether it is wanted.
 func ServiceMonitor(c *Component) (monitor *unstructured.Unstructured, wanted bool) {
 	secret := func(name, key string) map[string]any {
 		return map[string]any{"name": name, "key": key}
@@ -35,7 +35,7 @@ func ServiceMonitor(c *Component) (monitor *unstructured.Unstructured, wanted bo
 	})
 }
 
-// Monitor builds what tells a Prometheus of an endpoint of the Services with the labels of meta, and tells whether it is wanted.
+// Monitor builds a ServiceMonitor for an endpoint of the Services with the labels of meta, and reports whether it is wanted.
 func Monitor(meta metav1.ObjectMeta, spec *v1alpha1.MonitoringSpec,
 	endpoint map[string]any) (monitor *unstructured.Unstructured, wanted bool) {
 	m := &unstructured.Unstructured{}
@@ -57,7 +57,7 @@ func Monitor(meta metav1.ObjectMeta, spec *v1alpha1.MonitoringSpec,
 	return m, true
 }
 
-// Scraped tells whether a Prometheus reads the metrics.
+// Scraped reports whether the spec enables a ServiceMonitor.
 func Scraped(spec *v1alpha1.MonitoringSpec) bool {
 	return spec != nil && spec.ServiceMonitor != nil && spec.ServiceMonitor.Enabled
 }

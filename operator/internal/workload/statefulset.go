@@ -7,8 +7,8 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// StatefulSet builds what keeps the pods. They have no state: they are numbered so that logs and metrics tell one from the
-// other, and replaced one after the other.
+// StatefulSet builds the StatefulSet of the pods. They have no state, but stable names for logs and metrics, and are replaced one after
+// the other.
 func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
 	pod, err := Pod(c)
 	if err != nil {
@@ -30,12 +30,12 @@ func StatefulSet(c *Component) (*appsv1.StatefulSet, error) {
 	}, nil
 }
 
-// Input returns the hash of an input that the pods of a StatefulSet are made with.
+// Input returns the hash of an input in the template of a StatefulSet.
 func Input(set *appsv1.StatefulSet, name string) string {
 	return set.Spec.Template.Annotations[InputAnnotation+name]
 }
 
-// Wanted returns how many pods a StatefulSet is to have.
+// Wanted returns the desired number of pods of a StatefulSet.
 func Wanted(set *appsv1.StatefulSet) int32 {
 	if set.Spec.Replicas == nil {
 		return 1
@@ -43,7 +43,7 @@ func Wanted(set *appsv1.StatefulSet) int32 {
 	return *set.Spec.Replicas
 }
 
-// RolledOut tells whether a StatefulSet has all its pods and no others, ready, and as they are to be.
+// RolledOut reports whether exactly the desired pods of a StatefulSet exist, are ready, and have the current template.
 func RolledOut(set *appsv1.StatefulSet) bool {
 	wanted, status := Wanted(set), set.Status
 	return status.ObservedGeneration >= set.Generation && status.Replicas == wanted && status.ReadyReplicas == wanted &&

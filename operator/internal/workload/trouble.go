@@ -12,15 +12,15 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// CorrectImage is what to change where the kubelet cannot get the image that a spec is about.
+// CorrectImage is the hint in messages when the kubelet cannot pull the image in a spec.
 const CorrectImage = "correct spec.image, or give spec.image.imagePullSecrets"
 
 const (
-	// patience is how long a pod may fail to start before somebody has to act: a registry or a network may be away for a moment.
+	// patience is how long a pod may fail to start before its owner is stalled: a registry or a network may be unavailable for a moment.
 	patience = 3 * time.Minute
-	// crashes is how often a process ends before its pod counts as one that crashes, also while it runs again for a moment.
+	// crashes is after how many restarts a pod counts as crashing, even if it runs again for a moment.
 	crashes = 3
-	// crashReset is how long a process runs until the kubelet forgets its earlier restarts.
+	// crashReset is how long a process runs until the kubelet resets its restart backoff.
 	crashReset = 10 * time.Minute
 )
 
@@ -31,20 +31,20 @@ const (
 	reasonPending = ""
 )
 
-// Trouble is what keeps pods from running.
+// Trouble describes why pods do not run.
 type Trouble struct {
-	// reason is empty if the pods may come to run without a change.
+	// reason is empty if the pods may start without a change.
 	reason string
-	// text comes behind a message.
+	// text is appended to a message.
 	text string
-	// after is how long to wait until somebody has to act.
+	// after is how long to wait until the owner is stalled.
 	after time.Duration
 }
 
-// String comes behind a message, or is empty.
+// String returns the text to append to a message. It may be empty.
 func (t Trouble) String() string { return t.text }
 
-// Because returns an error of a condition that says what is waited for, and why. If the pods have failed for minutes, somebody has to act.
+// Because returns an error for a condition, with the message and the cause. If the pods have failed for minutes, the owner is stalled.
 func (t Trouble) Because(reason, format string, args ...any) error {
 	message := fmt.Sprintf(format, args...) + t.text
 	if t.Stalled() {
@@ -58,18 +58,18 @@ func (t Trouble) Passing() Trouble {
 	return Trouble{text: t.text}
 }
 
-// Stalled tells whether somebody has to act.
+// Stalled reports whether a user must act.
 func (t Trouble) Stalled() bool { return t.reason != "" && t.after <= 0 }
 
-// symptom is what keeps one pod from running. Those with the lower rank matter more.
+// symptom is why one pod does not run. A lower rank has precedence.
 type symptom struct {
 	rank   int
 	reason string
 	text   string
 }
 
-// FindTrouble returns what keeps pods from running, as far as the kubelet or the scheduler reports it. What matters most comes first, and
-// one pod stands for all with the same kind of trouble. correct says how to correct an image, unready why a pod that runs is not ready.
+// FindTrouble returns why pods do not run, as the kubelet or the scheduler reports it. The most important cause is first, with one pod as
+// an example for each kind. correct is the hint how to correct an image, unready the reason for a running pod that is not ready.
 func FindTrouble(pods []corev1.Pod, correct, unready string, now time.Time) Trouble {
 	found := map[int]symptom{}
 	var t Trouble
@@ -131,15 +131,15 @@ func symptomOf(pod corev1.Pod, correct, unready string, now time.Time) (symptom,
 	return symptom{}, false
 }
 
-// Crashes reports whether a container was restarted at least times, and its last process ran only briefly and ended recently. Restarts of
-// long ago, after which the process ran well, do not count.
+// Crashes reports whether a container was restarted at least that many times, and its last process ran only briefly and ended recently.
+// Earlier restarts, after which the process ran without failures, do not count.
 func Crashes(container corev1.ContainerStatus, times int32, now time.Time) bool {
 	last := container.LastTerminationState.Terminated
 	return container.RestartCount >= times && last != nil &&
 		now.Sub(last.FinishedAt.Time) < crashReset && last.FinishedAt.Sub(last.StartedAt.Time) < crashReset
 }
 
-// ended says how a process ended, with the last line that it left.
+// ended describes how a process ended, with its last line of output.
 func ended(t *corev1.ContainerStateTerminated) string {
 	if t == nil {
 		return ""
@@ -152,7 +152,7 @@ func ended(t *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-// unreadySince returns since when a pod is not ready.
+// unreadySince returns the time since which a pod has not been ready.
 func unreadySince(pod corev1.Pod) time.Time {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && !condition.LastTransitionTime.IsZero() {
@@ -162,7 +162,7 @@ func unreadySince(pod corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// imageReason tells whether the kubelet cannot get an image.
+// imageReason reports whether a reason means that the kubelet cannot pull an image.
 func imageReason(reason string) bool {
 	switch reason {
 	case "InvalidImageName", "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",
@@ -172,7 +172,7 @@ func imageReason(reason string) bool {
 	return false
 }
 
-// Ready tells whether a pod is ready.
+// Ready reports whether a pod is ready.
 func Ready(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
