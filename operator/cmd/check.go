@@ -43,7 +43,7 @@ func checkCommand() *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "check",
-		Short: "Tells whether the operator is ready to work, and what is missing",
+		Short: "Check that the operator is ready, and report what is missing",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			config, err := ctrl.GetConfig()

@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
-// cluster is one in which an operator works.
+// cluster is a cluster with a working operator.
 type cluster struct {
 	resources  []*metav1.APIResourceList
 	deployment *appsv1.Deployment
@@ -53,7 +53,7 @@ func working(now time.Time) *cluster {
 	}
 }
 
-func TestCheckTellsWhatIsMissing(t *testing.T) {
+func TestCheckReportsWhatIsMissing(t *testing.T) {
 	now := time.Now()
 	for _, test := range []struct {
 		name   string
@@ -79,7 +79,7 @@ func TestCheckTellsWhatIsMissing(t *testing.T) {
 			}}
 		}, `pod release-0: ImagePullBackOff: Back-off pulling image "localhost/nothing:v9": correct image.repository`},
 		{"the new pod", func(c *cluster) { c.deployment.Status.Replicas = 2 }, "1 are up to date"},
-		{"what was just asked for", func(c *cluster) { c.deployment.Generation = 3 }, "Deployment operators/release"},
+		{"a rollout that was not observed yet", func(c *cluster) { c.deployment.Generation = 3 }, "Deployment operators/release"},
 		{"the lease", func(c *cluster) { c.lease.Name = "another" }, "no pod of the operator works yet"},
 		{"the holder of the lease", func(c *cluster) { c.lease.Spec.HolderIdentity = new("") }, "kubectl logs --namespace operators deployment/release"},
 		{"a holder that lives", func(c *cluster) { c.lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Minute))) }, "no pod of the operator holds the Lease"},

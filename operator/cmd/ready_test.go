@@ -19,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
-func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
+func TestReadyMeansThatTheOperatorLeadsOrIsOnStandby(t *testing.T) {
 	now := time.Now()
 	for name, test := range map[string]struct {
 		change func(*readiness, *cluster)
@@ -52,7 +52,7 @@ func TestReadyMeansThatTheOperatorWorksOrStandsBy(t *testing.T) {
 			r.live = fake.NewClientBuilder().WithScheme(scheme.New()).WithObjects(c.lease).Build()
 			err := r.check(httptest.NewRequest("GET", "/readyz", nil))
 			if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) {
-				t.Errorf("it says %v", err)
+				t.Errorf("got %v", err)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ func owner(name string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}}
 }
 
-func TestObjectsAreWrittenOnceAndPutRightWhenChanged(t *testing.T) {
+func TestObjectsAreWrittenOnceAndWhenTheyChange(t *testing.T) {
 	c := operatortest.New()
 	made := func(want map[string]string, writes int64) {
 		t.Helper()
@@ -46,7 +46,7 @@ func TestObjectsAreWrittenOnceAndPutRightWhenChanged(t *testing.T) {
 	}
 }
 
-func TestObjectsOfOthersAreNeitherChangedNorRemoved(t *testing.T) {
+func TestObjectsOfOthersAreNeitherChangedNorDeleted(t *testing.T) {
 	for _, test := range []struct{ owner, message string }{
 		{"", "ConfigMap made exists and was not created by the operator: delete it, or choose another name"},
 		{"them", "ConfigMap made exists and belongs to Namespace them: delete it, or choose another name"},
@@ -67,7 +67,7 @@ func TestObjectsOfOthersAreNeitherChangedNorRemoved(t *testing.T) {
 	}
 }
 
-func TestRemoveDeletesWhatTheOwnerControls(t *testing.T) {
+func TestRemoveDeletesObjectsOfTheOwner(t *testing.T) {
 	c := operatortest.New()
 	if err := apply.All(t.Context(), c, owner("me"), configMap(nil)); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestRemoveDeletesWhatTheOwnerControls(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptHasNoOwnerAndIsTakenOverByTheNextOfItsName(t *testing.T) {
+func TestKeptObjectsHaveNoOwnerAndTheNextOneOfTheSameNameTakesThemOver(t *testing.T) {
 	c := operatortest.New()
 	first, next := owner("me"), owner("me")
 	next.UID = "another"
@@ -94,16 +94,16 @@ func TestWhatIsKeptHasNoOwnerAndIsTakenOverByTheNextOfItsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		if owners := operatortest.Read(t, c, "made", &corev1.ConfigMap{}).OwnerReferences; len(owners) > 0 {
-			t.Errorf("it goes with %v", owners)
+			t.Errorf("it has the owners %v", owners)
 		}
 	}
 	const message = "ConfigMap made exists and belongs to Namespace me: delete it, or choose another name"
 	for what, err := range map[string]error{
-		"who keeps it for another": apply.Keep(t.Context(), c, owner("other"), configMap(nil)),
-		"who owns it":              apply.All(t.Context(), c, first, configMap(nil)),
+		"kept for another owner":      apply.Keep(t.Context(), c, owner("other"), configMap(nil)),
+		"applied by its former owner": apply.All(t.Context(), c, first, configMap(nil)),
 	} {
 		if err == nil || err.Error() != message {
-			t.Errorf("%s gets %v", what, err)
+			t.Errorf("%s: got %v", what, err)
 		}
 	}
 }

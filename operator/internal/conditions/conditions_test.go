@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-func TestWhatIsFoundBecomesConditions(t *testing.T) {
+func TestResultsOfDependenciesBecomeConditions(t *testing.T) {
 	failure := errors.New("connection refused")
 	for _, test := range []struct {
 		name  string
@@ -27,10 +27,10 @@ func TestWhatIsFoundBecomesConditions(t *testing.T) {
 		{"all is well", map[string]error{"A": nil, "B": nil}, map[string]string{
 			"A": "True AsExpected ", "B": "True AsExpected ", "Ready": "True Reconciled all resources match the spec",
 			"Reconciling": "False Reconciled ", "Stalled": "False Reconciled "}, false},
-		{"something is under way", map[string]error{"A": conditions.Wait("Slow", "waiting for %s", "x"), "B": nil}, map[string]string{
+		{"a dependency is in progress", map[string]error{"A": conditions.Wait("Slow", "waiting for %s", "x"), "B": nil}, map[string]string{
 			"A": "False Slow waiting for x", "B": "True AsExpected ", "Ready": "False Slow waiting for x",
 			"Reconciling": "True Slow waiting for x", "Stalled": "False Progressing "}, false},
-		{"what somebody has to do comes first", map[string]error{"A": conditions.Wait("Slow", "waiting"), "B": conditions.Stall("Wrong", "fix b")}, map[string]string{
+		{"a stalled dependency has precedence", map[string]error{"A": conditions.Wait("Slow", "waiting"), "B": conditions.Stall("Wrong", "fix b")}, map[string]string{
 			"A": "False Slow waiting", "B": "False Wrong fix b", "Ready": "False Wrong fix b",
 			"Reconciling": "False Wrong action required, see condition Stalled", "Stalled": "True Wrong fix b"}, false},
 		{"a name is taken", map[string]error{"A": fmt.Errorf("a: %w", &apply.TakenError{Kind: "Secret", Name: "s", By: "Pod p"}), "B": nil}, map[string]string{
@@ -73,8 +73,8 @@ func TestWhatIsFoundBecomesConditions(t *testing.T) {
 	}
 }
 
-// Caches show what was written a moment later.
-func TestATransitionThatIsWrittenIsToldOfOnce(t *testing.T) {
+// Caches may be outdated.
+func TestATransitionHasOneEvent(t *testing.T) {
 	c := operatortest.New(&v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}})
 	stale := operatortest.Read(t, c, "kcp", &v1alpha1.RootShard{})
 	save := func(before *v1alpha1.RootShard, reason string) error {

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-func TestBindingsBecomeWhatTheRolesAreAndOthersStay(t *testing.T) {
+func TestRoleBindingsMatchTheRolesAndOthersRemain(t *testing.T) {
 	theirs := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}
 	changed := Roles{ID: "id", Group: "another", ClusterRoles: []string{"view"}}.bindings()["id:view"]
 	client := fake.NewClientset(theirs, changed).RbacV1().ClusterRoleBindings()
@@ -44,7 +44,7 @@ func TestBindingsBecomeWhatTheRolesAreAndOthersStay(t *testing.T) {
 	}
 }
 
-func TestABundleHasEveryAuthorityOnceAndNothingElse(t *testing.T) {
+func TestABundleHasEachCAOnceAndNothingElse(t *testing.T) {
 	const one = "-----BEGIN CERTIFICATE-----\nb25l\n-----END CERTIFICATE-----\n"
 	const two = "-----BEGIN CERTIFICATE-----\ndHdv\n-----END CERTIFICATE-----\n"
 	const key = "-----BEGIN PRIVATE KEY-----\na2V5\n-----END PRIVATE KEY-----\n"
@@ -53,6 +53,6 @@ func TestABundleHasEveryAuthorityOnceAndNothingElse(t *testing.T) {
 		t.Error(diff)
 	}
 	if CheckAuthorities([]byte(key)) == nil || CheckAuthorities([]byte("x\n"+one)) != nil {
-		t.Error("a key is taken for an authority, or an authority for none")
+		t.Error("a key counts as a CA, or a CA does not")
 	}
 }

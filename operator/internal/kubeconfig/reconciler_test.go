@@ -24,7 +24,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// world is a cluster, and a kcp that remembers the roles of every workspace.
+// world is a cluster, and a fake kcp that stores the roles of every workspace.
 type world struct {
 	*operatortest.Cluster
 	reconciler *kubeconfig.Reconciler
@@ -100,7 +100,8 @@ func expect(t *testing.T, k *v1alpha1.Kubeconfig, name string, status metav1.Con
 	}
 }
 
-// D7: it is not Ready before there is a Secret, and says which certificate it waits for. D10: all of it belongs to the Kubeconfig.
+// D7: a Kubeconfig is not Ready before its Secret exists, and its message has the certificate that it waits for. D10: all objects belong to
+// the Kubeconfig.
 func TestAccessBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.reconcile(t)
@@ -140,7 +141,7 @@ func TestAccessBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 	w.WritesNothing(t, func() { w.reconcile(t) })
 }
 
-func TestTheSecretFollowsRenewal(t *testing.T) {
+func TestTheSecretIsUpdatedWhenTheCertificateIsRenewed(t *testing.T) {
 	w := newWorld(t, admin())
 	w.settle(t)
 	secret := operatortest.Read(t, w.Cluster, "kubeconfig-cert-admin", &corev1.Secret{})
@@ -153,7 +154,7 @@ func TestTheSecretFollowsRenewal(t *testing.T) {
 	}
 }
 
-func TestASecretOfSomebodyElseIsNotOverwritten(t *testing.T) {
+func TestASecretOfAnotherOwnerIsNotOverwritten(t *testing.T) {
 	w := newWorld(t, admin())
 	theirs := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "admin-kubeconfig"}, Data: map[string][]byte{"a": []byte("b")}}
 	w.MustCreate(t, theirs)
@@ -164,7 +165,7 @@ func TestASecretOfSomebodyElseIsNotOverwritten(t *testing.T) {
 	}
 }
 
-func TestRolesMoveWithTheWorkspaceAndEndWithTheAuthorization(t *testing.T) {
+func TestRolesMoveWithTheWorkspaceAndAreUnboundWithoutAuthorization(t *testing.T) {
 	k := admin()
 	k.Spec.Authorization.ClusterRoleBindings.Cluster = "root:old"
 	w := newWorld(t, k)
@@ -192,13 +193,13 @@ func TestRolesWaitForKCP(t *testing.T) {
 	w.available(t, metav1.ConditionTrue)
 	w.down = errors.New("connection refused")
 	if result := w.Reconcile(t, w.reconciler, "admin"); result.RequeueAfter == 0 {
-		t.Error("nobody tries again")
+		t.Error("there is no retry")
 	}
 	k = operatortest.Read(t, w.Cluster, "admin", k)
 	expect(t, k, "Ready", metav1.ConditionFalse, "connection refused")
 }
 
-func TestWhatCannotBeServedIsSaid(t *testing.T) {
+func TestUnsupportedTargetsAreReported(t *testing.T) {
 	k := admin()
 	k.Spec.Target = v1alpha1.KubeconfigTarget{FrontProxyRef: &v1alpha1.LocalReference{Name: "front"}}
 	w := newWorld(t, k)
@@ -209,7 +210,7 @@ func TestWhatCannotBeServedIsSaid(t *testing.T) {
 	expect(t, w.reconcile(t), "ReferenceValid", metav1.ConditionFalse, "there is no RootShard gone")
 }
 
-// delete deletes the Kubeconfig, and lets the operator notice.
+// delete deletes the Kubeconfig, and reconciles its deletion.
 func (w *world) delete(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
 	if err := w.Delete(t.Context(), k); err != nil {
@@ -221,13 +222,13 @@ func (w *world) delete(t *testing.T, k *v1alpha1.Kubeconfig) {
 	w.Reconcile(t, w.reconciler, k.Name)
 }
 
-// revoke returns whether the operator is done with a Kubeconfig.
+// revoke reconciles the Revoker, and reports whether it is done with a Kubeconfig.
 func (w *world) revoke(t *testing.T, k *v1alpha1.Kubeconfig) bool {
 	t.Helper()
 	return w.Reconcile(t, w.revoker, string(k.UID)).RequeueAfter == 0
 }
 
-// left returns the names of the Secrets with the identity of a Kubeconfig that the garbage collector leaves.
+// left returns the names of the Secrets with the UID of a Kubeconfig that the garbage collector does not delete.
 func (w *world) left(t *testing.T, k *v1alpha1.Kubeconfig) []string {
 	t.Helper()
 	list := &corev1.SecretList{}
@@ -243,7 +244,7 @@ func (w *world) left(t *testing.T, k *v1alpha1.Kubeconfig) []string {
 	return names
 }
 
-// copySecret does what somebody may do with a kubeconfig, labels and all.
+// copySecret copies a kubeconfig with its labels, as a user may do.
 func (w *world) copySecret(t *testing.T) {
 	t.Helper()
 	copied := operatortest.Read(t, w.Cluster, "admin-kubeconfig", &corev1.Secret{})
@@ -251,7 +252,7 @@ func (w *world) copySecret(t *testing.T) {
 	w.MustCreate(t, copied)
 }
 
-func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
+func TestAccessIsRevokedWhenTheKubeconfigIsDeleted(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
 	w.copySecret(t)
@@ -271,24 +272,24 @@ func TestTheAccessLastsAsLongAsTheKubeconfig(t *testing.T) {
 	}
 }
 
-// D29: nothing waits for kcp, neither the Kubeconfig nor its namespace.
-func TestAccessEndsWhenKCPComesBack(t *testing.T) {
+// D29: the deletion of the Kubeconfig and its namespace does not wait for kcp.
+func TestAccessIsRevokedWhenKCPIsAvailableAgain(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
 	w.down = errors.New("connection refused")
 	w.delete(t, k)
 	if w.revoke(t, k) {
-		t.Error("nobody tries again")
+		t.Error("there is no retry")
 	}
 	if left := w.left(t, k); !slices.Equal(left, []string{"kubeconfig-roles-" + string(k.UID)}) {
-		t.Errorf("left are %v: keys stay, or nobody knows where roles are", left)
+		t.Errorf("remaining Secrets are %v: a key remains, or the record is lost", left)
 	}
 	told := false
 	for len(w.Events.Events) > 0 {
 		told = strings.Contains(<-w.Events.Events, "its roles in the workspace root are left") || told
 	}
 	if !told {
-		t.Error("no event tells that roles are left")
+		t.Error("no event reports the remaining roles")
 	}
 	w.down = nil
 	if !w.revoke(t, k) || len(w.bound["root"].ClusterRoles) != 0 || len(w.left(t, k)) != 0 {
@@ -296,7 +297,7 @@ func TestAccessEndsWhenKCPComesBack(t *testing.T) {
 	}
 }
 
-func TestNobodyWaitsForWhatIsGone(t *testing.T) {
+func TestRevocationDoesNotWaitForDeletedObjects(t *testing.T) {
 	for what, goes := range map[string]func(*world){
 		"workspace": func(w *world) { w.down = apierrors.NewNotFound(schema.GroupResource{Resource: "workspaces"}, "root") },
 		"RootShard": func(w *world) {
@@ -318,7 +319,7 @@ func TestNobodyWaitsForWhatIsGone(t *testing.T) {
 	}
 }
 
-func TestAKubeconfigThatIsMadeAgainKeepsItsAccess(t *testing.T) {
+func TestAKubeconfigThatIsCreatedAgainKeepsItsAccess(t *testing.T) {
 	w := newWorld(t, admin())
 	old := w.settle(t).DeepCopy()
 	w.delete(t, old)
@@ -334,7 +335,7 @@ func TestAKubeconfigThatIsMadeAgainKeepsItsAccess(t *testing.T) {
 	}
 }
 
-func TestFinalizersOfOldAreRemoved(t *testing.T) {
+func TestFormerFinalizersAreRemoved(t *testing.T) {
 	k := admin()
 	k.Finalizers = []string{"operator.kcp.io/cleanup-rbac"}
 	w := newWorld(t, k)
@@ -343,13 +344,13 @@ func TestFinalizersOfOldAreRemoved(t *testing.T) {
 	}
 }
 
-// D27: a Kubeconfig can be deleted before anything has been done for it, and one that points nowhere does no harm.
+// D27: a Kubeconfig can be deleted before its first reconciliation, and one with a missing target does no harm.
 func TestAKubeconfigCanBeDeletedAtAnyTime(t *testing.T) {
 	k := admin()
 	w := newWorld(t, k)
 	w.delete(t, k)
 	if !w.revoke(t, k) {
-		t.Error("somebody waits")
+		t.Error("a reconciliation waits")
 	}
 	k = admin()
 	k.Spec.Target = v1alpha1.KubeconfigTarget{}
@@ -358,11 +359,11 @@ func TestAKubeconfigCanBeDeletedAtAnyTime(t *testing.T) {
 	expect(t, k, "Stalled", metav1.ConditionTrue, "spec.target names nothing")
 	w.delete(t, k)
 	if !w.revoke(t, k) {
-		t.Error("somebody waits")
+		t.Error("a reconciliation waits")
 	}
 }
 
-// D9: two Kubeconfigs cannot have one Secret.
+// D9: two Kubeconfigs cannot use the same Secret.
 func TestASecretBelongsToOneKubeconfig(t *testing.T) {
 	w := newWorld(t, admin())
 	w.settle(t)
@@ -375,8 +376,8 @@ func TestASecretBelongsToOneKubeconfig(t *testing.T) {
 	expect(t, operatortest.Read(t, w.Cluster, "second", second), "Stalled", metav1.ConditionTrue, "Secret admin-kubeconfig exists and belongs to Kubeconfig admin")
 }
 
-// A key is where the spec says, and nowhere else.
-func TestTheFormerSecretIsRemoved(t *testing.T) {
+// Only the Secret in the spec has the key.
+func TestTheFormerSecretIsDeleted(t *testing.T) {
 	w := newWorld(t, admin())
 	k := w.settle(t)
 	w.copySecret(t)
@@ -391,7 +392,7 @@ func TestTheFormerSecretIsRemoved(t *testing.T) {
 	}
 }
 
-func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
+func TestTheStatusHasTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
 	w := newWorld(t, admin())
 	if k := w.reconcile(t); k.Status.TargetName != "RootShard/kcp" || k.Status.Authorization == nil {
 		t.Errorf("at first it is %+v", k.Status)
@@ -419,14 +420,14 @@ func TestTheStatusTellsOfTheCertificateAndItIsRenewedOnDemand(t *testing.T) {
 	}
 }
 
-func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
+func TestAMissingIssuerIsReported(t *testing.T) {
 	k := admin()
 	k.Spec.CertificateTemplate = &v1alpha1.CertificateTemplate{Spec: &v1alpha1.CertificateSpecTemplate{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}}
 	w := newWorld(t, k)
 	expect(t, w.reconcile(t), "Stalled", metav1.ConditionTrue, "spec.certificateTemplate.spec.issuerRef: there is no Issuer company: create it")
 }
 
-func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
+func TestAStatusIsCorrectedEvenIfTheCacheIsOutdated(t *testing.T) {
 	w := newWorld(t, admin())
 	before := w.settle(t)
 	if !meta.IsStatusConditionTrue(before.Status.Conditions, "Ready") {

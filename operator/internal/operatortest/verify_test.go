@@ -6,7 +6,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-func TestOnlyWhatAnAuthorityHasSignedIsVerified(t *testing.T) {
+func TestOnlyCertificatesThatACASignedAreVerified(t *testing.T) {
 	authority, other := operatortest.NewKey(t), operatortest.NewKey(t)
 	root, leaf := operatortest.Certificate(t, "by", authority, authority), operatortest.Certificate(t, "leaf", operatortest.NewKey(t), authority)
 	foreign := operatortest.Certificate(t, "by", other, other)
@@ -18,7 +18,7 @@ func TestOnlyWhatAnAuthorityHasSignedIsVerified(t *testing.T) {
 		"another authority":      {leaf, foreign, false},
 		"no certificate":         {nil, root, false},
 		"no authority":           {leaf, nil, false},
-		"what is no certificate": {operatortest.PEM("x"), root, false},
+		"an invalid certificate": {operatortest.PEM("x"), root, false},
 	} {
 		if err := operatortest.Verify(test.chain, test.authorities); (err == nil) != test.verified {
 			t.Errorf("%s: %v", name, err)

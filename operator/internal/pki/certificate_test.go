@@ -8,7 +8,7 @@ import (
 	v1alpha1 "github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-func TestKeysOfServersSignQuickly(t *testing.T) {
+func TestServersHaveFastKeys(t *testing.T) {
 	server := Request{Usages: ServerUsages}
 	for name, c := range map[string]struct {
 		request  Request

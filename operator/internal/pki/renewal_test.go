@@ -17,8 +17,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-// Caches show what was made a moment later: what was read of a new Certificate is nothing.
-func TestACertificateThatIsNotThereYetNeedsNoRenewal(t *testing.T) {
+// Caches may be outdated: a new Certificate may be missing.
+func TestACertificateThatDoesNotExistYetNeedsNoRenewal(t *testing.T) {
 	c := operatortest.New()
 	strict := interceptor.NewClient(c.Client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, w client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
@@ -35,8 +35,8 @@ func TestACertificateThatIsNotThereYetNeedsNoRenewal(t *testing.T) {
 	}
 }
 
-// Certificates of an authority that is not in the bundle yet would be issued for ever.
-func TestACertificateOfTheCurrentAuthorityIsNotIssuedAgain(t *testing.T) {
+// Otherwise, certificates of a CA that is not in the bundle yet would be issued again and again.
+func TestACertificateOfTheCurrentCAIsNotIssuedAgain(t *testing.T) {
 	one, two := operatortest.NewKey(t), operatortest.NewKey(t)
 	for name, test := range map[string]struct {
 		by    []byte

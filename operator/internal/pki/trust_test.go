@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/pki"
 )
 
-func TestAnAuthorityIsTrustedBesideThoseWithOtherKeysBefore(t *testing.T) {
+func TestACAIsTrustedBesideFormerOnesWithOtherKeys(t *testing.T) {
 	one, two, root := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
 	first, renewed, second := operatortest.Certificate(t, "ca", one, root), operatortest.Certificate(t, "ca", one, root), operatortest.Certificate(t, "ca", two, root)
 	chain := func(pem ...[]byte) []byte { return slices.Concat(pem...) }
@@ -38,7 +38,7 @@ func TestAnAuthorityIsTrustedBesideThoseWithOtherKeysBefore(t *testing.T) {
 	}
 }
 
-func TestWhoHasSignedACertificateIsKnown(t *testing.T) {
+func TestTheSignerOfACertificateIsFound(t *testing.T) {
 	one, two, leaf := operatortest.NewKey(t), operatortest.NewKey(t), operatortest.NewKey(t)
 	first, renewed, second := operatortest.Certificate(t, "by", one, one), operatortest.Certificate(t, "by", one, one), operatortest.Certificate(t, "by", two, two)
 	signed := operatortest.Certificate(t, "leaf", leaf, one)
@@ -51,7 +51,7 @@ func TestWhoHasSignedACertificateIsKnown(t *testing.T) {
 	}
 }
 
-func TestAFormerAuthorityIsReadFromWhatItHasSignedForItsIssuerOnly(t *testing.T) {
+func TestAFormerCAIsReadOnlyFromSecretsOfItsIssuer(t *testing.T) {
 	one, two := operatortest.NewKey(t), operatortest.NewKey(t)
 	leaf, first, second := operatortest.Certificate(t, "leaf", operatortest.NewKey(t), one), operatortest.Certificate(t, "by", one, one), operatortest.Certificate(t, "by", two, two)
 	for _, test := range []struct {

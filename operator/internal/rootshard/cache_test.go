@@ -9,8 +9,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// A cache may still have the status of before when what it depends on has changed twice. Nothing would trigger another reconciliation.
-func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
+// A cache may still have the former status after two changes of a dependency. Nothing would trigger another reconciliation.
+func TestAStatusIsCorrectedEvenIfTheCacheIsOutdated(t *testing.T) {
 	w := newWorld(external())
 	before := w.settle(t)
 	expect(t, before, "Ready", metav1.ConditionTrue, "", "")
@@ -21,7 +21,7 @@ func TestAStatusThatTheCacheLacksIsCorrected(t *testing.T) {
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")
 }
 
-// ready changes how many pods of the StatefulSet are ready.
+// ready sets the number of ready pods of the StatefulSet.
 func (w *world) ready(t *testing.T, pods int32) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})

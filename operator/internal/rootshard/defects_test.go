@@ -14,14 +14,14 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// What other operators of kcp are known to do wrong. The numbers D… are those of the list of these defects.
+// These tests are for known defects of other operators of kcp. D… are their numbers in the list of defects.
 
 func secret(name string, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: data}
 }
 
-// D5: a kcp that is switched off is not available.
-func TestNoPodsAreNotAvailable(t *testing.T) {
+// D5: a kcp that is scaled to zero is not available.
+func TestAKCPWithoutPodsIsNotAvailable(t *testing.T) {
 	rs := external()
 	rs.Spec.Replicas = new(int32(0))
 	w := newWorld(rs)
@@ -32,14 +32,14 @@ func TestNoPodsAreNotAvailable(t *testing.T) {
 	rs = w.reconcile(t)
 	expect(t, rs, "Available", metav1.ConditionFalse, "ScaledToZero", "spec.replicas is 0")
 	if rs.Status.Phase == v1alpha1.PhaseRunning {
-		t.Error("it is said to run")
+		t.Error("phase is Running, want another one")
 	}
 }
 
-// D24: everything that the pods mount is there, whoever signs. D25: with neither an issuer nor an authority the operator makes one.
-func TestPodsFindWhatTheyMountWhoeverSigns(t *testing.T) {
+// D24: everything that the pods mount exists with each kind of issuer. D25: without an issuer or a CA, the operator creates a CA.
+func TestEverythingThatPodsMountExistsWithEachIssuer(t *testing.T) {
 	for name, certificates := range map[string]*v1alpha1.Certificates{
-		"nobody": nil, "nobody, at length": {},
+		"default": nil, "empty": {},
 		"an issuer":    {IssuerRef: &v1alpha1.ObjectReference{Name: "company"}},
 		"an authority": {CASecretRef: &v1alpha1.LocalReference{Name: "ours"}},
 	} {
@@ -70,9 +70,9 @@ func TestPodsFindWhatTheyMountWhoeverSigns(t *testing.T) {
 	}
 }
 
-// D4: what the spec names further has an effect. D12: who vouches for a shard does not change with its own certificate. D31: what
-// was named is forgotten when it is named no more.
-func TestBundlesHaveWhatIsNamedAndNothingElse(t *testing.T) {
+// D4: additional CAs in the spec have an effect. D12: the bundle does not change when the server's certificate is renewed. D31: CAs that are
+// removed from the spec are removed from the bundle.
+func TestBundlesHaveExactlyTheCAsInTheSpec(t *testing.T) {
 	rs := external()
 	rs.Spec.CABundleSecretRef = &v1alpha1.LocalReference{Name: "more-servers"}
 	rs.Spec.ClientCABundleRef = &v1alpha1.LocalReference{Name: "more-clients"}
@@ -91,25 +91,25 @@ func TestBundlesHaveWhatIsNamedAndNothingElse(t *testing.T) {
 		return all
 	}
 	if got := bundle("kcp-merged-ca-bundle"); got != pem("kcp-server-ca", "more-servers") {
-		t.Errorf("servers are vouched for by\n%s", got)
+		t.Errorf("the bundle for server certificates is\n%s", got)
 	}
 	if got := bundle("kcp-merged-client-ca"); got != pem("kcp-client-ca", "more-clients") {
-		t.Errorf("clients are vouched for by\n%s", got)
+		t.Errorf("the bundle for client certificates is\n%s", got)
 	}
 	renewed := operatortest.Read(t, w.Cluster, "kcp-server", &corev1.Secret{})
 	renewed.Data["tls.crt"] = operatortest.PEM("renewed")
 	w.MustUpdate(t, renewed)
-	w.WritesNothing(t, func() { rs = w.reconcile(t) }) // servers find out about renewal by themselves
+	w.WritesNothing(t, func() { rs = w.reconcile(t) }) // servers reload renewed certificates
 	rs.Spec.CABundleSecretRef, rs.Spec.ClientCABundleRef = nil, nil
 	w.MustUpdate(t, rs)
 	w.reconcile(t)
 	if got := bundle("kcp-merged-ca-bundle") + bundle("kcp-merged-client-ca"); got != pem("kcp-server-ca", "kcp-client-ca") {
-		t.Errorf("what is named no more is still trusted:\n%s", got)
+		t.Errorf("removed CAs are still trusted:\n%s", got)
 	}
 }
 
-// D31: certificates that nobody uses any more do not stay behind, nor do their keys.
-func TestCertificatesThatAreWantedNoMoreAreRemoved(t *testing.T) {
+// D31: unused certificates and their keys are deleted.
+func TestUnusedCertificatesAreDeleted(t *testing.T) {
 	rs := external()
 	rs.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{Enabled: true}}
 	w := newWorld(rs, &certmanager.Issuer{ObjectMeta: metav1.ObjectMeta{Name: "company"}})
@@ -129,14 +129,14 @@ func TestCertificatesThatAreWantedNoMoreAreRemoved(t *testing.T) {
 		{"the issuer", w.Get(t.Context(), operatortest.Key("kcp-selfsigned"), &certmanager.Issuer{})},
 	} {
 		if !apierrors.IsNotFound(test.err) {
-			t.Errorf("%s is still there (%v)", test.name, test.err)
+			t.Errorf("%s still exists (%v)", test.name, test.err)
 		}
 	}
 	operatortest.Read(t, w.Cluster, "kcp-ca", &corev1.Secret{})
 }
 
-// D35: some issuers, those of ACME for one, do not tell who vouches for their certificates. Then somebody has to.
-func TestAnIssuerThatTellsNoAuthorityNeedsABundle(t *testing.T) {
+// D35: some issuers, such as ACME, do not publish their CA. Then the spec must name it.
+func TestAnIssuerWithoutACAInItsSecretsRequiresABundle(t *testing.T) {
 	rs := external()
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
 		IssuerRef: &v1alpha1.ObjectReference{Name: "acme"}}}}
@@ -154,12 +154,12 @@ func TestAnIssuerThatTellsNoAuthorityNeedsABundle(t *testing.T) {
 	w.Roll(t, "kcp-kcp")
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionTrue, "", "")
 	if got := string(operatortest.Read(t, w.Cluster, "kcp-merged-ca-bundle", &corev1.Secret{}).Data["tls.crt"]); !strings.Contains(got, string(operatortest.PEM("roots"))) {
-		t.Errorf("trusted is\n%s", got)
+		t.Errorf("the bundle is\n%s", got)
 	}
 }
 
-// D4: of fields that are accepted for old manifests only, people are told once that they change nothing.
-func TestFieldsWithoutEffectAreTold(t *testing.T) {
+// D4: fields that are accepted only for compatibility are reported once as ignored.
+func TestIgnoredFieldsAreReportedOnce(t *testing.T) {
 	rs := external()
 	rs.Spec.Proxy = &v1alpha1.RootShardProxySpec{Replicas: new(int32(2))}
 	rs.Spec.Cache = &v1alpha1.CacheConfig{Embedded: &v1alpha1.EmbeddedCacheConfig{Enabled: true}}
@@ -175,14 +175,14 @@ func TestFieldsWithoutEffectAreTold(t *testing.T) {
 	} {
 		w := newWorld(test.rs)
 		expect(t, w.settle(t), "Ready", metav1.ConditionTrue, "", "")
-		told := ""
+		reported := ""
 		for len(w.Events.Events) > 0 {
 			if event := <-w.Events.Events; strings.Contains(event, "FieldsIgnored") {
-				told += event
+				reported += event
 			}
 		}
-		if told != test.want {
-			t.Errorf("told is %q, not %q", told, test.want)
+		if reported != test.want {
+			t.Errorf("reported %q, want %q", reported, test.want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/rootshard"
 )
 
-// pair returns a certificate that signs itself, for servers and clients on this machine, and its key.
+// pair returns a self-signed certificate for servers and clients on this machine, and its key.
 func pair(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private := operatortest.NewKey(t)
@@ -47,7 +47,7 @@ func pair(t *testing.T) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: signed}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-// address returns one of this machine that nothing listens at.
+// address returns an address of this machine that nothing listens at.
 func address(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func address(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// serveEtcd starts an etcd that accepts clients by a certificate, and returns its endpoint.
+// serveEtcd starts an etcd that authenticates clients with a certificate, and returns its endpoint.
 func serveEtcd(t *testing.T, certificate, key []byte) string {
 	t.Helper()
 	directory := t.TempDir()
@@ -84,7 +84,7 @@ func serveEtcd(t *testing.T, certificate, key []byte) string {
 	return client.String()
 }
 
-func TestAnEtcdIsAskedWithTheCertificateOfTheSpec(t *testing.T) {
+func TestAnEtcdIsCheckedWithTheCertificateInTheSpec(t *testing.T) {
 	certificate, key := pair(t)
 	foreign, foreignKey := pair(t)
 	there := serveEtcd(t, certificate, key)
@@ -98,16 +98,16 @@ func TestAnEtcdIsAskedWithTheCertificateOfTheSpec(t *testing.T) {
 		name      string
 		endpoints []string
 		change    func(*rootshard.EtcdTarget)
-		want      []string // parts of the error. None: it answers
+		want      []string // parts of the error; none if it answers
 	}{
 		{"it answers", []string{there}, nil, nil},
 		{"one of two endpoints answers", []string{nowhere, there}, nil, nil},
 		{"nothing listens", []string{nowhere}, nil, []string{nowhere + ": ", "connection refused"}},
-		{"it says nothing", []string{"https://" + silent.Addr().String()}, nil, []string{silent.Addr().String() + ": no answer within 5s"}},
+		{"it accepts connections and does not answer", []string{"https://" + silent.Addr().String()}, nil, []string{silent.Addr().String() + ": no answer within 5s"}},
 		{"without a certificate", []string{there}, func(q *rootshard.EtcdTarget) { q.Certificate, q.Key = nil, nil }, []string{there + ": ", "certificate required"}},
-		{"with another's certificate", []string{there}, func(q *rootshard.EtcdTarget) { q.Certificate, q.Key = foreign, foreignKey }, []string{there + ": ", "remote error: tls"}},
-		{"with another's authority", []string{there}, func(q *rootshard.EtcdTarget) { q.Authorities = foreign }, []string{there + ": ", "certificate signed by unknown authority"}},
-		{"with a key that is none", []string{there}, func(q *rootshard.EtcdTarget) { q.Key = []byte("key") }, []string{"client certificate: "}},
+		{"with a certificate of another CA", []string{there}, func(q *rootshard.EtcdTarget) { q.Certificate, q.Key = foreign, foreignKey }, []string{there + ": ", "remote error: tls"}},
+		{"with another CA for the server", []string{there}, func(q *rootshard.EtcdTarget) { q.Authorities = foreign }, []string{there + ": ", "certificate signed by unknown authority"}},
+		{"with an invalid key", []string{there}, func(q *rootshard.EtcdTarget) { q.Key = []byte("key") }, []string{"client certificate: "}},
 		{"a name that does not exist", []string{"https://etcd.invalid:2379"}, nil, []string{"https://etcd.invalid:2379: ", "etcd.invalid"}},
 		{"a Service of the namespace", []string{"https://etcd:2379"}, nil, []string{"https://etcd:2379: ", "etcd.team.svc"}},
 	} {
@@ -129,7 +129,7 @@ func TestAnEtcdIsAskedWithTheCertificateOfTheSpec(t *testing.T) {
 	}
 }
 
-func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
+func TestAnExternalEtcdIsReadyOnlyWhenItAnswers(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer queue.ShutDown()
 	answers := make(chan error)
@@ -147,7 +147,7 @@ func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
 	w.reconcile(t)
 	w.Issue(t)
 	expect(t, w.reconcile(t), "EtcdReady", metav1.ConditionFalse, "CheckingEtcd", "https://etcd:2379")
-	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}) // pods wait for etcd by themselves
+	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}) // pods wait for etcd themselves
 
 	answers <- errors.New("https://etcd:2379: no such host")
 	if request, _ := queue.Get(); request.Name != "kcp" {
@@ -188,8 +188,8 @@ func TestAnEtcdThatOthersKeepIsReadyOnlyWhenItAnswers(t *testing.T) {
 	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs and is not ready, check its log")
 }
 
-// A pod that is ready proves the etcd that it uses, and no other one.
-func TestOnlyPodsWithTheEtcdOfTheSpecProveIt(t *testing.T) {
+// A ready pod proves that the etcd that it uses is available, and no other one.
+func TestOnlyPodsWithTheEtcdInTheSpecProveThatItIsAvailable(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *world, *v1alpha1.RootShard){
 		"endpoints": func(_ *testing.T, _ *world, rs *v1alpha1.RootShard) {
 			rs.Spec.Etcd.Endpoints = []v1alpha1.EtcdEndpoint{"https://another:2379"}

@@ -32,8 +32,8 @@ type installation struct {
 	*operatortest.Cluster
 	shard   *rootshard.Reconciler
 	clients *kubeconfig.Reconciler
-	made    int    // how often the RootShard was made
-	rolled  string // what the pods are
+	made    int    // how often the RootShard was created
+	rolled  string // the template of the running pods
 }
 
 func newInstallation(objects ...client.Object) *installation {
@@ -52,7 +52,7 @@ func (i *installation) object(t *testing.T, object client.Object, name string) b
 	return err == nil
 }
 
-// look lets the operator look at both objects, and checks that their conditions are true.
+// look reconciles both objects, and checks that their conditions are correct.
 func (i *installation) look(t *testing.T) {
 	t.Helper()
 	i.Reconcile(t, i.shard, "kcp")
@@ -82,7 +82,7 @@ func (i *installation) look(t *testing.T) {
 	}
 }
 
-// unavailable returns why clients cannot use kcp, or nothing.
+// unavailable returns why clients cannot use kcp, or an empty string.
 func (i *installation) unavailable(t *testing.T) string {
 	t.Helper()
 	set := &appsv1.StatefulSet{}
@@ -94,7 +94,7 @@ func (i *installation) unavailable(t *testing.T) string {
 	}
 	server, bundle := &corev1.Secret{}, &corev1.Secret{}
 	if !i.object(t, server, "kcp-server") || !i.object(t, bundle, "kcp-merged-ca-bundle") {
-		return "" // pods go on with what they have mounted
+		return "" // pods still have the mounted files
 	}
 	if err := operatortest.Verify(server.Data["tls.crt"], bundle.Data["tls.crt"]); err != nil {
 		return "clients refuse the server: " + err.Error()
@@ -102,7 +102,8 @@ func (i *installation) unavailable(t *testing.T) string {
 	return ""
 }
 
-// round lets everything go on: the garbage collector, cert-manager, who applies the RootShard again, the operator, and the pods.
+// round simulates one round of everything that acts: the garbage collector, cert-manager, a user who applies the RootShard again, the
+// operator, and the pods.
 func (i *installation) round(t *testing.T) {
 	t.Helper()
 	rs := &v1alpha1.RootShard{}
@@ -144,7 +145,7 @@ func (i *installation) settle(t *testing.T) {
 			return
 		}
 	}
-	t.Error("it does not come to rest")
+	t.Error("there are writes in each of 20 rounds")
 }
 
 func (i *installation) gone(t *testing.T, object client.Object) {
@@ -154,14 +155,14 @@ func (i *installation) gone(t *testing.T, object client.Object) {
 	}
 }
 
-// everything lists what there is, that the operator has to do with.
+// everything lists all objects that the operator uses.
 func (i *installation) everything(t *testing.T) []client.Object {
 	t.Helper()
 	return append(list(t, i.Cluster), list(t, i.Cluster, &v1alpha1.RootShardList{}, &v1alpha1.KubeconfigList{})...)
 }
 
-// distrust verifies what everybody shows with what those have whom it is shown to, and returns who is refused, or has nothing to show: of the
-// RootShard, and of the Kubeconfig.
+// distrust verifies the certificate of each client and server with the CAs of its peer, and returns those that are refused or missing: of
+// the RootShard, and of the Kubeconfig.
 func (i *installation) distrust(t *testing.T) (shard, admin []string) {
 	t.Helper()
 	data := func(name, key string) []byte {
@@ -189,7 +190,7 @@ func (i *installation) distrust(t *testing.T) (shard, admin []string) {
 	if issued, _ := pki.Trusted(data("kcp-service-account", "tls.crt")); len(issued) == 0 || !bytes.Contains(data("kcp-service-account-keys", "tls.crt"), issued) {
 		shard = append(shard, "the server refuses tokens of the key of service accounts")
 	}
-	if admin = both("admin-kubeconfig"); len(server) == 0 { // pods go on with what they have mounted
+	if admin = both("admin-kubeconfig"); len(server) == 0 { // pods still have the mounted files
 		admin = slices.DeleteFunc(admin, func(wrong string) bool { return strings.HasPrefix(wrong, "admin-kubeconfig refuses the server") })
 	}
 	return shard, admin
@@ -202,22 +203,22 @@ func admin() *v1alpha1.Kubeconfig {
 	return k
 }
 
-// phases of a rotation, each of which begins where the one before has ended.
+// phases of a rotation. Each one starts in the final state of the one before.
 var phases = []struct {
 	name     string
 	rotating string // the reason, as long as nothing else happens
 	begin    func(*testing.T, *installation)
 }{
 	{"before", "AsExpected", func(t *testing.T, i *installation) { i.settle(t) }},
-	{"authorities have other keys", "AsExpected", func(t *testing.T, i *installation) {
+	{"CAs have new keys", "AsExpected", func(t *testing.T, i *installation) {
 		for _, name := range []string{"kcp-server-ca", "kcp-client-ca", "kcp-service-account"} {
 			i.gone(t, operatortest.Read(t, i.Cluster, name, &corev1.Secret{}))
 		}
 		i.Certify(t)
 	}},
-	{"both are to be trusted", v1alpha1.RotatingDistributing, func(t *testing.T, i *installation) { i.look(t) }},
-	{"both are trusted", v1alpha1.RotatingRenewable, func(t *testing.T, i *installation) { i.settle(t) }},
-	{"all is renewed", v1alpha1.RotatingRenewed, func(t *testing.T, i *installation) {
+	{"both CAs are being distributed", v1alpha1.RotatingDistributing, func(t *testing.T, i *installation) { i.look(t) }},
+	{"both CAs are trusted", v1alpha1.RotatingRenewable, func(t *testing.T, i *installation) { i.settle(t) }},
+	{"all certificates are renewed", v1alpha1.RotatingRenewed, func(t *testing.T, i *installation) {
 		for _, object := range i.everything(t) {
 			if secret, ok := object.(*corev1.Secret); ok && strings.HasSuffix(secret.Annotations["cert-manager.io/issuer-name"], "-ca") &&
 				secret.Name != "kcp-service-account" && !strings.HasSuffix(secret.Name, "-ca") {
@@ -228,16 +229,17 @@ var phases = []struct {
 	}},
 }
 
-// Carriers bear the trust, or keep those that do. The first of them, which decide what is trusted, are deleted in pairs with each other one. What is no
-// carrier is deleted in one phase. With KCP_FAULTS=all, every object is deleted in every phase, alone and with each other one.
+// Carriers contain trusted CAs and keys, or own such objects. Each of them is deleted in every phase. The first ones, which decide what is
+// trusted, are also deleted in pairs with each other carrier. Other objects are deleted in one phase. With KCP_FAULTS=all, every object is
+// deleted in every phase, alone and with each other one.
 var (
 	deciders = []string{"RootShard kcp", "Secret kcp-client-ca", "Secret kcp-merged-client-ca"}
 	carriers = append(deciders, "Secret kcp-server-ca", "Secret kcp-merged-ca-bundle", "StatefulSet kcp-kcp", "Certificate kcp-client-ca", "Secret kcp-ca", "Secret kcp-server", "Secret kcp-service-account",
 		"Secret kcp-service-account-keys", "Secret kubeconfig-cert-admin")
 )
 
-// Whatever is deleted, one object or two, and however far a rotation is: all trust each other again without help, no condition
-// says so before they do, and the rotation goes on from where it was.
+// After the deletion of any one or two objects in any phase of a rotation, all clients and servers trust each other again without help, no
+// condition is True before that, and the rotation continues.
 func TestNoDeletionDuringARotationEndsTheTrust(t *testing.T) {
 	i, all := newInstallation(external(), admin()), os.Getenv(operatortest.AllFaults) == "all"
 	for _, phase := range phases {
@@ -246,7 +248,7 @@ func TestNoDeletionDuringARotationEndsTheTrust(t *testing.T) {
 		t.Run(phase.name, func(t *testing.T) {
 			t.Parallel()
 			for n, first := range before {
-				if all || slices.Contains(carriers, called(first)) || phase.name == "both are trusted" {
+				if all || slices.Contains(carriers, called(first)) || phase.name == "both CAs are trusted" {
 					faults(t, phase.name, phase.rotating, before, first)
 				}
 				for _, second := range before[n+1:] {

@@ -15,8 +15,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// The garbage collector deletes what has no owner left, so that pods need another one than their StatefulSet.
-func TestPodsOutliveStatefulSet(t *testing.T) {
+// The garbage collector deletes objects without an existing owner, so pods need another owner besides their StatefulSet.
+func TestPodsRemainWhenTheirStatefulSetIsDeleted(t *testing.T) {
 	w := newWorld(external())
 	rs := w.settle(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
@@ -48,7 +48,7 @@ func TestPodsOutliveStatefulSet(t *testing.T) {
 	}
 }
 
-func TestPodsOfALostNodeAreDeletedByForce(t *testing.T) {
+func TestPodsOfALostNodeAreForceDeleted(t *testing.T) {
 	ended := metav1.NewTime(time.Now().Add(-70 * time.Second))
 	pod := func(name string, ends metav1.Time) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, DeletionTimestamp: &ends, Finalizers: []string{"example.com/kept"}, // as the fake asks for

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 
 const image = "registry.example.com/kcp:v1"
 
-// external is a root shard with an etcd that exists.
+// external returns a root shard with an external etcd.
 func external() *v1alpha1.RootShard {
 	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}}
 	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 6443}
@@ -48,7 +48,7 @@ func external() *v1alpha1.RootShard {
 type world struct {
 	*operatortest.Cluster
 	reconciler *rootshard.Reconciler
-	begun      map[string]int // what operators have begun to write that end at it. Nil: they go on
+	begun      map[string]int // started writes of operators that end at them; nil if operators do not end
 }
 
 func newWorld(objects ...client.Object) *world {
@@ -68,7 +68,7 @@ func (w *world) reconcile(t *testing.T) *v1alpha1.RootShard {
 	return operatortest.Read(t, w.Cluster, "kcp", &v1alpha1.RootShard{})
 }
 
-// settle takes all steps until the pods run.
+// settle simulates all steps until the pods run.
 func (w *world) settle(t *testing.T) *v1alpha1.RootShard {
 	t.Helper()
 	w.reconcile(t)
@@ -78,7 +78,7 @@ func (w *world) settle(t *testing.T) *v1alpha1.RootShard {
 	return w.reconcile(t)
 }
 
-// Roll makes the pods of a StatefulSet, as its controller and the kubelet do, and makes them ready.
+// Roll creates the pods of a StatefulSet and makes them ready, as its controller and the kubelet do.
 func (w *world) Roll(t *testing.T, name string) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, name, &appsv1.StatefulSet{})
@@ -88,7 +88,7 @@ func (w *world) Roll(t *testing.T, name string) {
 	w.Cluster.Roll(t, name)
 }
 
-// runs makes a pod of a StatefulSet, in place of the one that there may be.
+// runs creates a pod of a StatefulSet. It replaces an existing one.
 func (w *world) runs(t *testing.T, set *appsv1.StatefulSet, name string, status corev1.PodStatus) *corev1.Pod {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
@@ -105,7 +105,7 @@ func (w *world) runs(t *testing.T, set *appsv1.StatefulSet, name string, status 
 	return pod
 }
 
-// expect compares a condition; message is a part of it.
+// expect compares a condition; message is a part of its message.
 func expect(t *testing.T, rs *v1alpha1.RootShard, name string, status metav1.ConditionStatus, reason, message string) {
 	t.Helper()
 	c := meta.FindStatusCondition(rs.Status.Conditions, name)
@@ -117,7 +117,7 @@ func expect(t *testing.T, rs *v1alpha1.RootShard, name string, status metav1.Con
 	}
 }
 
-func TestARootShardBecomesReadyStepByStepAndThenNothingIsWritten(t *testing.T) {
+func TestARootShardBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 	w := newWorld(external())
 	rs := w.reconcile(t)
 	expect(t, rs, "Ready", metav1.ConditionFalse, "CertificateNotReady", "Certificate kcp-ca")
@@ -134,7 +134,7 @@ func TestARootShardBecomesReadyStepByStepAndThenNothingIsWritten(t *testing.T) {
 		t.Errorf("status: %+v", rs.Status)
 	}
 	if n := len(rs.Status.Certificates); n != 10 {
-		t.Errorf("the status tells of %d certificates", n)
+		t.Errorf("the status has %d certificates", n)
 	}
 	w.WritesNothing(t, func() { w.reconcile(t) })
 	if n := len(w.Events.Events); n != 3 {
@@ -142,8 +142,8 @@ func TestARootShardBecomesReadyStepByStepAndThenNothingIsWritten(t *testing.T) {
 	}
 }
 
-// D16: what is missing is said.
-func TestPodsWaitForWhatTheyRefer(t *testing.T) {
+// D16: a missing reference is reported.
+func TestPodsWaitForReferencedObjects(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		change  func(*v1alpha1.RootShard)
@@ -205,7 +205,7 @@ func TestPodsWaitForWhatTheyRefer(t *testing.T) {
 			}
 			err := w.Get(t.Context(), operatortest.Key("kcp-kcp"), &appsv1.StatefulSet{})
 			if test.reason != "ScaledToZero" && !apierrors.IsNotFound(err) {
-				t.Errorf("there are pods: %v", err)
+				t.Errorf("the StatefulSet exists: %v", err)
 			}
 		})
 	}
@@ -216,7 +216,7 @@ func podSpec(raw string) *v1alpha1.DeploymentTemplate {
 		Spec: &runtime.RawExtension{Raw: json.RawMessage(raw)}}}}
 }
 
-func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
+func TestPodsWaitForAManagedEtcd(t *testing.T) {
 	rs := external()
 	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{Replicas: new(int32(1))}}
 	rs.Spec.Certificates = &v1alpha1.Certificates{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}
@@ -253,7 +253,7 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 	w.reconcile(t)
 	etcd = operatortest.Read(t, w.Cluster, "kcp-etcd", &v1alpha1.EtcdCluster{})
 	if asked := etcd.Annotations[v1alpha1.RolloutAnnotation]; asked != "now" {
-		t.Errorf("who asks for new pods of all asks the etcd for %q", asked)
+		t.Errorf("the rollout annotation of the EtcdCluster is %q", asked)
 	}
 	meta.SetStatusCondition(&etcd.Status.Conditions, metav1.Condition{Type: "Available", Status: metav1.ConditionFalse, Reason: "QuorumLost", Message: "2 of 3 members are gone"})
 	w.MustUpdateStatus(t, etcd)
@@ -263,7 +263,7 @@ func TestAManagedEtcdIsMadeAndWaitedFor(t *testing.T) {
 	expect(t, rs, "Ready", metav1.ConditionFalse, "EtcdNotReady", "kcp-etcd: 2 of 3 members are gone")
 }
 
-func TestPodsAreReplacedForWhatTheyReadOnceAndForNothingElse(t *testing.T) {
+func TestPodsAreReplacedOnlyForInputsThatTheyReadOnce(t *testing.T) {
 	rs := external()
 	rs.Spec.Etcd.TLSConfig = &v1alpha1.EtcdTLSConfig{SecretRef: v1alpha1.LocalReference{Name: "etcd"}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "etcd"},
@@ -304,7 +304,7 @@ func TestAnAutoscalerKeepsTheNumberOfPods(t *testing.T) {
 	}
 }
 
-func TestWhatIsWantedNoMoreIsRemoved(t *testing.T) {
+func TestADisabledPodDisruptionBudgetIsDeleted(t *testing.T) {
 	w := newWorld(external())
 	rs := w.settle(t)
 	operatortest.Read(t, w.Cluster, "kcp-kcp", &policyv1.PodDisruptionBudget{})
@@ -316,7 +316,7 @@ func TestWhatIsWantedNoMoreIsRemoved(t *testing.T) {
 	}
 }
 
-func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
+func TestObjectsOfOthersAreNotChanged(t *testing.T) {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kcp-kcp"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.7"}}
 	w := newWorld(external(), service)
 	w.reconcile(t)
@@ -325,12 +325,12 @@ func TestObjectsOfOthersAreLeftAlone(t *testing.T) {
 	if got := operatortest.Read(t, w.Cluster, "kcp-kcp", service); len(got.OwnerReferences) > 0 || len(got.Labels) > 0 {
 		t.Errorf("changed to %+v", got)
 	}
-	if w.Reconcile(t, w.reconciler, "kcp").RequeueAfter == 0 { // no watch tells of what others have
-		t.Error("nobody looks whether the name is free")
+	if w.Reconcile(t, w.reconciler, "kcp").RequeueAfter == 0 { // objects of others are not watched
+		t.Error("no later reconciliation checks whether the name is free")
 	}
 }
 
-func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
+func TestTheImageChangesOnlyWithTheSpec(t *testing.T) {
 	w := newWorld(external())
 	w.settle(t)
 	w.reconciler.DefaultImage = "registry.example.com/kcp:v2"
@@ -363,8 +363,8 @@ func TestTheImageStaysUntilTheSpecSaysOtherwise(t *testing.T) {
 	}
 }
 
-// An image is recorded when a pod is ready with it, so that a bad one goes away with the change of the spec that named it.
-func TestAnImageThatNoPodWasReadyWithIsForgotten(t *testing.T) {
+// An image is recorded when a pod is ready with it, so reverting the spec removes a bad image.
+func TestAnImageWithoutAReadyPodIsNotRecorded(t *testing.T) {
 	bad := &v1alpha1.ImageSpec{Tag: "no-such"}
 	runs := func(w *world) string {
 		t.Helper()
@@ -380,7 +380,7 @@ func TestAnImageThatNoPodWasReadyWithIsForgotten(t *testing.T) {
 	w := newWorld(external())
 	rs := change(w, w.settle(t), bad)
 	if got := runs(w); got != badImage || rs.Status.Image != image {
-		t.Errorf("with an image that nobody has, pods are made with %s, and %s is recorded", got, rs.Status.Image)
+		t.Errorf("with an image that does not exist, pods have %s, and %s is recorded", got, rs.Status.Image)
 	}
 	for _, lost := range []bool{false, true} {
 		if lost {
@@ -427,10 +427,10 @@ func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
 		reason, message string
 	}{
 		{"an image that does not exist", corev1.ContainerStatus{State: waiting("ImagePullBackOff")}, "ImageUnavailable", "correct spec.image"},
-		{"an image whose name is wrong", corev1.ContainerStatus{State: waiting("InvalidImageName")}, "ImageUnavailable", "correct spec.image"},
-		{"a process that ends", corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), RestartCount: 4, LastTerminationState: crashed},
+		{"an invalid image name", corev1.ContainerStatus{State: waiting("InvalidImageName")}, "ImageUnavailable", "correct spec.image"},
+		{"a process that crashes", corev1.ContainerStatus{State: waiting("CrashLoopBackOff"), RestartCount: 4, LastTerminationState: crashed},
 			"PodCrashes", "the process exited with code 1 (Error): Error: unknown flag: --x"},
-		{"a process that ends, and is started again", corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		{"a process that crashed and was restarted", corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			RestartCount: 4, LastTerminationState: crashed}, "PodCrashes", "unknown flag: --x"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -442,7 +442,7 @@ func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
 			expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "RollingOut", test.message)
 			expect(t, w.reconcile(t), "Stalled", metav1.ConditionFalse, "", "")
 			if after := w.Reconcile(t, w.reconciler, "kcp").RequeueAfter; after < time.Minute || after > 2*time.Minute {
-				t.Errorf("it looks again after %v", after)
+				t.Errorf("requeued after %v", after)
 			}
 			pod(4 * time.Minute)
 			rs := w.reconcile(t)
@@ -455,7 +455,7 @@ func TestPodsThatDoNotStartForMinutesAreStalled(t *testing.T) {
 	expect(t, w.reconcile(t), "Stalled", metav1.ConditionFalse, "", "")
 }
 
-func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
+func TestAPodThatCannotStartIsReported(t *testing.T) {
 	w := newWorld(external())
 	w.reconcile(t)
 	w.Issue(t)
@@ -475,8 +475,8 @@ func TestAPodThatCannotStartIsTalkedAbout(t *testing.T) {
 	}
 }
 
-// D35: the operator is one of those.
-func TestWhoTrustsAShardTrustsTheIssuerOfItsOwnCertificate(t *testing.T) {
+// D35: this also applies to the operator.
+func TestTheBundleHasTheCAOfACustomServerIssuer(t *testing.T) {
 	rs := external()
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Spec: &v1alpha1.CertificateSpecTemplate{
 		IssuerRef: &v1alpha1.ObjectReference{Name: "public"}}}}
@@ -490,7 +490,7 @@ func TestWhoTrustsAShardTrustsTheIssuerOfItsOwnCertificate(t *testing.T) {
 	}
 }
 
-func TestAVolumeWhoseContentIsMissingIsTalkedAbout(t *testing.T) {
+func TestAVolumeWithAMissingSourceIsReported(t *testing.T) {
 	rs := external()
 	rs.Spec.ExtraVolumes = []corev1.Volume{
 		{Name: "optional", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "nowhere", Optional: new(true)}}},

@@ -19,7 +19,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// etcd reports a managed etcd as available, or not.
+// etcd sets the condition Available of a managed etcd.
 func (w *world) etcd(t *testing.T, available metav1.ConditionStatus) {
 	t.Helper()
 	etcd := operatortest.Read(t, w.Cluster, "kcp-etcd", &v1alpha1.EtcdCluster{})
@@ -28,7 +28,7 @@ func (w *world) etcd(t *testing.T, available metav1.ConditionStatus) {
 	w.MustUpdateStatus(t, etcd)
 }
 
-// list lists what a RootShard may have made, or further kinds.
+// list lists the objects of kinds, by default of all kinds that the operator creates for a RootShard.
 func list(t *testing.T, c *operatortest.Cluster, kinds ...client.ObjectList) []client.Object {
 	t.Helper()
 	if len(kinds) == 0 {
@@ -52,12 +52,12 @@ func list(t *testing.T, c *operatortest.Cluster, kinds ...client.ObjectList) []c
 	return all
 }
 
-// A condition that is False says what is wrong, and holds up nothing else.
-func TestWhatIsDeletedIsMadeAgainWhicheverConditionIsFalse(t *testing.T) {
+// A False condition does not block steps that do not depend on it.
+func TestDeletedObjectsAreCreatedAgainWhicheverConditionIsFalse(t *testing.T) {
 	for _, test := range []struct {
 		condition string
 		fail      func(*testing.T, *world)
-		// waits cannot be made again before the condition is True.
+		// waits is the object that cannot be created again before the condition is True.
 		waits string
 	}{
 		{"CertificatesReady", func(t *testing.T, w *world) {

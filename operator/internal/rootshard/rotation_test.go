@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// replaced lets cert-manager write another certificate and another key into a Secret.
+// replaced writes another certificate and key to a Secret, like cert-manager.
 func (w *world) replaced(t *testing.T, secret, by string) {
 	t.Helper()
 	s := operatortest.Read(t, w.Cluster, secret, &corev1.Secret{})
@@ -30,7 +30,7 @@ func (w *world) deleted(t *testing.T, secret string) {
 	}
 }
 
-// counted counts a generation of the StatefulSet, which an API server does when it is changed.
+// counted increments the generation of the StatefulSet, as an API server does when it changes.
 func (w *world) counted(t *testing.T) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
@@ -38,15 +38,15 @@ func (w *world) counted(t *testing.T) {
 	w.MustUpdate(t, set)
 }
 
-// input returns what the pods are made with.
+// input returns the hash of an input of the pods.
 func (w *world) input(t *testing.T, name string) string {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	return set.Spec.Template.Annotations["input.operator.kcp.io/"+name]
 }
 
-// D28: a new key of service accounts ends no token, and no server meets one that it does not accept.
-func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.T) {
+// D28: a new key of service accounts invalidates no token, and no server receives a token that it does not accept.
+func TestEveryPodAcceptsANewServiceAccountKeyBeforeItSigns(t *testing.T) {
 	w := newWorld(external())
 	expect(t, w.settle(t), "Rotating", metav1.ConditionFalse, "", "")
 	holds := func(when, signs string, accepts ...string) {
@@ -60,14 +60,14 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 			t.Errorf("%s, %s signs, and accepted are\n%s", when, data["tls.key"], data["tls.crt"])
 		}
 	}
-	holds("in the beginning", "kcp-service-account", "kcp-service-account")
+	holds("at the start", "kcp-service-account", "kcp-service-account")
 	before := w.input(t, "service-account")
 
 	w.replaced(t, "kcp-service-account", "new")
 	rs := w.reconcile(t)
 	expect(t, rs, "Rotating", metav1.ConditionTrue, v1alpha1.RotatingDistributing, "every pod")
 	expect(t, rs, "Ready", metav1.ConditionFalse, "RollingOut", "")
-	holds("before pods know it", "kcp-service-account", "new", "kcp-service-account")
+	holds("before pods accept it", "kcp-service-account", "new", "kcp-service-account")
 	accepting := w.input(t, "service-account")
 	w.counted(t)
 	w.reconcile(t)
@@ -75,7 +75,7 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 
 	w.Roll(t, "kcp-kcp")
 	w.reconcile(t)
-	holds("when all pods know it", "new", "new", "kcp-service-account")
+	holds("when all pods accept it", "new", "new", "kcp-service-account")
 	signing := w.input(t, "service-account")
 	if before == accepting || accepting == signing {
 		t.Error("pods are not replaced")
@@ -87,7 +87,7 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 
 	w.deleted(t, "kcp-service-account-keys")
 	w.reconcile(t)
-	holds("in the end", "new", "new")
+	holds("at the end", "new", "new")
 	if w.input(t, "service-account") == signing {
 		t.Error("pods that accept the old key are not replaced")
 	}
@@ -97,8 +97,8 @@ func TestEveryPodAcceptsANewKeyOfServiceAccountsBeforeOneSignsWithIt(t *testing.
 	expect(t, rs, "Ready", metav1.ConditionTrue, "", "")
 }
 
-// Pods that are not replaced accept no new key: why they are not is what people have to know.
-func TestANewKeyDoesNotHideWhatKeepsPodsFromBeingReplaced(t *testing.T) {
+// Pods that are not replaced do not accept the new key: the condition must report why they are not replaced.
+func TestARotationDoesNotHideWhyPodsAreNotReplaced(t *testing.T) {
 	rs := external()
 	rs.Spec.Image = &v1alpha1.ImageSpec{Tag: "v0.5.1"}
 	w := newWorld(rs)
@@ -113,7 +113,7 @@ func TestANewKeyDoesNotHideWhatKeepsPodsFromBeingReplaced(t *testing.T) {
 	expect(t, rs, "Stalled", metav1.ConditionTrue, "VersionRefused", "not v0.9.0")
 }
 
-func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {
+func TestRenewingACertificateWithItsKeyReplacesNoPods(t *testing.T) {
 	key := operatortest.NewKey(t)
 	w := newWorld(external())
 	w.settle(t)
@@ -135,12 +135,12 @@ func TestNoPodIsReplacedForACertificateThatIsRenewedWithItsKey(t *testing.T) {
 	}
 }
 
-// D28: an authority with a new key is trusted beside the one before, until somebody says that it is enough.
+// D28: a CA with a new key is trusted beside the former one, until a user deletes the bundle.
 func TestAFormerAuthorityIsTrustedUntilItsBundleIsDeleted(t *testing.T) {
 	rs := external()
 	rs.Spec.ClientCABundleRef = &v1alpha1.LocalReference{Name: "more"}
 	w := newWorld(rs, secret("more", map[string][]byte{"tls.crt": operatortest.PEM("more")}))
-	w.begun = map[string]int{} // whenever an operator ends, the next one goes on
+	w.begun = map[string]int{} // operators end at each write, and the next one continues
 	w.settle(t)
 	trusts := func(when string, names ...string) {
 		t.Helper()
@@ -152,7 +152,7 @@ func TestAFormerAuthorityIsTrustedUntilItsBundleIsDeleted(t *testing.T) {
 			t.Errorf("%s, trusted are\n%s", when, got)
 		}
 	}
-	trusts("in the beginning", "kcp-client-ca", "more")
+	trusts("at the start", "kcp-client-ca", "more")
 	before := w.input(t, "authorities")
 	w.replaced(t, "kcp-client-ca", "new")
 	w.reconcile(t)
@@ -174,5 +174,5 @@ func TestAFormerAuthorityIsTrustedUntilItsBundleIsDeleted(t *testing.T) {
 	}
 	w.deleted(t, "kcp-merged-client-ca")
 	expect(t, w.reconcile(t), "Rotating", metav1.ConditionFalse, "", "")
-	trusts("in the end", "new", "more")
+	trusts("at the end", "new", "more")
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// An operator that is upgraded, and has other defaults, finds the images that run.
-func TestANewOperatorLeavesTheImageAsItIs(t *testing.T) {
+// An upgraded operator with other defaults keeps the running images.
+func TestANewOperatorKeepsTheImage(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec *v1alpha1.ImageSpec
 		runs string
 	}{
-		"nobody has named one":      {nil, image},
+		"no image in the spec":      {nil, image},
 		"by its repository":         {&v1alpha1.ImageSpec{Repository: "example.com/own"}, "example.com/own:v1"},
 		"by its tag":                {&v1alpha1.ImageSpec{Tag: "v0.9"}, "registry.example.com/kcp:v0.9"},
 		"by its digest":             {&v1alpha1.ImageSpec{Digest: "sha256:12"}, "registry.example.com/kcp@sha256:12"},
@@ -41,17 +41,17 @@ func TestANewOperatorLeavesTheImageAsItIs(t *testing.T) {
 				rs = w.reconcile(t)
 				runs := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Template.Spec.Containers[0].Image
 				if rs.Status.Image != test.runs || runs != test.runs {
-					t.Errorf("status lost %t: it runs %s, and tells of %s", lost, runs, rs.Status.Image)
+					t.Errorf("status lost %t: pods run %s, and the status has %s", lost, runs, rs.Status.Image)
 				}
-				rs.Status = v1alpha1.RootShardStatus{} // as by a backup, which has none
+				rs.Status = v1alpha1.RootShardStatus{} // as after restoring a backup, which has no status
 				w.MustUpdateStatus(t, rs)
 			}
 		})
 	}
 }
 
-// Nor does it replace pods because it makes them otherwise, until somebody changes something.
-func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
+// An upgraded operator with another pod template replaces no pods until the spec or the annotation changes.
+func TestANewOperatorDoesNotReplacePods(t *testing.T) {
 	w := newWorld(external())
 	rs := w.settle(t)
 	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionFalse, "UpToDate", "")
@@ -70,7 +70,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	memory()
 	expect(t, rs, v1alpha1.ConditionRolloutHeld, metav1.ConditionFalse, "UpToDate", "") // though an autoscaler wants more
 	w.Roll(t, "kcp-kcp")
-	// An older operator has made another template of the same.
+	// An older operator has created another template from the same spec.
 	older := func() {
 		t.Helper()
 		set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
@@ -117,7 +117,7 @@ func TestANewOperatorLeavesPodsAsTheyAre(t *testing.T) {
 	}
 }
 
-// pod makes a pod of the StatefulSet ready, with the image that the set has now.
+// pod creates a ready pod of the StatefulSet, with its current image.
 func (w *world) pod(t *testing.T, name string) {
 	t.Helper()
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
@@ -126,7 +126,7 @@ func (w *world) pod(t *testing.T, name string) {
 	w.MustCreate(t, pod)
 }
 
-func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
+func TestKCPIsUpgradedOneMinorVersionAtATime(t *testing.T) {
 	rs := external()
 	rs.Spec.Image = &v1alpha1.ImageSpec{Tag: "v0.5.1"}
 	w := newWorld(rs)
@@ -138,7 +138,7 @@ func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
 	for i, test := range []struct {
 		tag, allowed string
 		refused      bool
-		runs         string // the version that has run afterwards
+		runs         string // the recorded version afterwards
 	}{
 		{"v0.7.0", "", true, "v0.5.1"},
 		{"v0.4.9", "", true, "v0.5.1"},
@@ -151,7 +151,7 @@ func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
 		{"v0.5.2", "v0.5.2", false, "v0.5.2"},
 		{"v0.9.0", "v0.9.0", false, "v0.9.0"},
 		{"nightly", "", false, "nightly"},
-		{"v0.1.0", "", false, "v0.1.0"}, // what nightly was, nobody knows
+		{"v0.1.0", "", false, "v0.1.0"}, // the version of nightly is unknown
 	} {
 		rs.Spec.Image.Tag = test.tag
 		rs.Annotations = map[string]string{v1alpha1.AllowVersionAnnotation: test.allowed}
@@ -179,7 +179,7 @@ func TestKCPGoesFromOneMinorVersionToTheNext(t *testing.T) {
 	}
 }
 
-// issued says when a certificate was issued and ends, and removes a condition that asks for renewal.
+// issued sets when a certificate was issued and expires.
 func (w *world) issued(t *testing.T, name string, from, to time.Duration) {
 	t.Helper()
 	c := operatortest.Read(t, w.Cluster, name, &certmanager.Certificate{})
@@ -187,7 +187,7 @@ func (w *world) issued(t *testing.T, name string, from, to time.Duration) {
 	w.MustUpdateStatus(t, c)
 }
 
-func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
+func TestCertificatesThatAreNotRenewedAreReported(t *testing.T) {
 	const day = 24 * time.Hour
 	w := newWorld(external())
 	w.settle(t)
@@ -195,7 +195,7 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 	rs := w.reconcile(t)
 	expect(t, rs, v1alpha1.ConditionCertificatesExpiring, metav1.ConditionFalse, "RenewedOnTime", "")
 	if after := w.Reconcile(t, w.reconciler, "kcp").RequeueAfter; after < 55*day || after > 56*day { // 165 - 365/3 + 365/30
-		t.Errorf("it looks again after %v", after)
+		t.Errorf("requeued after %v", after)
 	}
 	for len(w.Events.Events) > 0 {
 		<-w.Events.Events
@@ -211,7 +211,7 @@ func TestCertificatesThatAreNotRenewedAreToldOf(t *testing.T) {
 		t.Errorf("the event says %s", event)
 	}
 	w.WritesNothing(t, func() { w.reconcile(t) })
-	// It is to be renewed a week before it ends.
+	// The certificate is due for renewal a week before it expires.
 	c := operatortest.Read(t, w.Cluster, "kcp-server", &certmanager.Certificate{})
 	c.Status.RenewalTime = new(metav1.NewTime(c.Status.NotAfter.Add(-7 * day)))
 	w.MustUpdateStatus(t, c)

@@ -11,8 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// What other operators of kcp are known to do wrong, with everything that a spec can ask for. The numbers D… are those of the
-// list of these defects.
+// These tests are for known defects of other operators of kcp, with all fields of a spec. D… are their numbers in the list of defects.
 
 func everything(t *testing.T) (*shard.Shard, *workload.Component) {
 	t.Helper()
@@ -20,8 +19,8 @@ func everything(t *testing.T) (*shard.Shard, *workload.Component) {
 	return s, shard.Component(s)
 }
 
-// D3: a key that is not named has a default, in the path as well.
-// D14: flags are not quoted, as no shell takes the quotes away.
+// D3: a key has a default, also in its path.
+// D14: flags are not quoted, because no shell removes the quotes.
 func TestFlagsAreComplete(t *testing.T) {
 	_, c := everything(t)
 	for _, arg := range c.Args {
@@ -34,32 +33,31 @@ func TestFlagsAreComplete(t *testing.T) {
 	}
 }
 
-// The certificate that a server shows to where mounts lead tells which server asks, and not which user: whoever may say by
-// headers who a user is must be a proxy.
-func TestProxiesAloneSayWhoAUserIs(t *testing.T) {
+// The client certificate of a server for mounts authenticates the server, not a user. Only proxies may authenticate users with headers.
+func TestOnlyProxiesAuthenticateUsersWithHeaders(t *testing.T) {
 	_, c := everything(t)
 	if !slices.Contains(c.Args, "--requestheader-allowed-names=kcp-front-proxy,kcp-root-shard-proxy") {
-		t.Errorf("others may, too: %v", c.Args)
+		t.Errorf("other clients may, too: %v", c.Args)
 	}
 }
 
-// D11: servers are called by names in the domain of the cluster.
-func TestCertificatesAreMadeOutToTheNamesThatClientsUse(t *testing.T) {
+// D11: the names of servers are in the domain of the cluster.
+func TestCertificatesHaveTheNamesThatClientsUse(t *testing.T) {
 	s, _ := everything(t)
 	s.Spec.ShardBaseURL, s.Templates = "", nil
 	host := strings.TrimSuffix(strings.TrimPrefix(s.BaseURL(), "https://"), ":6443")
 	for _, leaf := range shard.Leaves(s) {
 		if leaf.GetName() == s.Leaf("server") && !slices.Contains(leaf.(*certmanager.Certificate).Spec.DNSNames, host) {
-			t.Errorf("the server's certificate is not made out to %s", host)
+			t.Errorf("the server's certificate has no name %s", host)
 		}
 	}
 	if !strings.HasSuffix(host, ".svc.example.local") {
-		t.Errorf("the server is called %s", host)
+		t.Errorf("the name of the server is %s", host)
 	}
 }
 
-// D18: pods have the keys that they use, and no others: not those of authorities, nor of other components.
-func TestPodsHaveNoKeysThatTheyDoNotUse(t *testing.T) {
+// D18: pods have only the keys that they use, and not those of CAs or of other components.
+func TestPodsHaveOnlyTheKeysThatTheyUse(t *testing.T) {
 	s, c := everything(t)
 	used := []string{s.Leaf("server"), s.ServiceAccountKeys(), "etcd-client"}
 	for _, f := range c.Files {

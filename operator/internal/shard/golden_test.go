@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-func TestWhatIsBuiltIsWhatTheGoldenFilesShow(t *testing.T) {
+func TestObjectsAreEqualToTheGoldenFiles(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no input", err)
@@ -43,7 +43,7 @@ func read(t *testing.T, file string) *v1alpha1.RootShard {
 	return rs
 }
 
-// described is a root shard with all that a reconciler looks up.
+// described returns a root shard with all data that a reconciler reads.
 func described(rs *v1alpha1.RootShard) *shard.Shard {
 	s := shard.Root(rs)
 	s.Image = "registry.example.com/kcp:v1"

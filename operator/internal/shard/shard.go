@@ -23,7 +23,7 @@ const (
 	kindLabel = "operator.kcp.io/"
 	// RootKind is the Kind of root shards.
 	RootKind = "rootshard"
-	// RootLabel is the label with the name of the RootShard that an object was made for.
+	// RootLabel is the label with the name of the RootShard that an object belongs to.
 	RootLabel = kindLabel + RootKind
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// D2: what a template says of one field is about that field, and lists of things with names are added to.
-func TestATemplateLeavesAloneWhatItDoesNotName(t *testing.T) {
+// D2: a template changes only the fields that it sets, and adds to lists of named items.
+func TestATemplateChangesOnlyTheFieldsThatItSets(t *testing.T) {
 	for raw, want := range map[string][]corev1.LocalObjectReference{
 		`{"affinity": {"nodeAffinity": {}}}`:             {{Name: "registry"}},
 		`{"imagePullSecrets": [{"name": "another"}]}`:    {{Name: "another"}, {Name: "registry"}},
@@ -40,7 +40,7 @@ func TestATemplateLeavesAloneWhatItDoesNotName(t *testing.T) {
 	}
 }
 
-func TestWhatIsAddedTakesNoNameOrPlaceThatIsTaken(t *testing.T) {
+func TestExtraVolumesWithUsedNamesOrPathsAreRefused(t *testing.T) {
 	for want, extra := range map[string]v1alpha1.ExtraSpec{
 		"spec.extraVolumes: the pods have a volume named server already: choose another name": {
 			ExtraVolumes: []corev1.Volume{{Name: "mine"}, {Name: "server"}}},

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// asked builds pods of a component with what a user wants to be different in them.
+// asked builds pods of a component with customizations of a user.
 func asked(t *testing.T, spec string) *corev1.PodTemplateSpec {
 	t.Helper()
 	pod, err := Pod(&Component{Name: "kcp", Container: "kcp", Image: "kcp:v1", Template: &v1alpha1.DeploymentTemplate{
@@ -21,7 +21,7 @@ func asked(t *testing.T, spec string) *corev1.PodTemplateSpec {
 	return &pod
 }
 
-func TestPodsMayNotAskForMoreThanTheInstallationAllows(t *testing.T) {
+func TestPodsMayNotExceedTheLimitsOfTheInstallation(t *testing.T) {
 	for name, test := range map[string]struct{ spec, says string }{
 		"the host's disk": {`{"volumes":[{"name":"host","hostPath":{"path":"/"}}]}`, `volume "host"`},
 		"privileges":      {`{"containers":[{"name":"kcp","securityContext":{"privileged":true}}]}`, `container "kcp"`},
@@ -47,7 +47,7 @@ func TestPodsMayNotAskForMoreThanTheInstallationAllows(t *testing.T) {
 	}
 }
 
-// OpenShift's restricted-v2 refuses users and groups that are not of the namespace's range, and pods that do without the rest.
+// OpenShift's restricted-v2 refuses users and groups outside of the namespace's range, and pods without the other restrictions.
 func TestAClusterThatAssignsUsersGetsPodsWithoutThem(t *testing.T) {
 	pod := asked(t, `{}`)
 	if err := (Security{AssignsIDs: true}).Admit(pod, ""); err != nil {
@@ -55,11 +55,11 @@ func TestAClusterThatAssignsUsersGetsPodsWithoutThem(t *testing.T) {
 	}
 	c, own := pod.Spec.SecurityContext, pod.Spec.Containers[0].SecurityContext
 	if c.RunAsUser != nil || c.RunAsGroup != nil || c.FSGroup != nil || own.RunAsUser != nil {
-		t.Errorf("it names users: %+v", c)
+		t.Errorf("users are set: %+v", c)
 	}
 	if !*c.RunAsNonRoot || c.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault || *own.AllowPrivilegeEscalation ||
 		len(own.Capabilities.Drop) != 1 || own.Capabilities.Drop[0] != "ALL" {
-		t.Errorf("it asks for too much: %+v, %+v", c, own)
+		t.Errorf("not restricted: %+v, %+v", c, own)
 	}
 	pod = asked(t, `{"securityContext":{"runAsUser":1000700000}}`)
 	if err := (Security{AssignsIDs: true}).Admit(pod, ""); err != nil || *pod.Spec.SecurityContext.RunAsUser != 1000700000 {

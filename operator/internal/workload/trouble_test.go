@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-func TestRestartsOfLongAgoAreNoTrouble(t *testing.T) {
+func TestEarlierRestartsAreIgnored(t *testing.T) {
 	now := time.Now()
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	for _, test := range []struct {
@@ -24,7 +24,7 @@ func TestRestartsOfLongAgoAreNoTrouble(t *testing.T) {
 		{"it ended twice", 2, time.Minute, 10 * time.Second, false, false},
 		{"its restarts were yesterday", 30, 24*time.Hour + time.Minute, 24 * time.Hour, false, false},
 		{"it ran for a day before it ended", 30, 24 * time.Hour, 10 * time.Second, false, false},
-		{"nothing is known of its end", 30, 0, 0, false, true},
+		{"its end is unknown", 30, 0, 0, false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			container := corev1.ContainerStatus{RestartCount: test.restarts,
