@@ -24,7 +24,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// clusterServiceVersion is what the Operator Lifecycle Manager reads of the bundle.
+// clusterServiceVersion has the fields of the bundle that the tests read.
 type clusterServiceVersion struct {
 	Metadata metav1.ObjectMeta
 	Spec     struct {
@@ -84,7 +84,7 @@ func TestTheBundleNamesTheImagesOfTheChart(t *testing.T) {
 	}
 }
 
-// release is an operator that the Operator Lifecycle Manager has installed.
+// release is an operator as the Operator Lifecycle Manager installs it.
 type release struct {
 	*operatortest.Cluster
 	t         *testing.T
@@ -93,7 +93,7 @@ type release struct {
 	selected  []string // none: all
 }
 
-// grant gives the operator what its bundle asks for, where the Operator Lifecycle Manager grants it.
+// grant grants the permissions in the bundle, as the Operator Lifecycle Manager does.
 func (i *release) grant() {
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: i.namespace}}
 	bind := func(namespace, suffix string, rules []rbacv1.PolicyRule) {
@@ -122,17 +122,17 @@ func (i *release) grant() {
 	}
 }
 
-// run starts the operator as the bundle says.
+// run starts the operator with the arguments in the bundle.
 func (i *release) run() *process {
 	i.t.Helper()
 	g := newGateFor(i.t, as(i.namespace))
-	// What the annotation olm.targetNamespaces of the pod has.
+	// The value of the annotation olm.targetNamespaces of the pod.
 	g.environment = []string{"WATCH_NAMESPACE=" + strings.Join(i.selected, ",")}
 	return g.start(i.t, append(i.csv.Spec.Install.Spec.Deployments[0].Spec.Template.Spec.Containers[0].Args,
 		"--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-election-namespace="+i.namespace)...)
 }
 
-// begun looks whether the operator has begun to make a RootShard.
+// begun returns an error until the operator has started to reconcile a RootShard.
 func (i *release) begun(ctx context.Context, namespace string) error {
 	issuers := &certmanager.IssuerList{}
 	if err := i.List(ctx, issuers, client.InNamespace(namespace)); err != nil {

@@ -22,7 +22,7 @@ import (
 
 var chart = filepath.Join(root, "charts/kcp-operator")
 
-// render returns what the chart consists of, by kind.
+// render returns the objects of the chart, by kind.
 func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstructured {
 	t.Helper()
 	made, err := template(set(t, settings...))
@@ -36,8 +36,8 @@ func render(t *testing.T, settings ...string) map[string][]*unstructured.Unstruc
 	return byKind
 }
 
-// D22: helm uninstall would delete every kcp with them.
-func TestDefinitionsSurviveTheChart(t *testing.T) {
+// D22: helm uninstall must not delete the definitions, and with them every kcp.
+func TestDefinitionsRemainWhenTheChartIsUninstalled(t *testing.T) {
 	definitions := render(t)["CustomResourceDefinition"]
 	all, err := filepath.Glob(filepath.Join(root, "config/crd/bases/*.yaml"))
 	if err != nil || len(definitions) != len(all) || len(all) == 0 {
@@ -53,7 +53,7 @@ func TestDefinitionsSurviveTheChart(t *testing.T) {
 	}
 }
 
-// D1: Helm keeps a release in a Secret, compressed and encoded, which may have 1 MiB: once the templates, once the result.
+// D1: Helm stores a release, compressed and encoded, in a Secret of at most 1 MiB: the templates and the result.
 func TestTheReleaseFitsIntoASecret(t *testing.T) {
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
@@ -80,7 +80,7 @@ func container(t *testing.T, settings ...string) map[string]any {
 	return containers[0].(map[string]any)
 }
 
-// D23, as the next test.
+// D23, like the next test.
 func TestLeaderElectionCanBeDisabled(t *testing.T) {
 	for setting, want := range map[string]string{"leaderElection.enabled=false": "--leader-elect=false", "replicas=2": "--leader-elect=true"} {
 		encoded, _ := json.Marshal(container(t, setting)["args"])
@@ -90,7 +90,7 @@ func TestLeaderElectionCanBeDisabled(t *testing.T) {
 	}
 }
 
-func TestServicesLeadToPortsThatExist(t *testing.T) {
+func TestServicesHavePortsOfThePods(t *testing.T) {
 	names := map[string]bool{}
 	for _, port := range container(t)["ports"].([]any) {
 		names[port.(map[string]any)["name"].(string)] = true
@@ -109,7 +109,7 @@ func TestServicesLeadToPortsThatExist(t *testing.T) {
 	}
 }
 
-func TestAnOperatorOfNamespacesGetsNoRightElsewhere(t *testing.T) {
+func TestAnOperatorOfNamespacesGetsNoPermissionsElsewhere(t *testing.T) {
 	objects := render(t, "watchNamespaces={a,b}")
 	if len(slices.DeleteFunc(objects["ClusterRole"], forPeople)) > 0 {
 		t.Error("it has a ClusterRole")
@@ -149,8 +149,8 @@ func TestValuesThatCannotWorkAreRefused(t *testing.T) {
 		"watchNamespaces={team-a}", "imagePullSecrets[0].name=secret", "metrics.serviceMonitor.interval=30s", "extraEnv[0].name=A,extraEnv[0].value=b")
 }
 
-// The pod of helm test must not be taken for one of the operator, and may read what it looks at.
-func TestHelmTestMayReadTheOperatorOnly(t *testing.T) {
+// The pod of helm test must not match the selector of the operator, and may read only the objects that it checks.
+func TestHelmTestMayReadOnlyTheOperator(t *testing.T) {
 	objects := render(t)
 	pod := objects["Pod"][0]
 	if pod.GetAnnotations()["helm.sh/hook"] != "test" {
@@ -218,8 +218,8 @@ func TestTheChartLimitsItsOwnServiceAccount(t *testing.T) {
 	}
 }
 
-// The pods of the chart, of the bundle and of config/ are restricted, and leave users to OpenShift, whose restricted-v2 assigns them.
-func TestPodsAreRestrictedWhateverInstallsThem(t *testing.T) {
+// The pods of the chart, of the bundle and of config/ are restricted, and set no users, because OpenShift's restricted-v2 assigns them.
+func TestPodsAreRestrictedWithEachWayToInstall(t *testing.T) {
 	spec := func(object *unstructured.Unstructured, fields ...string) corev1.PodTemplateSpec {
 		t.Helper()
 		content, _, err := unstructured.NestedMap(object.Object, fields...)

@@ -32,10 +32,10 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// What other operators of kcp are known to do wrong, and this one must not. The numbers D… are those of the list of these
-// defects; those that need no API server are proven beside the code.
+// These tests are for known defects of other operators of kcp. D… are their numbers in the list of defects; tests that need no API server
+// are beside the code.
 
-// installation is a RootShard, which is reconciled step by step at the API server.
+// installation is a RootShard that the test reconciles step by step at the API server.
 type installation struct {
 	*operatortest.Cluster                       // as an administrator
 	operator              *operatortest.Cluster // with the operator's role
@@ -57,7 +57,7 @@ func (i *installation) reconcile(t *testing.T) *v1alpha1.RootShard {
 	return operatortest.Read(t, i.Cluster, i.name, &v1alpha1.RootShard{})
 }
 
-// settle takes all steps until the pods run.
+// settle simulates all steps until the pods run.
 func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 	t.Helper()
 	i.reconcile(t)
@@ -69,7 +69,7 @@ func (i *installation) settle(t *testing.T) *v1alpha1.RootShard {
 	return rs
 }
 
-// access takes all steps for a Kubeconfig.
+// access simulates all steps for a Kubeconfig.
 func (i *installation) access(t *testing.T, k *v1alpha1.Kubeconfig) {
 	t.Helper()
 	i.MustCreate(t, k)
@@ -85,7 +85,7 @@ func (i *installation) set(t *testing.T) *appsv1.StatefulSet {
 	return operatortest.Read(t, i.Cluster, i.name+"-kcp", &appsv1.StatefulSet{})
 }
 
-// change changes an object as an administrator.
+// change updates an object as an administrator.
 func change[T client.Object](t *testing.T, c *operatortest.Cluster, name string, object T, change func(T)) T {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error { // an operator may run
@@ -99,7 +99,7 @@ func change[T client.Object](t *testing.T, c *operatortest.Cluster, name string,
 	return object
 }
 
-// D1: kubectl apply writes all of a definition into an annotation, for which there are 256 KiB.
+// D1: kubectl apply writes the whole definition to an annotation of at most 256 KiB.
 func TestDefinitionsCanBeAppliedByClients(t *testing.T) {
 	kubectl := kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig)
 	for range 2 {
@@ -111,7 +111,7 @@ func etcdNamed(name string) *v1alpha1.EtcdCluster {
 	return &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
 }
 
-// beginEtcd makes an EtcdCluster, and all that belongs to it before there is a member.
+// beginEtcd creates an EtcdCluster and the objects that exist before its first member.
 func beginEtcd(t *testing.T, i *installation, etcd *v1alpha1.EtcdCluster) {
 	t.Helper()
 	i.MustCreate(t, etcd)
@@ -124,8 +124,9 @@ func beginEtcd(t *testing.T, i *installation, etcd *v1alpha1.EtcdCluster) {
 	operatortest.Read(t, i.Cluster, etcd.Name, etcd)
 }
 
-// D5: pods of the last generation say nothing about this one, and what is said is about now. D6: the phase goes back, too.
-func TestTheStatusIsAboutTheSpecOfNow(t *testing.T) {
+// D5: pods of the former generation do not count for the current one, and the status describes the current state. D6: the phase also
+// returns to an earlier one.
+func TestTheStatusDescribesTheCurrentSpec(t *testing.T) {
 	i := install(t, shard("honest"))
 	if rs := i.settle(t); rs.Status.Phase != v1alpha1.PhaseRunning {
 		t.Errorf("phase %s", rs.Status.Phase)
@@ -133,7 +134,7 @@ func TestTheStatusIsAboutTheSpecOfNow(t *testing.T) {
 	change(t, i.Cluster, "honest", &v1alpha1.RootShard{}, func(rs *v1alpha1.RootShard) { rs.Spec.Logging = &v1alpha1.LoggingSpec{Level: 4} })
 	rs := i.reconcile(t)
 	if err := says(rs.Status.Conditions, "Ready", metav1.ConditionFalse, "RollingOut"); err != nil {
-		t.Errorf("after a change of the pods, which nobody has looked at yet, %v", err)
+		t.Errorf("after a change of the pods that was not observed yet: %v", err)
 	}
 	i.Roll(t, "honest-kcp")
 	rs = i.reconcile(t)
@@ -165,8 +166,8 @@ func TestTheStatusIsAboutTheSpecOfNow(t *testing.T) {
 	change(t, i.Cluster, "honest", &v1alpha1.RootShard{}, func(rs *v1alpha1.RootShard) { rs.Finalizers = nil })
 }
 
-// D9: names of one object are those of another in some cases. Who comes second is told, and the first is left alone.
-func TestWhoComesSecondGetsNoOthersObjects(t *testing.T) {
+// D9: names of objects of two owners can be equal. The second owner reports the conflict, and the objects of the first one do not change.
+func TestANameConflictIsReportedAndChangesNoObjects(t *testing.T) {
 	i := install(t, shard("twin"))
 	i.settle(t)
 	before := versions(t, i.Cluster, operatortest.Read(t, i.Cluster, "twin", &v1alpha1.RootShard{}))
@@ -193,8 +194,8 @@ func TestWhoComesSecondGetsNoOthersObjects(t *testing.T) {
 	}
 }
 
-// D26: what clients in Go send, with empty values and all, is accepted.
-func TestTheLeastThatGoClientsSendIsAccepted(t *testing.T) {
+// D26: objects from Go clients, with empty values, are accepted.
+func TestMinimalObjectsOfGoClientsAreAccepted(t *testing.T) {
 	admin := cluster(t, host)
 	named := metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "least"}
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
@@ -215,8 +216,7 @@ func TestTheLeastThatGoClientsSendIsAccepted(t *testing.T) {
 	}
 }
 
-// D28: the keys of authorities, and those that tokens are signed with, outlive renewal: of every kind that asks for certificates.
-// Others are made anew.
+// D28: renewal keeps the keys of CAs and of service accounts, for every kind that requests certificates. Other keys are replaced.
 func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
@@ -248,8 +248,8 @@ func TestRenewalKeepsTheKeysThatOthersTrust(t *testing.T) {
 	})
 }
 
-// D29: a Kubeconfig goes at once, whatever else is gone; and what is left of it goes when there is no kcp any more.
-func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
+// D29: a Kubeconfig is deleted immediately, whatever else was deleted; its remaining objects are deleted when the kcp no longer exists.
+func TestNothingBlocksTheDeletionOfAKubeconfig(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		gone func(t *testing.T, i *installation)
@@ -272,7 +272,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			name := "gone-" + kcptest.Suffix()
 			rs := shard(name)
-			rs.Spec.ShardBaseURL = "https://127.0.0.1:1" // where nobody listens
+			rs.Spec.ShardBaseURL = "https://127.0.0.1:1" // nothing listens there
 			i := install(t, rs)
 			i.settle(t)
 			k := accessTo(name, name)
@@ -287,7 +287,7 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := i.Get(t.Context(), operatortest.Key(name), k); !apierrors.IsNotFound(err) {
-				t.Errorf("it is still there (%v)", err)
+				t.Errorf("it still exists (%v)", err)
 			}
 			r := &kubeconfig.Revoker{Client: i.operator, Live: i.operator, Recorder: i.operator.Events, Bind: kcpaccess.Bind}
 			if result := i.operator.Reconcile(t, r, string(k.UID)); (result.RequeueAfter > 0) != test.left {
@@ -301,9 +301,9 @@ func TestNothingHoldsUpTheDeletionOfAKubeconfig(t *testing.T) {
 	}
 }
 
-// What a spec adds to objects can be wrong in ways that only the API server knows. It is said once, with the field, and nothing
-// is replaced by it.
-func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
+// Customizations in a spec can be invalid in ways that only the API server detects. They are reported once, with the field, and no pod is
+// replaced.
+func TestObjectsThatTheAPIServerRefusesAreReported(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.RootShard)
 		want   string
@@ -337,9 +337,9 @@ func TestWhatTheAPIServerRefusesIsTold(t *testing.T) {
 	}
 }
 
-// D33: what others add to the operator's objects stays, and is no reason to write; what they add to lists that are the operator's
-// alone is taken away.
-func TestWhatOthersAddStays(t *testing.T) {
+// D33: fields that others add to the operator's objects remain, and cause no writes; elements that they add to lists of the operator are
+// removed.
+func TestFieldsOfOtherManagersRemain(t *testing.T) {
 	i := install(t, shard("added"))
 	i.settle(t)
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "theirs", UID: types.UID("theirs")}
@@ -354,7 +354,7 @@ func TestWhatOthersAddStays(t *testing.T) {
 	})
 	i.operator.Writes()
 	i.reconcile(t)
-	if n := i.operator.Writes(); n != 2 { // the policy, and the status, which tells of pods that are replaced
+	if n := i.operator.Writes(); n != 2 { // the policy, and the status, because pods are replaced
 		t.Errorf("%d writes", n)
 	}
 	set := i.set(t)
@@ -362,12 +362,12 @@ func TestWhatOthersAddStays(t *testing.T) {
 		t.Errorf("what others added is lost: %+v", set)
 	}
 	if policy := operatortest.Read(t, i.Cluster, "added-kcp", &networkingv1.NetworkPolicy{}); len(policy.Spec.Ingress) != 1 {
-		t.Errorf("somebody has opened %+v", policy.Spec.Ingress)
+		t.Errorf("the change of another client remains: %+v", policy.Spec.Ingress)
 	}
 }
 
-// D34: labels and annotations of an object are about that object. Argo CD, for one, removes what it finds its own label on.
-func TestLabelsAndAnnotationsAreNotPassedOn(t *testing.T) {
+// D34: labels and annotations of an object are not copied to others. Argo CD, for example, prunes objects with its own label.
+func TestLabelsAndAnnotationsAreNotCopiedToOwnedObjects(t *testing.T) {
 	rs, k, etcd := shard("tracked"), accessTo("tracked", "tracked"), etcdNamed("tracks")
 	for _, object := range []client.Object{rs, k, etcd} {
 		object.SetLabels(map[string]string{"app.kubernetes.io/instance": "argo", "argocd.argoproj.io/instance": "argo"})

@@ -23,7 +23,7 @@ import (
 
 const image = "registry.example.com/kcp:v1"
 
-// shard is a root shard that asks for everything that is optional.
+// shard returns a root shard with all optional objects.
 func shard(name string) *v1alpha1.RootShard {
 	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
 	rs.Spec.External = v1alpha1.ExternalConfig{Hostname: "kcp.example.com", Port: 6443}
@@ -42,7 +42,7 @@ func accessTo(name, target string) *v1alpha1.Kubeconfig {
 	return k
 }
 
-// versions returns the resource version of everything that an owner controls.
+// versions returns the resource versions of all objects that an owner controls.
 func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -52,7 +52,7 @@ func versions(t *testing.T, c *operatortest.Cluster, owner client.Object) map[st
 	return all
 }
 
-// controlled returns everything that an owner controls, and what is kept for the next one of its name.
+// controlled returns all objects that an owner controls, and those that are kept for the next owner of the same name.
 func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []client.Object {
 	t.Helper()
 	kind, err := c.GroupVersionKindFor(owner)
@@ -80,7 +80,7 @@ func controlled(t *testing.T, c *operatortest.Cluster, owner client.Object) []cl
 	return all
 }
 
-func TestWhatTheServerFillsInIsNotWrittenAgain(t *testing.T) {
+func TestDefaultsOfTheServerCauseNoWrites(t *testing.T) {
 	i := install(t, shard("settled"))
 	rs := i.settle(t)
 	before := versions(t, i.Cluster, rs)
@@ -88,7 +88,7 @@ func TestWhatTheServerFillsInIsNotWrittenAgain(t *testing.T) {
 		t.Errorf("it controls %d objects: %v", len(before), before)
 	}
 	i.operator.WritesNothing(t, func() { i.reconcile(t) })
-	// What others add stays, what they change is put right.
+	// Fields that others add remain, and their changes are reverted.
 	change(t, i.Cluster, "settled-kcp", &appsv1.StatefulSet{}, func(set *appsv1.StatefulSet) {
 		set.Labels["theirs"], set.Spec.Template.Spec.Containers[0].Image = "kept", "registry.example.com/evil:v1"
 	})
@@ -105,8 +105,8 @@ func ready(t *testing.T, conditions []metav1.Condition) {
 	}
 }
 
-// D10: a renewed certificate gets into the kubeconfig at once. D16: what is missing is told, and D17: what changes is heeded.
-func TestTheOperatorIsWokenByWhatItWaitsFor(t *testing.T) {
+// D10: a renewed certificate is written to the kubeconfig immediately. D16: missing objects are reported. D17: changes are detected.
+func TestWatchesTriggerReconciliationsOfDependents(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
 	rs, k := shard("woken"), accessTo("woken", "woken")
@@ -184,7 +184,7 @@ func says(conditions []metav1.Condition, name string, status metav1.ConditionSta
 	return nil
 }
 
-// D8: names of objects that belong to a RootShard are longer than its own.
+// D8: names of objects of a RootShard are longer than its own name.
 func TestLongNamesWork(t *testing.T) {
 	const name = "a123456789b123456789c123456789d123456789" // 40, the most that the definition allows
 	rs := shard(name)

@@ -18,9 +18,9 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// What an etcd and its snapshots consist of is valid, and what the server fills in is not written again. There are no members:
-// what they need is proven beside the code, and on a host cluster.
-func TestAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
+// The objects of an etcd and its snapshots are valid, and defaults of the server cause no writes. There are no members: tests beside the
+// code and on a host cluster cover these.
+func TestObjectsOfAnEtcdAndItsSnapshotsAreValidAndNotWrittenAgain(t *testing.T) {
 	i := &installation{Cluster: cluster(t, host), operator: cluster(t, asOperator())}
 	etcd := etcdNamed("stored")
 	beginEtcd(t, i, etcd)

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// D19: the golden file has every flag that the operator can give to kcp.
+// D19: the golden file has every flag that the operator can pass to kcp.
 func TestKCPHasTheFlagsThatItIsStartedWith(t *testing.T) {
 	kcp, err := kcptest.Binary("kcp")
 	if err != nil {

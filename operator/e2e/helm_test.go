@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// These tests use Helm 3, by its package: its users are the most. Helm 4 is tested by its program, here and at a real host cluster.
+// These tests use the Go package of Helm 3, which most users have. Helm 4 is tested with its CLI, here and on a real host cluster.
 
 const (
 	releaseName      = "release"
@@ -50,7 +50,7 @@ func template(values map[string]any) (*helmrelease.Release, error) {
 	return install.Run(loaded, values)
 }
 
-// set returns the values that --set has for settings.
+// set returns the values of --set flags.
 func set(t *testing.T, settings ...string) map[string]any {
 	t.Helper()
 	values := map[string]any{}
@@ -62,7 +62,7 @@ func set(t *testing.T, settings ...string) map[string]any {
 	return values
 }
 
-// manifests returns what a release consists of, its hooks included.
+// manifests returns the objects of a release, including its hooks.
 func manifests(made *helmrelease.Release) string {
 	text := strings.Builder{}
 	text.WriteString(made.Manifest)
@@ -134,7 +134,7 @@ func TestHelm3InstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The definitions are there: they belong to no release.
+	// The definitions exist already, and belong to no release.
 	small := set(t, "crds.create=false", "replicas=1", "logging.level=debug")
 	large := set(t, "crds.create=false", "replicas=2", "watchNamespaces={a}", "rbac.aggregate=false")
 	inNamespaces(t, "a")
@@ -200,7 +200,7 @@ func TestHelm3InstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 	}
 }
 
-// forPeopleOf returns the number of ClusterRoles in a release that extend those of people.
+// forPeopleOf returns the number of ClusterRoles in a release that extend those of users.
 func forPeopleOf(t *testing.T, made *helmrelease.Release) int {
 	t.Helper()
 	people := 0

@@ -1,5 +1,5 @@
-// Package e2e proves the operator at a real API server, which validates, defaults and authorizes: what it applies is
-// valid and stays as it is, its watches wake it, and its role lets it do all that it does, and not more.
+// Package e2e tests the operator at a real API server, which validates, defaults and authorizes: its objects are valid and stable, its
+// watches trigger reconciliations, and its role has exactly the necessary permissions.
 package e2e
 
 import (
@@ -33,10 +33,10 @@ import (
 
 const root = "../.."
 
-// host is the API server, with the definitions of the operator's kinds and of cert-manager's.
+// host is the API server, with the definitions of the kinds of the operator and of cert-manager.
 var host *rest.Config
 
-// etcdEndpoint is an etcd that answers: that of the API server.
+// etcdEndpoint is the URL of an etcd that answers: the one of the API server.
 var etcdEndpoint v1alpha1.EtcdEndpoint
 
 func TestMain(m *testing.M) {
@@ -70,7 +70,7 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// prepare makes the namespaces, and a user who may do what the operator's roles allow.
+// prepare creates the namespaces, and a user with the operator's roles.
 func prepare(ctx context.Context) error {
 	c, err := client.New(host, client.Options{Scheme: scheme.New()})
 	if err != nil {
@@ -101,7 +101,7 @@ func prepare(ctx context.Context) error {
 	return applyPolicies(ctx, c)
 }
 
-// applyPolicies makes those that limit what the operator may write.
+// applyPolicies creates the policies that limit what the operator may write.
 func applyPolicies(ctx context.Context, c client.Client) error {
 	content, err := os.ReadFile(filepath.Join(root, "config/policy/policies.yaml"))
 	if err != nil {
@@ -119,10 +119,10 @@ func applyPolicies(ctx context.Context, c client.Client) error {
 	return nil
 }
 
-// user is who the operator is.
+// user is the name of the operator's user.
 const user = "system:serviceaccount:kcp-operator:kcp-operator"
 
-// asOperator returns the configuration of the operator, which has the operator's role.
+// asOperator returns a client configuration with the operator's role.
 func asOperator() *rest.Config { return as(user) }
 
 func as(user string) *rest.Config {
@@ -131,7 +131,7 @@ func as(user string) *rest.Config {
 	return config
 }
 
-// cluster is the API server as an administrator, who also asks for tokens and reads events.
+// cluster returns the API server for a client configuration. An administrator may also create tokens and read events.
 func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	t.Helper()
 	scheme := scheme.New()
@@ -145,7 +145,7 @@ func cluster(t *testing.T, config *rest.Config) *operatortest.Cluster {
 	return operatortest.At(c)
 }
 
-// start runs the operator as it runs in a cluster.
+// start runs the operator as in a cluster.
 func start(t *testing.T, config *rest.Config) {
 	t.Helper()
 	options := operator.Options()

@@ -24,7 +24,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// tokenOf makes a service account, and returns a token of it.
+// tokenOf creates a service account, and returns its token.
 func tokenOf(t *testing.T, c *operatortest.Cluster, name string) string {
 	t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name}}
@@ -36,8 +36,8 @@ func tokenOf(t *testing.T, c *operatortest.Cluster, name string) string {
 	return request.Status.Token
 }
 
-// D23: the metrics are served to those who may read them, which the operator must be allowed to find out.
-func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
+// D23: the metrics are served to authorized clients, and the operator must be allowed to check that.
+func TestMetricsAreServedToAuthorizedClients(t *testing.T) {
 	p := newGate(t).start(t)
 	p.ready(t)
 	admin := cluster(t, host)
@@ -58,20 +58,20 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 		})
 	}
 	metrics("", http.StatusUnauthorized)
-	metrics(tokenOf(t, admin, "somebody"), http.StatusForbidden)
+	metrics(tokenOf(t, admin, "unauthorized"), http.StatusForbidden)
 	metrics(tokenOf(t, admin, "prometheus"), http.StatusOK)
 	p.stop(t)
 }
 
-// D7 and D21: errors are counted, and their texts are no labels.
-func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
+// D7 and D21: errors are counted, and their messages are no labels.
+func TestErrorsAreCountedWithoutLabelsForMessages(t *testing.T) {
 	p := newGate(t).start(t, "--metrics-secure=false")
 	p.ready(t)
 	i := &installation{Cluster: cluster(t, host), name: "metrics"}
 	rs := shard("metrics")
 	rs.Spec.CertificateTemplates = v1alpha1.CertificateTemplateMap{"server": {Metadata: &v1alpha1.Metadata{Labels: map[string]string{"a": "no value of a label"}}}}
 	i.MustCreate(t, rs, accessTo("metrics", "metrics"))
-	kcptest.Eventually(t, "what the API server refuses is told", func(ctx context.Context) error {
+	kcptest.Eventually(t, "objects that the API server refuses are reported", func(ctx context.Context) error {
 		return says(operatortest.Read(t, i.Cluster, "metrics", rs).Status.Conditions, "Stalled", metav1.ConditionTrue, "ObjectRejected")
 	})
 	if c := meta.FindStatusCondition(rs.Status.Conditions, "Stalled"); !strings.Contains(c.Message, "metadata.labels") {
@@ -90,7 +90,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 		}
 	}
 	change(t, i.Cluster, "metrics", rs, func(rs *v1alpha1.RootShard) { rs.Spec.CertificateTemplates = nil })
-	kcptest.Eventually(t, "certificates and conditions are told of", func(ctx context.Context) error {
+	kcptest.Eventually(t, "there are metrics of certificates and conditions", func(ctx context.Context) error {
 		i.Issue(t)
 		expiries, conditions := p.series(t, "kcp_operator_certificate_expiry_timestamp_seconds"), p.series(t, "kcp_operator_condition_status")
 		for _, want := range []string{
@@ -109,7 +109,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 	certificate := operatortest.Read(t, i.Cluster, "metrics-server", &certmanager.Certificate{})
 	certificate.Status.RenewalTime = new(metav1.NewTime(time.Unix(1892851200, 0)))
 	i.MustUpdateStatus(t, certificate)
-	kcptest.Eventually(t, "it is told when a certificate is renewed", func(context.Context) error {
+	kcptest.Eventually(t, "the renewal time of the certificate changes", func(context.Context) error {
 		renewals := p.series(t, "kcp_operator_certificate_renewal_timestamp_seconds")
 		if at := renewals[`certificate="metrics-server",namespace="team",resource_name="metrics",resource_type="RootShard"`]; at != 1892851200 {
 			return fmt.Errorf("that is %v", renewals)
@@ -117,7 +117,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 		return nil
 	})
 	change(t, i.Cluster, "metrics", rs, func(rs *v1alpha1.RootShard) { rs.Spec.Replicas = new(int32(0)) })
-	kcptest.Eventually(t, "it is told that kcp is off", func(context.Context) error {
+	kcptest.Eventually(t, "the metric for scaled-to-zero is 1", func(context.Context) error {
 		i.Issue(t)
 		off := p.series(t, "kcp_operator_scaled_to_zero")
 		if off[`namespace="team",resource_name="metrics",resource_type="RootShard"`] != 1 {
@@ -137,7 +137,7 @@ func TestErrorsAreCountedAndMetricsStayFew(t *testing.T) {
 	if err := i.Delete(t.Context(), rs); err != nil {
 		t.Fatal(err)
 	}
-	kcptest.Eventually(t, "nothing is told of what is gone", func(context.Context) error {
+	kcptest.Eventually(t, "there are no metrics of deleted objects", func(context.Context) error {
 		for series := range p.series(t, "kcp_operator_condition_status") {
 			if strings.Contains(series, `resource_name="metrics",resource_type="RootShard"`) {
 				return errors.New(series)

@@ -18,9 +18,9 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// The kind ServiceMonitor is one of a project that need not be there. Without it kcp runs all the same, somebody is told, and
-// nothing is tried in a hurry; with it the project's own definition is content with what is applied.
-func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
+// The kind ServiceMonitor belongs to a project that may not be installed. Without it, kcp runs, a condition reports it, and retries are
+// slow; with it, the objects are valid for the project's own definition.
+func TestServiceMonitorsAreCreatedWhenTheirKindExists(t *testing.T) {
 	rs := shard("monitored")
 	rs.Spec.Monitoring = &v1alpha1.MonitoringSpec{ServiceMonitor: &v1alpha1.ServiceMonitorSpec{
 		Enabled: true, Interval: "30s", Labels: map[string]string{"prometheus": "main"}}}
@@ -81,8 +81,8 @@ func TestServiceMonitorsAreMadeOnceThereIsTheirKind(t *testing.T) {
 	}
 }
 
-// Whoever may talk to pods of kcp, and to members of their etcd, and on which ports.
-func TestNetworkPoliciesLetInWhoHasToTalk(t *testing.T) {
+// NetworkPolicies define which clients may connect to pods of kcp and to members of its etcd, and to which ports.
+func TestNetworkPoliciesAllowTheNecessaryConnections(t *testing.T) {
 	rs := shard("closed")
 	rs.Spec.Etcd = v1alpha1.EtcdConfig{Managed: &v1alpha1.EtcdClusterSpec{}}
 	i := install(t, rs)
@@ -126,7 +126,7 @@ func TestNetworkPoliciesLetInWhoHasToTalk(t *testing.T) {
 	}
 }
 
-// component is what a RootShard's pods are built from.
+// component returns the input from which a RootShard's pods are built.
 func component(rs *v1alpha1.RootShard) *workload.Component {
 	return builders.Component(builders.Root(rs))
 }

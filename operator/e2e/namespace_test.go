@@ -18,8 +18,8 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// Nothing can be made in a namespace that is deleted, and it goes only when all that is in it has gone.
-func TestANamespaceIsDeletedThoughALastSnapshotIsAskedFor(t *testing.T) {
+// Nothing can be created in a namespace that is being deleted, and its deletion waits for all of its objects.
+func TestANamespaceIsDeletedDespiteALastSnapshot(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
 	t.Run("at once", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestANamespaceIsDeletedThoughALastSnapshotIsAskedFor(t *testing.T) {
 	})
 }
 
-// leaving makes a namespace with an EtcdCluster, which has data, and is held until a last snapshot is taken.
+// leaving creates a namespace with an EtcdCluster that has data, and a finalizer until a last snapshot is taken.
 func leaving(t *testing.T, admin *operatortest.Cluster, namespace string) *v1alpha1.EtcdCluster {
 	t.Helper()
 	etcd := etcdNamed("events")
@@ -62,7 +62,7 @@ func leaving(t *testing.T, admin *operatortest.Cluster, namespace string) *v1alp
 	return etcd
 }
 
-// end deletes a namespace, as the controller of Kubernetes does, and checks that people are told what they lose.
+// end deletes a namespace, as the controller of Kubernetes does, and checks that an event reports the loss.
 func end(t *testing.T, admin *operatortest.Cluster, name string) {
 	t.Helper()
 	kube, err := kubernetes.NewForConfig(host)

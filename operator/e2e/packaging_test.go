@@ -25,7 +25,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// monitored gives the API server the kinds of the operator of Prometheus, and returns what takes them away.
+// monitored adds the kinds of the Prometheus Operator to the API server, and returns a function that removes them.
 func monitored(t *testing.T) func() {
 	t.Helper()
 	var definitions []string
@@ -53,7 +53,7 @@ func monitored(t *testing.T) func() {
 	}
 }
 
-// dryRun looks whether the API server accepts all fields of manifests.
+// dryRun checks that the API server accepts all fields of manifests.
 func dryRun(t *testing.T, manifests string, args ...string) {
 	t.Helper()
 	kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig).Input(manifests).Run(t,
@@ -82,7 +82,7 @@ func with(t *testing.T, values map[string]any) string {
 	return manifests(made)
 }
 
-// changed returns the values of testdata, in which every value is another than by default, without those that are named.
+// changed returns the values of testdata, which differ from all defaults, without the named ones.
 func changed(t *testing.T, without ...string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile("testdata/values.yaml")
@@ -106,7 +106,7 @@ func changed(t *testing.T, without ...string) map[string]any {
 	return values
 }
 
-// excluding are values that have an effect only if others have not the one that they have in testdata.
+// excluding are values that have an effect only if other values differ from those in testdata.
 var excluding = map[string][]string{
 	"nameOverride":               {"fullnameOverride"},
 	"image.tag":                  {"image.digest"},
@@ -142,7 +142,7 @@ func TestEveryValueOfTheChartHasAnEffect(t *testing.T) {
 	}
 }
 
-func TestTheAPIServerAcceptsWhatTheChartConsistsOf(t *testing.T) {
+func TestTheAPIServerAcceptsTheObjectsOfTheChart(t *testing.T) {
 	defer monitored(t)()
 	inNamespaces(t, "operators", "packaged")
 	for name, values := range map[string]map[string]any{
@@ -153,7 +153,7 @@ func TestTheAPIServerAcceptsWhatTheChartConsistsOf(t *testing.T) {
 	}
 }
 
-// What is for those who use no Helm.
+// Kustomizations are for users without Helm.
 func TestTheAPIServerAcceptsTheKustomizations(t *testing.T) {
 	defer monitored(t)()
 	for _, directory := range []string{"config/default", "config/crd", "config/prometheus", "config/policy"} {
@@ -161,8 +161,8 @@ func TestTheAPIServerAcceptsTheKustomizations(t *testing.T) {
 	}
 }
 
-// Whoever removes the operator as docs/operator.md says keeps every kcp.
-func TestTheKustomizationsThatAreDeletedHaveNoDefinitions(t *testing.T) {
+// Removing the operator as described in docs/operator.md keeps every kcp.
+func TestTheKustomizationsToDeleteHaveNoDefinitions(t *testing.T) {
 	for _, directory := range []string{"config/manager", "config/rbac", "config/policy"} {
 		made := kcptest.CommandAt(t, "kubectl", newGateFor(t, host).kubeconfig).Run(t, "kustomize", filepath.Join(root, directory))
 		if strings.Contains(made, "CustomResourceDefinition") || !strings.Contains(made, "name: kcp-operator") {
@@ -171,7 +171,7 @@ func TestTheKustomizationsThatAreDeletedHaveNoDefinitions(t *testing.T) {
 	}
 }
 
-// commands returns what the notes of the chart tell people to type, each with the lines that it reads.
+// commands returns the commands in the notes of the chart, each with its input.
 func commands(notes string) []string {
 	var all []string
 	reading := false
@@ -188,7 +188,7 @@ func commands(notes string) []string {
 	return all
 }
 
-func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
+func TestTheCommandsInTheNotesOfTheChartWork(t *testing.T) {
 	kubectl, err := kcptest.Binary("kubectl")
 	if err != nil {
 		t.Fatal(err)
@@ -242,7 +242,7 @@ func TestTheNotesOfTheChartCanBeTyped(t *testing.T) {
 	}
 }
 
-// becomeReady does what the operator does in the end with what the notes of the chart ask for.
+// becomeReady makes the objects in the notes of the chart ready, as the operator does.
 func becomeReady(t *testing.T, c *operatortest.Cluster, namespace string) {
 	t.Helper()
 	ready := []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}

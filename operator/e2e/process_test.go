@@ -38,7 +38,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// gate is the way of processes to the API server, where they are the operator. It counts what they read and notes what they write.
+// gate is a proxy between processes and the API server, with the operator's credentials. It counts reads and records writes.
 type gate struct {
 	kubeconfig  string
 	environment []string // of processes, besides this one's
@@ -48,14 +48,15 @@ type gate struct {
 	wrote []string // method and path of each write but those of leases and reviews
 }
 
-// writes returns what was written after the first n writes.
+// writes returns the writes after the first n.
 func (g *gate) writes(n int) []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Clone(g.wrote[n:])
 }
 
-// quiet waits until nothing has been written for two seconds, and returns how many writes there were. Events follow what they report.
+// quiet waits until there was no write for two seconds, and returns the number of writes. Events are written later than the changes that they
+// report.
 func (g *gate) quiet(t *testing.T) int {
 	t.Helper()
 	for n := -1; ; {
@@ -110,7 +111,7 @@ func newGateFor(t *testing.T, config *rest.Config) *gate {
 	return g
 }
 
-// process is the operator as a program.
+// process is a process of the operator.
 type process struct {
 	command         *exec.Cmd
 	probes, metrics string // addresses
@@ -155,7 +156,7 @@ func (g *gate) start(t *testing.T, args ...string) *process {
 	return p
 }
 
-// stop ends the process as the kubelet does.
+// stop terminates the process as the kubelet does.
 func (p *process) stop(t *testing.T) {
 	t.Helper()
 	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
@@ -166,7 +167,7 @@ func (p *process) stop(t *testing.T) {
 	}
 }
 
-// address is one that nobody listens at.
+// address returns an address that nothing listens at.
 func address(t *testing.T) string {
 	t.Helper()
 	port, err := kcptest.FreePort()
@@ -176,7 +177,7 @@ func address(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// anyone trusts every server, since the operator signs the certificate of its metrics itself.
+// anyone is a client that trusts every server, because the certificate of the operator's metrics is self-signed.
 var anyone = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 
 func get(ctx context.Context, url, token string) (int, string, error) {
@@ -196,7 +197,7 @@ func get(ctx context.Context, url, token string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-// ready waits until the process says that it is.
+// ready waits until the process is ready.
 func (p *process) ready(t *testing.T) {
 	t.Helper()
 	kcptest.Eventually(t, "the operator is ready", func(ctx context.Context) error {
@@ -209,7 +210,7 @@ func (p *process) ready(t *testing.T) {
 	})
 }
 
-// series returns the values of a metric by its labels, of a process without TLS there.
+// series returns the values of a metric by labels, of a process without TLS for metrics.
 func (p *process) series(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	_, body, err := get(t.Context(), "http://"+p.metrics+"/metrics", "")
@@ -225,7 +226,7 @@ func (p *process) series(t *testing.T, name string) map[string]float64 {
 	return values
 }
 
-// resident is how much memory the process has, and has had at most, in MiB.
+// resident returns the current and the maximum resident memory of the process, in MiB.
 func (p *process) resident(t *testing.T) (now, most int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
@@ -243,7 +244,7 @@ func (p *process) resident(t *testing.T) (now, most int) {
 	return field("VmRSS"), field("VmHWM")
 }
 
-// cpu is how long the process has computed.
+// cpu returns the CPU time of the process.
 func (p *process) cpu(t *testing.T) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
@@ -262,8 +263,8 @@ func (p *process) cpu(t *testing.T) time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
-// Of two operators one works. When it is killed the other goes on after the lease has run out; when it is told to end, at once.
-func TestOneOperatorWorksAtATime(t *testing.T) {
+// One of two operators leads. When it is killed, the other one takes over after the lease has expired; when it is terminated, immediately.
+func TestOneOperatorLeadsAtATime(t *testing.T) {
 	g := newGate(t)
 	args := []string{"--leader-elect", "--leader-election-namespace=kcp-operator", "--metrics-secure=false"}
 	admin := cluster(t, host)
@@ -277,7 +278,7 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 	}
 	held := func(before string) string {
 		t.Helper()
-		kcptest.Eventually(t, "somebody else holds the lease", func(context.Context) error {
+		kcptest.Eventually(t, "the other operator holds the lease", func(context.Context) error {
 			if now := holder(); now == "" || now == before {
 				return fmt.Errorf("%q does", now)
 			}
@@ -294,7 +295,7 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 	admin.MustCreate(t, k)
 	told := func(name string) {
 		t.Helper()
-		kcptest.Eventually(t, "somebody looks after "+name, func(context.Context) error {
+		kcptest.Eventually(t, "an operator reconciles "+name, func(context.Context) error {
 			return says(operatortest.Read(t, admin, name, &v1alpha1.Kubeconfig{}).Status.Conditions, "Stalled", "True", "ReferenceNotFound")
 		})
 	}
@@ -303,10 +304,10 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 		t.Errorf("the operator that waits has reconciled %v times", n)
 	}
 	if n := len(second.series(t, "kcp_operator_condition_status")); n != 0 {
-		t.Errorf("the operator that waits tells of %d conditions", n)
+		t.Errorf("the operator on standby has metrics of %d conditions", n)
 	}
 	if n := len(first.series(t, "kcp_operator_condition_status")); n == 0 {
-		t.Error("the operator that works tells of no condition")
+		t.Error("the leader has no metrics of conditions")
 	}
 	if err := first.command.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -321,8 +322,8 @@ func TestOneOperatorWorksAtATime(t *testing.T) {
 	third.stop(t)
 }
 
-// An operator of one namespace needs no right elsewhere, nor any for what belongs to no namespace.
-func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
+// An operator of one namespace needs no permissions elsewhere, and none for cluster-scoped objects.
+func TestAnOperatorOfANamespaceWorksOnlyThere(t *testing.T) {
 	admin := cluster(t, host)
 	elsewhere := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "confined"},
@@ -350,6 +351,6 @@ func TestAnOperatorOfANamespaceWorksThereAndNowhereElse(t *testing.T) {
 	}
 	p.stop(t)
 	if strings.Contains(p.String(), "forbidden") {
-		t.Errorf("it asks for what it may not have:\n%s", p)
+		t.Errorf("it needs permissions that it does not have:\n%s", p)
 	}
 }

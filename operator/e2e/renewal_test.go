@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// An annotation is all that it takes, and the operator's role is enough to heed it.
+// An annotation renews certificates, and the operator's role has the necessary permissions.
 func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
@@ -38,7 +38,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	issuer.Spec.SelfSigned = &certmanager.SelfSignedIssuer{}
 	admin.MustCreate(t, issuer)
 	bothSay("CertificateNotReady")
-	if err := admin.Delete(t.Context(), etcd); err != nil { // whose certificates are issued below, which nobody waits for
+	if err := admin.Delete(t.Context(), etcd); err != nil { // its certificates are issued below, and not part of this test
 		t.Fatal(err)
 	}
 	kcptest.Eventually(t, "certificates are issued", func(context.Context) error {
@@ -68,7 +68,7 @@ func TestCertificatesAreIssuedWhenThereIsAnIssuerAndRenewedOnDemand(t *testing.T
 	}
 }
 
-// The certificate of a Kubeconfig is not the RootShard's own, and yet it is what the rotation of its authority waits for.
+// The rotation of the RootShard's CA also waits for the certificate of a Kubeconfig, which belongs to another object.
 func TestTheEndOfARotationIsNoticedWhenTheLastCertificateIsRenewed(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)

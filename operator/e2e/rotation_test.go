@@ -13,8 +13,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// Whoever deletes a bundle ends the trust in former authorities, even if the operator has just read it.
-func TestWhatIsDeletedWhileItIsReadIsNotMadeAgain(t *testing.T) {
+// Deleting a bundle removes the former CAs, even if the operator has just read it.
+func TestABundleThatIsDeletedDuringAReconciliationIsNotRestored(t *testing.T) {
 	i := install(t, shard("ended"))
 	i.settle(t)
 	for _, name := range []string{"ended-merged-ca-bundle", "ended-merged-client-ca", "ended-service-account-keys"} {

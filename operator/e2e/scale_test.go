@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// KCP_ROOTSHARDS is how many there are. With it, what the operator does in a quiet minute is looked at, too.
+// KCP_ROOTSHARDS is the number of RootShards. If it is set, the test also measures the operator for a minute without changes.
 func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("KCP_ROOTSHARDS"))
 	measured := err == nil
@@ -84,7 +84,7 @@ func TestManyRootShardsSettleAndThenNothingIsWritten(t *testing.T) {
 	p.stop(t)
 }
 
-// sweep removes what other tests have left, with what a garbage collector would remove.
+// sweep deletes objects of other tests, and their owned objects like a garbage collector.
 func sweep(t *testing.T, admin *operatortest.Cluster) {
 	t.Helper()
 	kubeconfigs := &v1alpha1.KubeconfigList{}
@@ -105,7 +105,7 @@ func sweep(t *testing.T, admin *operatortest.Cluster) {
 	}
 }
 
-// settled does what others do in a cluster, and tells whether that was all.
+// settled simulates the other controllers of a cluster once, and reports whether there was nothing to do.
 func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster) error {
 	admin.Issue(t)
 	sets := &appsv1.StatefulSetList{}
@@ -133,7 +133,7 @@ func settled(ctx context.Context, t *testing.T, admin *operatortest.Cluster) err
 	return nil
 }
 
-// reconciled is how often RootShards were.
+// reconciled returns the number of reconciliations of RootShards.
 func reconciled(t *testing.T, p *process) float64 {
 	t.Helper()
 	sum := 0.0

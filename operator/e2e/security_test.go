@@ -33,12 +33,12 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// own is the metadata of an object that the operator has made.
+// own returns the metadata of an object of the operator.
 func own(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: name, Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner}}
 }
 
-// jobOf is a Job with a pod, as the operator makes them for snapshots.
+// jobOf returns a Job with a pod, as the operator creates it for snapshots.
 func jobOf(pod corev1.PodSpec) *batchv1.Job {
 	pod.RestartPolicy = corev1.RestartPolicyNever
 	return &batchv1.Job{ObjectMeta: own("attempt"), Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: pod}}}
@@ -58,8 +58,8 @@ func raw(kind, apiVersion, name string, spec map[string]any) *unstructured.Unstr
 	return object
 }
 
-// What somebody who has the operator's token would do next.
-func TestTheTokenOfTheOperatorIsRefusedWhatTheOperatorNeverDoes(t *testing.T) {
+// The cases are what an attacker with the operator's token would try.
+func TestTheOperatorsTokenMayDoOnlyWhatTheOperatorDoes(t *testing.T) {
 	admin, operator := cluster(t, host), cluster(t, asOperator())
 	foreign := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "foreign"},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: image}}}}
@@ -122,11 +122,11 @@ func TestTheTokenOfTheOperatorIsRefusedWhatTheOperatorNeverDoes(t *testing.T) {
 	}
 	other := cluster(t, as("system:serviceaccount:kcp-operator:other"))
 	if err := refusal(other.Delete(t.Context(), secret, client.DryRunAll), "cannot delete resource"); err != nil {
-		t.Errorf("the policy is for others, too: %v", err)
+		t.Errorf("the policy also applies to others: %v", err)
 	}
 }
 
-// refusal checks that an error is a refusal in these words.
+// refusal checks that an error is a refusal that contains words.
 func refusal(err error, words string) error {
 	if (apierrors.IsInvalid(err) || apierrors.IsForbidden(err)) && strings.Contains(err.Error(), words) {
 		return nil
@@ -146,7 +146,7 @@ func (e *refusalError) Error() string {
 	return "not refused with " + e.words + ": " + e.err.Error()
 }
 
-// The policy knows the standard as the code of Pod Security does, whose pods for tests are tried.
+// The policy must agree with the code of Pod Security, whose test pods are used here.
 func TestThePolicyRefusesWhatPodSecurityRefuses(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/pod-security-admission")
 	list.Dir = root
@@ -197,8 +197,8 @@ func TestThePolicyRefusesWhatPodSecurityRefuses(t *testing.T) {
 	}
 }
 
-// Who may write a RootShard may not thereby run pods that they could not make.
-func TestARootShardCannotAskForAPrivilegedPod(t *testing.T) {
+// Permission to write a RootShard must not allow users to run pods that they may not create.
+func TestARootShardCannotHavePrivilegedPods(t *testing.T) {
 	rs := shard("privileged")
 	rs.Spec.DeploymentTemplate = &v1alpha1.DeploymentTemplate{Spec: &v1alpha1.DeploymentSpecTemplate{Template: &v1alpha1.PodTemplateSpec{
 		Spec: &runtime.RawExtension{Raw: []byte(`{"containers":[{"name":"kcp","securityContext":{"privileged":true,"allowPrivilegeEscalation":true}}],"volumes":[{"name":"h","hostPath":{"path":"/"}}]}`)}}}}
@@ -214,7 +214,7 @@ func TestARootShardCannotAskForAPrivilegedPod(t *testing.T) {
 			t.Errorf("it says %s", c.Message)
 		}
 	}
-	// An installation that allows it also has no policy against it.
+	// An installation that allows such pods also has no policy against them.
 	i.reconciler.Pods.Privileged = true
 	_, err := i.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(rs)})
 	if err := refusal(err, "volumes of the types"); err != nil {
@@ -222,8 +222,8 @@ func TestARootShardCannotAskForAPrivilegedPod(t *testing.T) {
 	}
 }
 
-// Pods that an earlier operator was allowed to make go on, and can be scaled.
-func TestWhatWasMadeWithMoreBeforeCanBeScaled(t *testing.T) {
+// Pods that an earlier operator created under weaker limits keep running, and can be scaled.
+func TestPodsFromWeakerLimitsCanBeScaled(t *testing.T) {
 	admin, operator := cluster(t, host), cluster(t, asOperator())
 	selector := map[string]string{"a": "b"}
 	for name, more := range map[string]func(*corev1.PodSpec){
@@ -249,8 +249,9 @@ func TestWhatWasMadeWithMoreBeforeCanBeScaled(t *testing.T) {
 	}
 }
 
-// The caches, and the policies, know the operator's objects by a label. Without it they are put right, and those of others are left alone.
-func TestALabelThatSomebodyRemovesIsPutBack(t *testing.T) {
+// The caches and the policies select the operator's objects by a label. The operator restores a removed label, and does not change objects of
+// others.
+func TestARemovedLabelIsRestored(t *testing.T) {
 	admin := cluster(t, host)
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: operatortest.Namespace, Name: "stranger-kcp"},
 		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 443}}}}
@@ -293,7 +294,7 @@ func TestALabelThatSomebodyRemovesIsPutBack(t *testing.T) {
 		}
 		return nil
 	})
-	kcptest.Eventually(t, "the name of somebody else's object is told", func(ctx context.Context) error {
+	kcptest.Eventually(t, "the conflict with another object is reported", func(ctx context.Context) error {
 		rs := &v1alpha1.RootShard{}
 		if err := admin.Get(ctx, operatortest.Key("stranger"), rs); err != nil {
 			return err
@@ -301,19 +302,19 @@ func TestALabelThatSomebodyRemovesIsPutBack(t *testing.T) {
 		return says(rs.Status.Conditions, "Stalled", metav1.ConditionTrue, "NameConflict")
 	})
 	if after := operatortest.Read(t, admin, "stranger-kcp", &corev1.Service{}); after.ResourceVersion != foreign.ResourceVersion {
-		t.Errorf("somebody else's Service was changed: %+v", after.ObjectMeta)
+		t.Errorf("the Service of another owner was changed: %+v", after.ObjectMeta)
 	}
 }
 
-// forPeople tells roles that extend those of Kubernetes from those of the operator.
+// forPeople reports whether a role extends the roles of Kubernetes for users.
 func forPeople(role *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(role.GetLabels())), func(label string) bool {
 		return strings.HasPrefix(label, "rbac.authorization.k8s.io/aggregate-to-")
 	})
 }
 
-// Who may edit or view a namespace may do so with the operator's kinds, all of them.
-func TestRolesOfPeopleHaveTheKindsOfTheOperator(t *testing.T) {
+// Users who may edit or view a namespace may do the same with all of the operator's kinds.
+func TestRolesOfUsersHaveTheKindsOfTheOperator(t *testing.T) {
 	definitions, err := filepath.Glob(filepath.Join(root, "config/crd/bases/*.yaml"))
 	if err != nil || len(definitions) == 0 {
 		t.Fatal(definitions, err)

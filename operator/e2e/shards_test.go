@@ -20,7 +20,7 @@ import (
 	"github.com/kcplane/kcp/test/e2e/kcptest"
 )
 
-// defineShards makes the API server serve the kind Shard, as another operator does, for one test.
+// defineShards adds the kind Shard, which belongs to another operator, to the API server for one test.
 func defineShards(t *testing.T) {
 	t.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{
@@ -44,7 +44,7 @@ func defineShards(t *testing.T) {
 	})
 }
 
-// shardOf is a Shard that refers to a root shard.
+// shardOf returns a Shard that refers to a root shard.
 func shardOf(name string, spec map[string]any) *unstructured.Unstructured {
 	s := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "operator.kcp.io/v1alpha1", "kind": "Shard", "spec": spec}}
 	s.SetNamespace(operatortest.Namespace)
@@ -56,14 +56,14 @@ func to(root string) map[string]any {
 	return map[string]any{"rootShard": map[string]any{"ref": map[string]any{"name": root}}}
 }
 
-// The definition of Shards may come later than the operator. D27: nothing keeps a Shard from referring to nothing.
-func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
+// The definition of Shards may be installed later than the operator. D27: a Shard may refer to a missing RootShard.
+func TestARootShardRemainsWhileShardsReferToIt(t *testing.T) {
 	start(t, asOperator())
 	admin := cluster(t, host)
 	defineShards(t)
 	rs, alone := shard("held"), shard("alone")
 	first, second := shardOf("first", to("held")), shardOf("second", to("held"))
-	second.SetFinalizers([]string{"example.com/nobody-answers"})
+	second.SetFinalizers([]string{"example.com/no-answer"})
 	admin.MustCreate(t, rs, alone, first, second, shardOf("nowhere", map[string]any{"rootShard": map[string]any{}}),
 		shardOf("broken", map[string]any{"rootShard": "held"}), shardOf("elsewhere", to("other")))
 	kcptest.Eventually(t, "its Shards are known", func(context.Context) error {
@@ -73,7 +73,7 @@ func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
 		}
 		return nil
 	})
-	// The operator's own namespace takes the operator with it.
+	// The operator is deleted with its own namespace.
 	own, ofOwn := shard("own"), shardOf("of-own", to("own"))
 	own.Namespace = "kcp-operator"
 	ofOwn.SetNamespace(own.Namespace)
@@ -126,7 +126,7 @@ func TestARootShardStaysAsLongAsShardsReferToIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	waits("delete second")
-	// As all of a namespace is deleted: what holds up the Shard may in turn wait for kcp.
+	// When a namespace is deleted, the deletion of the Shard may in turn wait for kcp.
 	if err := admin.Delete(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,7 @@ func schedule(t *testing.T) {
 	go s.Run(t.Context())
 }
 
-// addNode adds a node, and removes it in the end.
+// addNode adds a node, and removes it at the end of the test.
 func addNode(t *testing.T, c *operatortest.Cluster, name, pods string, taints ...corev1.Taint) *corev1.Node {
 	t.Helper()
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse(pods)}
@@ -62,8 +62,8 @@ func addNode(t *testing.T, c *operatortest.Cluster, name, pods string, taints ..
 	return node
 }
 
-// What keeps members apart is for the scheduler to understand.
-func TestMembersGetNodesOfTheirOwnWhereThereAreEnough(t *testing.T) {
+// The scheduler enforces that members run on different nodes.
+func TestMembersRunOnDifferentNodesIfThereAreEnough(t *testing.T) {
 	admin := cluster(t, host)
 	i := &installation{Cluster: admin, operator: cluster(t, asOperator())}
 	beginEtcd(t, i, etcdNamed("spread"))
