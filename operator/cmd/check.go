@@ -65,8 +65,8 @@ func checkCommand() *cobra.Command {
 	fs := command.Flags()
 	fs.StringVar(&c.deployment.Namespace, "namespace", "kcp-operator", "Namespace of the operator.")
 	fs.StringVar(&c.deployment.Name, "deployment", "kcp-operator", "Deployment of the operator.")
-	fs.BoolVar(&c.leader, "leader", true, "Whether the operator's pods agree on the one that works.")
-	fs.DurationVar(&timeout, "timeout", 2*time.Minute, "How long to wait for what is missing.")
+	fs.BoolVar(&c.leader, "leader", true, "Whether the operator uses leader election.")
+	fs.DurationVar(&timeout, "timeout", 2*time.Minute, "How long to wait until the operator is ready.")
 	return command
 }
 
@@ -110,7 +110,7 @@ func (c *check) certManager(context.Context) (string, error) {
 func (c *check) has(version schema.GroupVersion, kinds []string, otherwise string) (string, error) {
 	list, err := c.served.ServerResourcesForGroupVersion(version.String())
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("looking for the kinds of %s: %w", version, err)
+		return "", fmt.Errorf("discovering the kinds of %s: %w", version, err)
 	}
 	there := map[string]bool{}
 	if list != nil {
@@ -128,7 +128,7 @@ func (c *check) has(version schema.GroupVersion, kinds []string, otherwise strin
 func (c *check) available(ctx context.Context) (string, error) {
 	deployment := &appsv1.Deployment{}
 	if err := c.Get(ctx, c.deployment, deployment); err != nil {
-		return "", fmt.Errorf("looking for the operator: %w", err)
+		return "", fmt.Errorf("getting the Deployment of the operator: %w", err)
 	}
 	status := deployment.Status
 	if status.ObservedGeneration < deployment.Generation || status.AvailableReplicas == 0 || status.UpdatedReplicas < status.Replicas {
@@ -157,9 +157,9 @@ func (c *check) trouble(ctx context.Context, deployment *appsv1.Deployment) (wor
 	}
 	pods := &corev1.PodList{}
 	if err := c.List(ctx, pods, client.InNamespace(deployment.Namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
-		return workload.Trouble{}, fmt.Errorf("looking for the pods of the operator: %w", err)
+		return workload.Trouble{}, fmt.Errorf("listing the pods of the operator: %w", err)
 	}
-	return workload.FindTrouble(pods.Items, "correct image.repository and image.tag in the values of the chart, or give imagePullSecrets", "",
+	return workload.FindTrouble(pods.Items, "correct image.repository and image.tag in the values of the chart, or set imagePullSecrets", "",
 		c.now().Add(ahead)), nil
 }
 
@@ -173,7 +173,7 @@ func (c *check) working(ctx context.Context) (string, error) {
 	}
 	lease := &coordinationv1.Lease{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.deployment.Namespace, Name: leaseName}, lease); err != nil {
-		return "", fmt.Errorf("no pod of the operator works yet: %w", err)
+		return "", fmt.Errorf("no pod of the operator has become leader yet: %w", err)
 	}
 	working := holder(lease, c.now())
 	if working == "" {

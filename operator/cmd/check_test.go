@@ -67,7 +67,7 @@ func TestCheckReportsWhatIsMissing(t *testing.T) {
 			"the cluster has no Kubeconfig of operator.kcp.io/v1alpha1: install the definitions"},
 		{"all definitions", func(c *cluster) { c.resources = c.resources[1:] }, "the cluster has no EtcdBackup, EtcdBackupSchedule, EtcdCluster, Kubeconfig, RootShard of"},
 		{"cert-manager", func(c *cluster) { c.resources = c.resources[:1] }, "install cert-manager"},
-		{"the operator", func(c *cluster) { c.deployment.Name = "another" }, "looking for the operator"},
+		{"the operator", func(c *cluster) { c.deployment.Name = "another" }, "getting the Deployment of the operator"},
 		{"a pod", func(c *cluster) { c.deployment.Status.AvailableReplicas = 0 }, "kubectl describe deployment --namespace operators release"},
 		{"its image", func(c *cluster) {
 			c.deployment.Status.AvailableReplicas = 0
@@ -80,7 +80,7 @@ func TestCheckReportsWhatIsMissing(t *testing.T) {
 		}, `pod release-0: ImagePullBackOff: Back-off pulling image "localhost/nothing:v9": correct image.repository`},
 		{"the new pod", func(c *cluster) { c.deployment.Status.Replicas = 2 }, "1 are up to date"},
 		{"a rollout that was not observed yet", func(c *cluster) { c.deployment.Generation = 3 }, "Deployment operators/release"},
-		{"the lease", func(c *cluster) { c.lease.Name = "another" }, "no pod of the operator works yet"},
+		{"the lease", func(c *cluster) { c.lease.Name = "another" }, "no pod of the operator has become leader yet"},
 		{"the holder of the lease", func(c *cluster) { c.lease.Spec.HolderIdentity = new("") }, "kubectl logs --namespace operators deployment/release"},
 		{"a holder that lives", func(c *cluster) { c.lease.Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Minute))) }, "no pod of the operator holds the Lease"},
 	} {

@@ -66,7 +66,7 @@ func New() *cobra.Command {
 	var s settings
 	command := &cobra.Command{
 		Use:   "kcp-operator",
-		Short: "Makes kcp, its etcd and its certificates on a Kubernetes cluster",
+		Short: "Run kcp, with its etcd and its certificates, on a Kubernetes cluster",
 		Long: `kcp-operator turns RootShards, EtcdClusters and Kubeconfigs into what they ask for. The cluster must have cert-manager.
 
 It works in the namespaces that the variable ` + WatchNamespace + ` lists, with commas between them, or else in all.`,
@@ -82,21 +82,21 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	}
 	command.AddCommand(checkCommand())
 	fs := command.Flags()
-	fs.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address that serves metrics, such as :8443. 0: none.")
-	fs.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics with TLS, to clients that may read them.")
-	fs.BoolVar(&s.http2, "enable-http2", false, "Let clients of the metrics use HTTP/2.")
+	fs.StringVar(&s.metricsAddress, "metrics-bind-address", "0", "Address that serves metrics, such as :8443. 0 disables metrics.")
+	fs.BoolVar(&s.metricsSecure, "metrics-secure", true, "Serve metrics with TLS to authorized clients.")
+	fs.BoolVar(&s.http2, "enable-http2", false, "Allow HTTP/2 for clients of the metrics.")
 	fs.StringVar(&s.probeAddress, "health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz.")
 	fs.BoolVar(&s.leaderElect, "leader-elect", false,
-		"Work only while holding a lease, so that there can be several operators of which one works.")
-	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the lease; that of the pod by default.")
-	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Image of kcp, for shards that name none.")
+		"Enable leader election: of several replicas, one leads and the others are on standby.")
+	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the leader election Lease; by default the namespace of the pod.")
+	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Default image of kcp for shards.")
 	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository,
-		"Repository of the images of etcd, whose tags are versions, for etcds that name none.")
+		"Default repository of the images of etcd, whose tags are versions.")
 	fs.StringVar(&s.podSecurity, "pod-security", podsRestricted,
-		"What templates and volumes in specs may ask for: "+podsRestricted+", the standard of Pod Security, or "+
-			podsPrivileged+", whatever the namespace allows.")
+		"Limit for templates and volumes in specs: "+podsRestricted+", as in the Pod Security Standards, or "+
+			podsPrivileged+", which leaves the limit to the namespace.")
 	fs.StringSliceVar(&s.podServiceAccounts, "pod-service-accounts", nil,
-		"Names of the ServiceAccounts whose tokens pods may have, if templates in specs ask for that.")
+		"Names of the ServiceAccounts whose tokens templates in specs may mount into pods.")
 	logs := flag.NewFlagSet("", flag.ContinueOnError)
 	s.log.BindFlags(logs)
 	fs.AddGoFlagSet(logs)

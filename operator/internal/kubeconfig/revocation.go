@@ -103,7 +103,7 @@ func (r *Revoker) unbound(ctx context.Context, uid string, secret *metav1.Partia
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		r.Recorder.Eventf(rs, nil, corev1.EventTypeWarning, "RolesRemain", "Revoke",
-			"a Kubeconfig is deleted, and its roles in the workspace %s are left until it answers: %.800v", workspace, err)
+			"the roles of a deleted Kubeconfig in workspace %s are not unbound yet, retrying: %.800v", workspace, err)
 		return false
 	}
 	return true

@@ -42,7 +42,7 @@ func (s *scope) target(ctx context.Context) error {
 		s.kubeconfig.Status.TargetName = "FrontProxy/" + t.FrontProxyRef.Name
 		return conditions.Stall("NotSupported", "spec.target.frontProxyRef: this operator does not support the kind FrontProxy: use rootShardRef")
 	default:
-		return conditions.Stall("NoTarget", "spec.target names nothing: set rootShardRef")
+		return conditions.Stall("NoTarget", "spec.target is empty: set rootShardRef")
 	}
 }
 

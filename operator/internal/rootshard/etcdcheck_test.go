@@ -185,7 +185,7 @@ func TestAnExternalEtcdIsReadyOnlyWhenItAnswers(t *testing.T) {
 	queue.Get()
 	rs = w.reconcile(t)
 	expect(t, rs, "EtcdReady", metav1.ConditionTrue, "", "")
-	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs and is not ready, check its log")
+	expect(t, rs, "Available", metav1.ConditionFalse, "NoPodReady", "pod kcp-kcp-0: it runs but is not ready, check its log")
 }
 
 // A ready pod proves that the etcd that it uses is available, and no other one.

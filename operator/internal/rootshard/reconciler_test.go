@@ -463,7 +463,7 @@ func TestAPodThatCannotStartIsReported(t *testing.T) {
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	w.runs(t, set, "kcp-kcp-0", corev1.PodStatus{})
 	for reason, want := range map[string]string{
-		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or give spec.image.imagePullSecrets",
+		"ImagePullBackOff": "pod kcp-kcp-0: ImagePullBackOff: what happened: correct spec.image, or set spec.image.imagePullSecrets",
 		"InvalidImageName": "correct spec.image",
 		"CrashLoopBackOff": "pod kcp-kcp-0: CrashLoopBackOff: what happened",
 	} {

@@ -193,7 +193,7 @@ func (s *scope) trouble(ctx context.Context) workload.Trouble {
 		return workload.Trouble{}
 	}
 	if s.report.Met(v1alpha1.ConditionEtcdReady) {
-		return workload.FindTrouble(pods, workload.CorrectImage, "it runs and is not ready, check its log", time.Now())
+		return workload.FindTrouble(pods, workload.CorrectImage, "it runs but is not ready, check its log", time.Now())
 	}
 	return workload.FindTrouble(pods, workload.CorrectImage, "it waits for etcd", time.Now()).Passing()
 }

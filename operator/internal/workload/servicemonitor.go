@@ -16,7 +16,7 @@ var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com",
 // NoServiceMonitors returns the error for conditions if this kind does not exist.
 func NoServiceMonitors() error {
 	return conditions.Stall("KindMissing",
-		"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the operator of Prometheus, or disable it")
+		"spec.monitoring.serviceMonitor: this cluster has no kind ServiceMonitor: install the Prometheus Operator, or disable serviceMonitor")
 }
 
 // ServiceMonitor builds the ServiceMonitor of a component, and reports whether it is wanted.

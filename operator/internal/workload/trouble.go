@@ -13,7 +13,7 @@ import (
 )
 
 // CorrectImage is the hint in messages when the kubelet cannot pull the image in a spec.
-const CorrectImage = "correct spec.image, or give spec.image.imagePullSecrets"
+const CorrectImage = "correct spec.image, or set spec.image.imagePullSecrets"
 
 const (
 	// patience is how long a pod may fail to start before its owner is stalled: a registry or a network may be unavailable for a moment.
