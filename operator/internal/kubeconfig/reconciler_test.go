@@ -132,7 +132,7 @@ func TestAccessBecomesReadyAndThenNothingIsWritten(t *testing.T) {
 		"shard-base": "https://kcp-kcp.team.svc.cluster.local:6443", "external": "https://kcp.example.com:443/clusters/root",
 	} {
 		if config.Contexts[name] == nil || config.Clusters[config.Contexts[name].Cluster].Server != url {
-			t.Errorf("context %s does not lead to %s", name, url)
+			t.Errorf("the URL of context %s is not %s", name, url)
 		}
 	}
 	if roles := w.bound["root"]; roles.Group != "kubeconfig:uid-admin" || !slices.Equal(roles.ClusterRoles, []string{"cluster-admin"}) {

@@ -25,13 +25,13 @@ var (
 		"Whether a condition of an object is true (1), false (0) or unknown (-1).",
 		[]string{"resource_type", "namespace", "resource_name", "condition_type"}, nil)
 	scaledToZero = prometheus.NewDesc("kcp_operator_scaled_to_zero",
-		"1 for an object that is off because spec.replicas is 0, and for one that waits for it.",
+		"1 for an object whose spec.replicas is 0, and for an object that waits for such an object.",
 		[]string{"resource_type", "namespace", "resource_name"}, nil)
 	certificateExpiry = prometheus.NewDesc("kcp_operator_certificate_expiry_timestamp_seconds",
 		"When a certificate ends, in seconds since 1970. The object is the one that it was made for.",
 		ofCertificates, nil)
 	certificateRenewal = prometheus.NewDesc("kcp_operator_certificate_renewal_timestamp_seconds",
-		"When a certificate is to be renewed, in seconds since 1970.", ofCertificates, nil)
+		"When a certificate is due for renewal, in seconds since 1970.", ofCertificates, nil)
 	ofCertificates = []string{"resource_type", "namespace", "resource_name", "certificate"}
 )
 

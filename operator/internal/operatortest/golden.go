@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/scheme"
 )
 
-var update = flag.Bool("update", false, "write what is built to the golden files")
+var update = flag.Bool("update", false, "write the built objects to the golden files")
 
 // Golden compares objects with a golden file, so that reviews show changes that affect every installation.
 func Golden(t *testing.T, file string, objects []client.Object) {

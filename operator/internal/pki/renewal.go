@@ -46,7 +46,7 @@ func Renew(ctx context.Context, c client.Client, owner client.Object, seen int64
 		if certificate.Spec.IsCA || certificate.Name == "" { // it did not exist when it was read, and is issued anyway
 			continue
 		}
-		if err := Reissue(ctx, c, certificate, "asked for by the annotation "+v1alpha1.RenewAnnotation); err != nil {
+		if err := Reissue(ctx, c, certificate, "requested by the annotation "+v1alpha1.RenewAnnotation); err != nil {
 			return last, err
 		}
 	}

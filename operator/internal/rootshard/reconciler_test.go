@@ -294,13 +294,13 @@ func TestAnAutoscalerKeepsTheNumberOfPods(t *testing.T) {
 	w.settle(t)
 	set := operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{})
 	if *set.Spec.Replicas != 2 {
-		t.Errorf("%d pods to begin with", *set.Spec.Replicas)
+		t.Errorf("%d pods at first, want 2", *set.Spec.Replicas)
 	}
 	set.Spec.Replicas = new(int32(5))
 	w.MustUpdate(t, set)
 	expect(t, w.reconcile(t), "Ready", metav1.ConditionFalse, "RollingOut", "2 of 5 pods")
 	if set = operatortest.Read(t, w.Cluster, "kcp-kcp", set); *set.Spec.Replicas != 5 {
-		t.Errorf("%d pods after an autoscaler asked for 5", *set.Spec.Replicas)
+		t.Errorf("%d pods after an autoscaler set 5", *set.Spec.Replicas)
 	}
 }
 

@@ -94,7 +94,7 @@ func TestDeletedObjectsAreCreatedAgainWhicheverConditionIsFalse(t *testing.T) {
 			w.MustUpdate(t, rs)
 			w.reconcile(t)
 			if n := *operatortest.Read(t, w.Cluster, "kcp-kcp", &appsv1.StatefulSet{}).Spec.Replicas; n != 5 {
-				t.Errorf("there are %d pods, and 5 are asked for", n)
+				t.Errorf("there are %d replicas, want 5", n)
 			}
 			for _, object := range list(t, w.Cluster) {
 				_, etcd := object.(*v1alpha1.EtcdCluster)

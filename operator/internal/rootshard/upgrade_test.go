@@ -29,7 +29,7 @@ func TestANewOperatorKeepsTheImage(t *testing.T) {
 		"by its tag":                {&v1alpha1.ImageSpec{Tag: "v0.9"}, "registry.example.com/kcp:v0.9"},
 		"by its digest":             {&v1alpha1.ImageSpec{Digest: "sha256:12"}, "registry.example.com/kcp@sha256:12"},
 		"by repository and tag":     {&v1alpha1.ImageSpec{Repository: "example.com/own", Tag: "v7"}, "example.com/own:v7"},
-		"pull secrets, and no more": {&v1alpha1.ImageSpec{ImagePullSecrets: []v1alpha1.LocalReference{{Name: "pull"}}}, image},
+		"only pull secrets": {&v1alpha1.ImageSpec{ImagePullSecrets: []v1alpha1.LocalReference{{Name: "pull"}}}, image},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rs := external()
@@ -113,7 +113,7 @@ func TestANewOperatorDoesNotReplacePods(t *testing.T) {
 	set.Status.ReadyReplicas = 0
 	w.MustUpdateStatus(t, set)
 	if got := memory(); got != "2Gi" {
-		t.Errorf("what does not run is left as it is: %s", got)
+		t.Errorf("pods are not replaced although none is ready: %s", got)
 	}
 }
 
