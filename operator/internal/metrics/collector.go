@@ -28,7 +28,7 @@ var (
 		"1 for an object whose spec.replicas is 0, and for an object that waits for such an object.",
 		[]string{"resource_type", "namespace", "resource_name"}, nil)
 	certificateExpiry = prometheus.NewDesc("kcp_operator_certificate_expiry_timestamp_seconds",
-		"When a certificate ends, in seconds since 1970. The object is the one that it was made for.",
+		"When a certificate expires, in seconds since 1970. The labels have the object that owns it.",
 		ofCertificates, nil)
 	certificateRenewal = prometheus.NewDesc("kcp_operator_certificate_renewal_timestamp_seconds",
 		"When a certificate is due for renewal, in seconds since 1970.", ofCertificates, nil)

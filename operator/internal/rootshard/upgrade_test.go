@@ -24,12 +24,12 @@ func TestANewOperatorKeepsTheImage(t *testing.T) {
 		spec *v1alpha1.ImageSpec
 		runs string
 	}{
-		"no image in the spec":      {nil, image},
-		"by its repository":         {&v1alpha1.ImageSpec{Repository: "example.com/own"}, "example.com/own:v1"},
-		"by its tag":                {&v1alpha1.ImageSpec{Tag: "v0.9"}, "registry.example.com/kcp:v0.9"},
-		"by its digest":             {&v1alpha1.ImageSpec{Digest: "sha256:12"}, "registry.example.com/kcp@sha256:12"},
-		"by repository and tag":     {&v1alpha1.ImageSpec{Repository: "example.com/own", Tag: "v7"}, "example.com/own:v7"},
-		"only pull secrets": {&v1alpha1.ImageSpec{ImagePullSecrets: []v1alpha1.LocalReference{{Name: "pull"}}}, image},
+		"no image in the spec":  {nil, image},
+		"by its repository":     {&v1alpha1.ImageSpec{Repository: "example.com/own"}, "example.com/own:v1"},
+		"by its tag":            {&v1alpha1.ImageSpec{Tag: "v0.9"}, "registry.example.com/kcp:v0.9"},
+		"by its digest":         {&v1alpha1.ImageSpec{Digest: "sha256:12"}, "registry.example.com/kcp@sha256:12"},
+		"by repository and tag": {&v1alpha1.ImageSpec{Repository: "example.com/own", Tag: "v7"}, "example.com/own:v7"},
+		"only pull secrets":     {&v1alpha1.ImageSpec{ImagePullSecrets: []v1alpha1.LocalReference{{Name: "pull"}}}, image},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rs := external()
