@@ -15,7 +15,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// openView is a view that lets everybody do everything.
+// openView is a view that allows all requests of all users.
 type openView struct{ target logicalcluster.Cluster }
 
 func (openView) Authorize(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -26,7 +26,7 @@ func (v openView) Serve(next http.Handler, w http.ResponseWriter, r *http.Reques
 	next.ServeHTTP(w, r.WithContext(logicalcluster.WithCluster(r.Context(), v.target)))
 }
 
-func TestAllClustersOfAViewCanOnlyBeRead(t *testing.T) {
+func TestRequestsAcrossClustersOfAViewAreReadOnly(t *testing.T) {
 	views := Views{"open": func(path string) (View, string, error) {
 		target, rest, err := Cluster(path)
 		return openView{target}, rest, err

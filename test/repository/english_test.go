@@ -14,7 +14,12 @@ var unedited = []string{
 }
 
 // edited are paths within the unedited ones whose text follows the rules.
-var edited = []string{"server/cmd/", "server/internal/controllers/transitions/", "server/internal/process/", "server/internal/request/", "server/options/", "test/e2e/definitions/", "test/host/", "test/e2e/tutorial/", "test/repository/"}
+var edited = []string{
+	"server/cmd/", "server/internal/apis/", "server/internal/auth/", "server/internal/bootstrap/",
+	"server/internal/controllers/transitions/", "server/internal/process/", "server/internal/request/", "server/internal/storage/",
+	"server/internal/tenancy/", "server/internal/views/", "server/logicalcluster/", "server/options/", "server/virtual/",
+	"test/e2e/definitions/", "test/e2e/tutorial/", "test/host/", "test/repository/",
+}
 
 // outdated are phrases that are archaic, ambiguous or not idiomatic in technical English. CONTRIBUTING.md says what to write instead.
 var outdated = regexp.MustCompile(`(?i)\b(no` + `body|some` + `body|an` + `ew|mean` + `while|who` + `m|who` + `ever|by ch` + `ance|(is|are|was|were) to` + `ld|` +
@@ -48,7 +53,7 @@ func TestTextIsPlainEnglish(t *testing.T) {
 		}
 		checked++
 		for i, line := range strings.Split(string(content), "\n") {
-			if found := outdated.FindString(line); found != "" {
+			if found := outdated.FindString(strings.ReplaceAll(line, "http.No"+"Body", "")); found != "" {
 				t.Errorf("%s:%d: %q: use plain, present-day English, see CONTRIBUTING.md", file, i+1, found)
 			}
 		}

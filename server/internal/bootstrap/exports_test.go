@@ -54,7 +54,7 @@ func TestEverySystemExportOffersTheResourcesOfItsGroup(t *testing.T) {
 	}
 }
 
-func TestASchemaOfTheServerSaysWhatItsDefinitionDoes(t *testing.T) {
+func TestASystemSchemaMatchesItsDefinition(t *testing.T) {
 	for _, crd := range system(t).Definitions {
 		u, err := schemaOf(crd)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestASchemaOfTheServerSaysWhatItsDefinitionDoes(t *testing.T) {
 		}
 		definition, err := customresources.DefinitionOf(schema)
 		if err != nil || definition.Name != crd.Name || definition.Spec.Scope != crd.Spec.Scope || len(definition.Spec.Versions) != len(crd.Spec.Versions) {
-			t.Errorf("the schema of %s stands for %v, %v", crd.Name, definition, err)
+			t.Errorf("the schema of %s defines %v, %v", crd.Name, definition, err)
 		}
 		crd.Spec.Names.ShortNames = append(slices.Clone(crd.Spec.Names.ShortNames), "other")
 		if changed, err := schemaOf(crd); err != nil || changed.GetName() == u.GetName() {

@@ -9,7 +9,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestOnWhoseAccountAWatchIs(t *testing.T) {
+func TestTheAccountOfAWatch(t *testing.T) {
 	for _, c := range []struct {
 		user    user.DefaultInfo
 		cluster logicalcluster.Name

@@ -20,7 +20,7 @@ func storedVersion(t *testing.T, obj *core.ConfigMap) uint64 {
 	return version
 }
 
-func TestEveryWriteIsKnownOnceItIsAcknowledged(t *testing.T) {
+func TestEveryAcknowledgedWriteIsRecorded(t *testing.T) {
 	s, known := configMaps(t), backend.Acknowledged(schema.GroupResource{Resource: "configmaps"})
 	want := func(what string, version uint64) {
 		t.Helper()

@@ -26,7 +26,7 @@ import (
 
 // tenant returns the context of a request of a user in a cluster.
 func tenant(t *testing.T, cluster logicalcluster.Name, groups ...string) context.Context {
-	return request.WithUser(logicalcluster.WithName(t.Context(), cluster), &user.DefaultInfo{Name: "somebody", Groups: groups})
+	return request.WithUser(logicalcluster.WithName(t.Context(), cluster), &user.DefaultInfo{Name: "carol", Groups: groups})
 }
 
 // large returns an object that takes about bytes of memory.
@@ -84,7 +84,7 @@ func (s *source) held() int64 {
 	return u.total()
 }
 
-// drained reports whether a watch ends once it is read.
+// drained reports whether a watch ends after it is read.
 func drained(t *testing.T, w watch.Interface) bool {
 	t.Helper()
 	for {
@@ -114,7 +114,7 @@ func TestAWatchThatLeavesTooManyBytesUnreadIsEnded(t *testing.T) {
 	}
 }
 
-func TestTheWatchesOfAClusterThatHoldMostAreEndedTogether(t *testing.T) {
+func TestTheLargestWatchesOfAClusterAreEndedTogether(t *testing.T) {
 	all := newStreams(newBudget(1<<40, 8<<20, 1<<40))
 	other := newSource(all)
 	neighbour := other.follow(t, tenant(t, "theirs"))
@@ -145,7 +145,7 @@ func TestTheWatchesOfAClusterThatHoldMostAreEndedTogether(t *testing.T) {
 	}
 }
 
-func TestAllWatchesTogetherAreBounded(t *testing.T) {
+func TestTheTotalOfAllWatchesIsLimited(t *testing.T) {
 	all := newStreams(newBudget(1<<40, 1<<40, 8<<20))
 	server, quick := newSource(all), newSource(all)
 	privileged := server.follow(t, tenant(t, "system:admin", user.SystemPrivilegedGroup))
@@ -174,8 +174,8 @@ func TestAllWatchesTogetherAreBounded(t *testing.T) {
 	}
 }
 
-// The clusters of one tenant hold more together than that of another one, and less one by one.
-func TestOfTenantsTheOneThatHoldsMostLosesWatches(t *testing.T) {
+// The clusters of one tenant hold more in total than that of another tenant, but each of them holds less.
+func TestTheTenantThatHoldsTheMostLosesWatches(t *testing.T) {
 	all := newStreams(newBudget(1<<40, 1<<40, 8<<20))
 	q := fairqueue.New(fairqueue.Config{Place: func(h fairqueue.Holder) fairqueue.Place {
 		tenant, _, _ := strings.Cut(h.Cluster, "-")
@@ -208,7 +208,7 @@ func TestOfTenantsTheOneThatHoldsMostLosesWatches(t *testing.T) {
 	}
 }
 
-// writing is a client that is being written to.
+// writing is a client to which the server writes.
 type writing struct {
 	bytes int
 	ended bool
@@ -217,7 +217,7 @@ type writing struct {
 func (w *writing) Pending() int { return w.bytes }
 func (w *writing) GiveUp()      { w.ended = true }
 
-func TestWhatIsBeingWrittenIsHeld(t *testing.T) {
+func TestEventsThatAreBeingWrittenCount(t *testing.T) {
 	s := newSource(newStreams(newBudget(1<<40, 4<<20, 1<<40)))
 	client := &writing{}
 	m := s.follow(t, WithConsumer(tenant(t, "ours"), client))
@@ -236,7 +236,7 @@ func TestWhatIsBeingWrittenIsHeld(t *testing.T) {
 	}
 }
 
-func TestFormsOfSharedObjectsAreHeld(t *testing.T) {
+func TestSerializedFormsOfSharedObjectsCount(t *testing.T) {
 	s := newSource(newStreams(newBudget(1<<40, 1<<40, 1<<40)))
 	reader, stuck := s.follow(t, tenant(t, "ours")), s.follow(t, tenant(t, "ours"))
 	s.add(1 << 10)
@@ -255,7 +255,7 @@ func TestFormsOfSharedObjectsAreHeld(t *testing.T) {
 	}
 }
 
-func TestTheSizeOfAnObjectIsAboutWhatItTakes(t *testing.T) {
+func TestTheSizeOfAnObjectIsAboutItsMemory(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long string":  `{"a":"` + strings.Repeat("x", 1<<20) + `"}`,
 		"many strings":   `{"a":[` + strings.Repeat(`"abcdefghij",`, 20000) + `""]}`,
@@ -267,7 +267,7 @@ func TestTheSizeOfAnObjectIsAboutWhatItTakes(t *testing.T) {
 	} {
 		var decoded *unstructured.Unstructured
 		var all []int64
-		for range 5 { // what other tests have left may be collected at the same time
+		for range 5 { // garbage of other tests may be collected at the same time
 			decoded = &unstructured.Unstructured{}
 			before := live()
 			if err := json.Unmarshal([]byte(text), &decoded.Object); err != nil {

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 
 const prefix = "/core/configmaps"
 
-// configMaps returns storage of ConfigMaps below a root of its own.
+// configMaps returns storage of ConfigMaps below a separate root.
 func configMaps(t *testing.T) storage.Interface {
 	t.Helper()
 	codec := legacyscheme.Codecs.LegacyCodec(corev1.SchemeGroupVersion)
@@ -142,7 +142,7 @@ func TestObjectsOfOneClusterAreInvisibleInAnother(t *testing.T) {
 	}
 }
 
-func TestTheClusterAnnotationCanNotBeForgedOrRemoved(t *testing.T) {
+func TestTheClusterAnnotationCannotBeForgedOrRemoved(t *testing.T) {
 	s := configMaps(t)
 	if got := logicalcluster.Of(create(t, s, "a", "n", "x", map[string]string{logicalcluster.AnnotationKey: "b"})); got != "a" {
 		t.Errorf("created with a forged annotation: got %q, want a", got)
@@ -203,7 +203,7 @@ func operations(ctx context.Context, s storage.Interface, obj *core.ConfigMap) m
 	}
 }
 
-func TestAContinueTokenOfOneClusterReadsNothingOfAnother(t *testing.T) {
+func TestAContinueTokenDoesNotReadAnotherCluster(t *testing.T) {
 	s := configMaps(t)
 	for _, name := range []string{"x", "y", "z"} {
 		create(t, s, "a", "n", name, nil)
@@ -231,8 +231,8 @@ func TestAContinueTokenOfOneClusterReadsNothingOfAnother(t *testing.T) {
 	}
 }
 
-// Tokens are what clients make of them.
-func TestAForgedContinueTokenLeadsToNoOtherCluster(t *testing.T) {
+// Clients can modify tokens.
+func TestAForgedContinueTokenCannotReachAnotherCluster(t *testing.T) {
 	s := configMaps(t)
 	for _, cluster := range []string{"a", "b", "c"} {
 		create(t, s, cluster, "n", "x", nil)
@@ -261,7 +261,7 @@ func TestAForgedContinueTokenLeadsToNoOtherCluster(t *testing.T) {
 	}
 }
 
-func TestAWatchSeesTheEventsOfItsClusterOnly(t *testing.T) {
+func TestAWatchSeesOnlyTheEventsOfItsCluster(t *testing.T) {
 	s := configMaps(t)
 	create(t, s, "a", "n", "before", nil)
 	ctx, cancel := context.WithCancel(in("a"))
@@ -299,7 +299,7 @@ func TestAWatchSeesTheEventsOfItsClusterOnly(t *testing.T) {
 	}
 }
 
-func TestKeysAreLaidOutAsDocumented(t *testing.T) {
+func TestKeysHaveTheDocumentedFormat(t *testing.T) {
 	s := configMaps(t)
 	create(t, s, "a", "n", "x", nil)
 	got, err := client.Get(context.Background(), "/"+t.Name(), clientv3.WithPrefix(), clientv3.WithKeysOnly())

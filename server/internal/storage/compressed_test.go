@@ -18,7 +18,7 @@ const anyCluster = `{"kind":"LogicalCluster","apiVersion":"core.kcp.io/v1alpha1"
 	`"resource":"workspaces","name":"team-a","cluster":"root","uid":"cd860cf3-8a88-42a3-9877-036273c95241"},"createdBy":{"username":"bob","groups":["system:authenticated"]},` +
 	`"initializers":["root:universal","system:apibindings"]},"status":{"URL":"https://localhost:6443/clusters/0hxe8mh6li34eycg","phase":"Ready"}}`
 
-func TestWhatIsCompressedIsReadAgain(t *testing.T) {
+func TestCompressedObjectsAreDecompressed(t *testing.T) {
 	ctx, c := context.Background(), compressed{identity.NewEncryptCheckTransformer()}
 	for _, object := range []string{anyCluster, `{}`, `{"metadata":{"annotations":{"a":"` + strings.Repeat("long ", 100_000) + `"}}}`} {
 		stored, err := c.TransformToStorage(ctx, []byte(object), value.DefaultContext("key"))
@@ -39,7 +39,7 @@ func TestWhatIsCompressedIsReadAgain(t *testing.T) {
 	}
 }
 
-func TestDamagedValuesAreRefused(t *testing.T) {
+func TestDamagedValuesAreErrors(t *testing.T) {
 	ctx, c := context.Background(), compressed{identity.NewEncryptCheckTransformer()}
 	stored, err := c.TransformToStorage(ctx, []byte(anyCluster), value.DefaultContext("key"))
 	if err != nil {
@@ -52,8 +52,8 @@ func TestDamagedValuesAreRefused(t *testing.T) {
 	}
 }
 
-// Whoever changes the dictionary loses what is stored with it: add another one instead.
-func TestTheDictionaryStays(t *testing.T) {
+// A change of the dictionary makes stored objects unreadable: add another dictionary instead.
+func TestTheDictionaryDoesNotChange(t *testing.T) {
 	const sum = "50d22151d47787dabc19174698889f734361e80700cdf4042283cb8da3af7216"
 	if got := fmt.Sprintf("%x", sha256.Sum256(dictionary)); got != sum {
 		t.Errorf("the dictionary has the sum %s, want %s", got, sum)

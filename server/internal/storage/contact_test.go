@@ -22,7 +22,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 )
 
-// unexpected fails a test whose etcd is said to be another one.
+// unexpected fails a test if its etcd is reported as another one.
 func unexpected(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("etcd is the same, and was found to be another: %v", err) }
 }
@@ -37,7 +37,7 @@ func freePort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-func TestAnEtcdThatGoesBackIsNoticed(t *testing.T) {
+func TestARevertedEtcdIsDetected(t *testing.T) {
 	for name, older := range map[string]bool{"an older state of it": true, "another etcd": false} {
 		t.Run(name, func(t *testing.T) {
 			port := freePort(t)
@@ -80,7 +80,7 @@ func TestAnEtcdThatGoesBackIsNoticed(t *testing.T) {
 			}
 			server = start(copied)
 			defer server.Stop()
-			if !older { // it has come farther, so that the revision tells nothing
+			if !older { // its revision is higher, so the revision does not help
 				direct := server.Client()
 				for range 20 {
 					if _, err := direct.Put(t.Context(), "/other", "value"); err != nil {
@@ -98,14 +98,14 @@ func TestAnEtcdThatGoesBackIsNoticed(t *testing.T) {
 					t.Error(err)
 				}
 			default:
-				t.Error("nobody noticed")
+				t.Error("the change was not detected")
 			}
 		})
 	}
 }
 
-// Under load many calls wait for the member that has stopped. If each of them counted, the limit would be at its maximum at once.
-func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
+// Under load, many calls wait for the stopped member. If each of them counted, the limit would reach its maximum immediately.
+func TestAConnectionWithManyWaitingCallsIsClosedOnce(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -135,16 +135,17 @@ func TestAConnectionThatManyCallsWaitForIsClosedOnce(t *testing.T) {
 	}
 }
 
-// A follower that has passed a write on to a leader that is gone waits for its result, although nothing will come of it.
-func TestAWriteThatALeaderHasLostIsGivenUpWhenThereIsAnother(t *testing.T) {
+// A follower that has forwarded a write to a leader that no longer exists waits for its result, although it never
+// arrives.
+func TestAWriteLostByALeaderEndsWhenTheLeaderChanges(t *testing.T) {
 	for name, test := range map[string]struct {
 		request any
 		leader  uint64
 		want    error
 	}{
-		"a write":                           {&pb.TxnRequest{}, 2, errLeaderChanged},
-		"a write while no leader is known":  {&pb.TxnRequest{}, 0, context.DeadlineExceeded},
-		"a read, which etcd asks for again": {&pb.RangeRequest{}, 2, context.DeadlineExceeded},
+		"a write":                          {&pb.TxnRequest{}, 2, errLeaderChanged},
+		"a write while no leader is known": {&pb.TxnRequest{}, 0, context.DeadlineExceeded},
+		"a read, which is repeated":        {&pb.RangeRequest{}, 2, context.DeadlineExceeded},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			c := newContact(3, unexpected(t))
@@ -173,7 +174,7 @@ func TestAWriteThatALeaderHasLostIsGivenUpWhenThereIsAnother(t *testing.T) {
 	}
 }
 
-// relay passes connections on to an address, until it is silenced: they stay open then, and nothing passes.
+// relay forwards connections to an address until it is silenced: then they stay open, but no data passes.
 type relay struct {
 	net.Listener
 	silent atomic.Bool
@@ -224,7 +225,7 @@ func newRelay(t *testing.T, to string) *relay {
 	return r
 }
 
-func TestAMemberThatSaysNothingIsLeftForAnother(t *testing.T) {
+func TestASilentMemberIsReplacedByAnother(t *testing.T) {
 	port := freePort(t)
 	server, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(t.TempDir(), "etcd"), ClientPort: port})
 	if err != nil {
@@ -272,9 +273,9 @@ func TestAMemberThatSaysNothingIsLeftForAnother(t *testing.T) {
 	select {
 	case told := <-watch:
 		if n := len(told.Events); n == 0 || string(told.Events[n-1].Kv.Value) != "2" {
-			t.Errorf("the watch tells %+v", told)
+			t.Errorf("the watch delivers %+v", told)
 		}
 	case <-time.After(unheard):
-		t.Error("the watch stays with the member that says nothing")
+		t.Error("the watch stays with the silent member")
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
+func TestStoredResourcesReadsOnlyItsClusterAndNamespace(t *testing.T) {
 	s := configMaps(t)
 	create(t, s, "ours", "default", "one", nil)
 	create(t, s, "ours2", "other", "two", nil)
@@ -42,7 +42,7 @@ func TestHeldSeesItsOwnClusterAndNamespaceOnly(t *testing.T) {
 	}
 }
 
-func TestCountSeesItsOwnClusterOnly(t *testing.T) {
+func TestCountReadsOnlyItsCluster(t *testing.T) {
 	s := configMaps(t)
 	for n := range 5 {
 		create(t, s, "ours", fmt.Sprintf("namespace-%d", n%2), fmt.Sprintf("name-%d", n), nil)
@@ -61,7 +61,7 @@ func TestCountSeesItsOwnClusterOnly(t *testing.T) {
 	}
 }
 
-func TestHeldLooksBelowTheIdentityOfWhatIsBound(t *testing.T) {
+func TestStoredResourcesReadsBoundResourcesBelowTheirIdentity(t *testing.T) {
 	b := *backend
 	b.root = "/" + t.Name()
 	if _, err := b.client.Client.Put(t.Context(), b.root+"/example.org/widgets/abc/ours/default/one", "{}"); err != nil {
@@ -79,7 +79,7 @@ func TestHeldLooksBelowTheIdentityOfWhatIsBound(t *testing.T) {
 	}
 }
 
-func TestVersionsAreThoseOfItsOwnCluster(t *testing.T) {
+func TestVersionsReadsOnlyItsCluster(t *testing.T) {
 	s := configMaps(t)
 	made := create(t, s, "ours", "default", "one", nil)
 	create(t, s, "ours2", "default", "two", nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// countingDecoder makes a ConfigMap of any data, and counts.
+// countingDecoder decodes any data to a ConfigMap, and counts.
 type countingDecoder struct{ decoded int }
 
 func (c *countingDecoder) Decode(data []byte, into runtime.Object, revision int64) error {
@@ -25,7 +25,7 @@ func (c *countingDecoder) DecodeListItem(_ context.Context, data []byte, revisio
 	return &corev1.ConfigMap{Data: map[string]string{"is": fmt.Sprint(revision, string(data))}}, nil
 }
 
-func TestWhatIsListedAgainAndAgainIsKept(t *testing.T) {
+func TestRepeatedlyListedObjectsAreCached(t *testing.T) {
 	cache := newDecoded(16 * 100)
 	inner := &countingDecoder{}
 	one, other := &cachingDecoder{inner, cache}, &cachingDecoder{inner, cache}
@@ -48,7 +48,7 @@ func TestWhatIsListedAgainAndAgainIsKept(t *testing.T) {
 		decoded  int
 	}{
 		{inCluster, one, "x", 1, 1},
-		{inCluster, one, "x", 1, 2}, // worth to be kept
+		{inCluster, one, "x", 1, 2}, // should be cached
 		{inCluster, one, "x", 1, 2},
 		{inCluster, one, "x", 2, 3},                                // written again
 		{inCluster, one, "y", 1, 4},                                // another object of one write
@@ -70,7 +70,7 @@ func TestWhatIsListedAgainAndAgainIsKept(t *testing.T) {
 	}
 }
 
-func TestWhoReadsOneObjectOwnsIt(t *testing.T) {
+func TestTheCallerOwnsASingleObject(t *testing.T) {
 	inner := &countingDecoder{}
 	d := &cachingDecoder{inner, newDecoded(16 * 100)}
 	for read := range 5 {
@@ -85,7 +85,7 @@ func TestWhoReadsOneObjectOwnsIt(t *testing.T) {
 	}
 }
 
-func TestTheCacheOfDecodedObjectsIsBounded(t *testing.T) {
+func TestTheCacheOfDecodedObjectsIsLimited(t *testing.T) {
 	const limit = 1600
 	cache := newDecoded(limit)
 	d := &cachingDecoder{&countingDecoder{}, cache}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 )
 
-func TestAWatchMayDeliverWhatAnUpdateSelectsAsModified(t *testing.T) {
+func TestAWatchCanDeliverNewlySelectedObjectsAsModified(t *testing.T) {
 	s := configMaps(t)
 	label := func(name, value string) {
 		t.Helper()

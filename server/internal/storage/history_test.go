@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-func TestHistoryReachesBackSoManyBytes(t *testing.T) {
+func TestHistoryIsLimitedInBytes(t *testing.T) {
 	const mebibyte = 1 << 20
 	h := newHistory(64 * mebibyte)
 	for version := range uint64(60) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// ledger is a limit that remembers what it was told of each cluster.
+// ledger is a limit that records its calls for each cluster.
 type ledger struct {
 	held, pending map[logicalcluster.Name]int
 	full          error
@@ -36,7 +36,7 @@ func (l *ledger) Add(ctx context.Context, _ schema.GroupResource, _ runtime.Obje
 
 func (l *ledger) Deleted(cluster logicalcluster.Name, _ schema.GroupResource) { l.held[cluster]-- }
 
-func TestALimitIsToldOfWhatIsStoredAndDeleted(t *testing.T) {
+func TestALimitCountsStoredAndDeletedObjects(t *testing.T) {
 	l := &ledger{held: map[logicalcluster.Name]int{}, pending: map[logicalcluster.Name]int{}}
 	s := configMaps(t).(*clusterStorage)
 	s.limit = l

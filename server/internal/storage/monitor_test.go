@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/storage/etcd"
 )
 
-// databaseSize asks the one monitor of a backend.
+// databaseSize calls the single monitor of a backend.
 func databaseSize(t *testing.T, b *Backend) int64 {
 	t.Helper()
 	monitors, err := b.Monitors()

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-func TestClientsOfAServerThatEtcdRefusesTryAgain(t *testing.T) {
+func TestClientsRetryWhileEtcdDeniesAccessToTheServer(t *testing.T) {
 	for name, cause := range map[string]error{"an error of the client": rpctypes.ErrPermissionDenied, "an error of a call": rpctypes.ErrGRPCUserNotFound} {
 		for _, answer := range []time.Duration{0, firstAnswer} {
 			_, lost, err := again(t.Context(), answer, func(context.Context) (int, error) { return 0, cause })
@@ -27,7 +27,7 @@ func TestClientsOfAServerThatEtcdRefusesTryAgain(t *testing.T) {
 			}
 		}
 	}
-	// A write that may have been done is not one that was refused.
+	// A write that may have been applied must not be reported as rejected.
 	calls := 0
 	_, _, err := again(t.Context(), firstAnswer, func(context.Context) (int, error) {
 		if calls++; calls == 1 {
@@ -40,7 +40,7 @@ func TestClientsOfAServerThatEtcdRefusesTryAgain(t *testing.T) {
 	}
 }
 
-func TestWhoWritesWhileEtcdIsDownIsToldSoonAndTruly(t *testing.T) {
+func TestWritesDuringAnEtcdOutageFailSoonWithTheCorrectError(t *testing.T) {
 	refused := status.Error(codes.Unavailable, "connection refused")
 	refuse := func(context.Context) (int, error) { return 0, refused }
 	silent := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
@@ -51,9 +51,9 @@ func TestWhoWritesWhileEtcdIsDownIsToldSoonAndTruly(t *testing.T) {
 		reason  error
 		retries bool
 	}{
-		"nobody listens":              {firstAnswer, refuse, http.StatusGatewayTimeout, refused, false},
-		"nobody answers":              {firstAnswer, silent, http.StatusGatewayTimeout, context.DeadlineExceeded, false},
-		"nobody listens to who reads": {0, refuse, http.StatusServiceUnavailable, refused, true},
+		"no listener":           {firstAnswer, refuse, http.StatusGatewayTimeout, refused, false},
+		"no response":           {firstAnswer, silent, http.StatusGatewayTimeout, context.DeadlineExceeded, false},
+		"no listener for reads": {0, refuse, http.StatusServiceUnavailable, refused, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestWhoWritesWhileEtcdIsDownIsToldSoonAndTruly(t *testing.T) {
 				}
 				var told apierrors.APIStatus
 				if !errors.As(err, &told) || told.Status().Code != c.code || !errors.Is(err, c.reason) {
-					t.Fatalf("told is %v", err)
+					t.Fatalf("the error is %v", err)
 				}
 				if seconds, retries := apierrors.SuggestsClientDelay(err); retries != c.retries || retries && seconds != 1 {
 					t.Errorf("clients try again: %t, after %d s", retries, seconds)

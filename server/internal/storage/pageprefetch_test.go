@@ -24,7 +24,7 @@ var widgetKind = schema.GroupVersionKind{Group: "example.org", Version: "v1", Ki
 
 const widgetPrefix = "/example.org/widgets"
 
-// widgets returns storage of custom resources below a root of its own.
+// widgets returns storage of custom resources below a separate root.
 func widgets(t *testing.T) *clusterStorage {
 	t.Helper()
 	config := storagebackend.NewDefaultConfig("/"+t.Name(), unstructured.UnstructuredJSONScheme).ForResource(schema.GroupResource{Group: "example.org", Resource: "widgets"})
@@ -50,7 +50,7 @@ func widgetList() *unstructured.UnstructuredList {
 	return list
 }
 
-// fill makes n widgets in some clusters.
+// fill creates n widgets in some clusters.
 func fill(t *testing.T, s *clusterStorage, n int) {
 	t.Helper()
 	for i := range n {
@@ -110,7 +110,7 @@ func TestAListInPagesIsTheListOfOneRevision(t *testing.T) {
 	}
 }
 
-func TestANextPageIsForTheSameListOnly(t *testing.T) {
+func TestAPrefetchedPageIsOnlyForTheSameList(t *testing.T) {
 	s := widgets(t)
 	fill(t, s, 60)
 	first, second := widgetList(), widgetList()
@@ -118,7 +118,7 @@ func TestANextPageIsForTheSameListOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(s.next.pages) != 0 {
-		t.Error("a page is made for somebody who has not gone on yet")
+		t.Error("a page is prefetched for a client that has not continued yet")
 	}
 	if err := s.GetList(in("*"), widgetPrefix, listOptions(10, first.GetContinue()), second); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestANextPageIsForTheSameListOnly(t *testing.T) {
 	}
 }
 
-func TestAPageThatNobodyAsksForIsDropped(t *testing.T) {
+func TestAPrefetchedPageThatIsNotRequestedIsDropped(t *testing.T) {
 	s := widgets(t)
 	fill(t, s, 50)
 	for limit := range int64(nextLists + 5) {

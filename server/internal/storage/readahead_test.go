@@ -42,7 +42,7 @@ func (e *numbered) List(_ context.Context, prefix string, opts etcdkubernetes.Li
 	return found, nil
 }
 
-// pages returns the keys of a list in pages of limit; each looks as if etcd had been asked for it.
+// pages returns the keys of a list in pages of limit; each page equals the response of etcd.
 func pages(t *testing.T, a *ahead, e *numbered, limit int64) []string {
 	t.Helper()
 	var keys []string
@@ -90,7 +90,7 @@ func TestPagesReadAheadAreThePagesOfEtcd(t *testing.T) {
 	}
 }
 
-func TestListsThatNobodyGoesOnWithAreBounded(t *testing.T) {
+func TestAbandonedListsAreLimited(t *testing.T) {
 	a, e := newAhead(), &numbered{n: 1000, size: 1000}
 	for i := range 3 * aheadLists {
 		prefix := fmt.Sprintf("/%d/", i)
@@ -109,7 +109,7 @@ func TestListsThatNobodyGoesOnWithAreBounded(t *testing.T) {
 	}
 }
 
-func TestTwoWhoReadTheSameListGetAllOfIt(t *testing.T) {
+func TestTwoReadersOfTheSameListGetAllOfIt(t *testing.T) {
 	a, e := newAhead(), &numbered{n: 5000, size: 10}
 	opts := [2]etcdkubernetes.ListOptions{{Limit: 500}, {Limit: 500}}
 	for step := range 10 {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// storedWidgets are widgets below a root of their own: their keys behind <root>/example.org/widgets/, and their finalizers.
+// storedWidgets are widgets below a separate root: their keys after <root>/example.org/widgets/, and their finalizers.
 func storedWidgets(t *testing.T, stored map[string][]string) (r *Remains, keys func() []string) {
 	t.Helper()
 	b := *backend
@@ -109,7 +109,7 @@ func TestRemainsAreInVersions(t *testing.T) {
 	}
 }
 
-func TestRemainsAreLabelled(t *testing.T) {
+func TestRemainsAreLabeled(t *testing.T) {
 	r, keys := storedWidgets(t, map[string][]string{"mine/ours/default/one": nil, "mine/ours/default/poison": nil, "mine/theirs/default/one": nil})
 	wanted := func(map[string]string) map[string]string { return map[string]string{"a": "b"} }
 	if err := r.Relabel(in("ours"), widgetResource, "mine", wanted); err != nil {

@@ -61,7 +61,7 @@ func TestOnlySelectedObjectsExistForARestrictedContext(t *testing.T) {
 	}
 }
 
-func TestAWatchOfARestrictedContextSeesWhatIsSelected(t *testing.T) {
+func TestAWatchOfARestrictedContextSeesSelectedObjects(t *testing.T) {
 	s := configMaps(t)
 	begin := create(t, s, "ours", "default", "first", nil)
 	ctx := WithRestriction(in("ours"), labels.SelectorFromSet(labels.Set{"claimed": "yes"}))
@@ -93,7 +93,7 @@ func TestAWatchOfARestrictedContextSeesWhatIsSelected(t *testing.T) {
 	}
 }
 
-func TestEveryOperationKeepsToTheRestriction(t *testing.T) {
+func TestEveryOperationRespectsTheRestriction(t *testing.T) {
 	s := configMaps(t)
 	create(t, s, "ours", "default", "only", nil)
 	obj := &core.ConfigMap{}

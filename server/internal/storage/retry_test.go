@@ -23,11 +23,11 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
-// lossy is an etcd whose first answer is lost.
+// lossy is an etcd whose first response is lost.
 type lossy struct {
 	etcdkubernetes.Interface
-	done  bool   // the write is done all the same
-	since func() // what somebody else does before it is tried again
+	done  bool   // the write is applied nevertheless
+	since func() // a change by another client before the retry
 	err   error
 	tries int
 }
@@ -74,27 +74,27 @@ func remove(t *testing.T, key string) {
 	}
 }
 
-func TestAWriteWithoutAnAnswerIsDoneOnce(t *testing.T) {
+func TestAWriteWithoutAResponseIsAppliedOnce(t *testing.T) {
 	nothing := func(*testing.T, string) {}
 	replaced := func(t *testing.T, key string) { store(t, key, "another") }
 	for name, c := range map[string]struct {
 		exists, done bool
 		since        func(t *testing.T, key string)
 		err          error
-		lost         bool // whoever writes is told that nobody knows
+		lost         bool // the client gets the error for an unknown result
 	}{
-		"it was not done":                  {since: nothing},
-		"it was done":                      {done: true, since: nothing},
-		"a change was not done":            {exists: true, since: nothing},
-		"a change was done":                {exists: true, done: true, since: nothing},
-		"done, and replaced":               {done: true, since: replaced, lost: true},
-		"somebody else was first":          {since: replaced, lost: true},
-		"a leader hands over":              {since: nothing, err: status.Error(codes.Unknown, "raft proposal dropped")},
-		"a stopping server breaks off":     {since: nothing, err: status.Error(codes.Unknown, "unexpected HTTP status code received from server: 200 (OK)")},
-		"it took too long":                 {done: true, since: nothing, err: context.DeadlineExceeded},
-		"the connection is gone":           {since: nothing, err: status.Error(codes.Unavailable, "error reading from server: EOF")},
-		"the answer says that it is wrong": {since: nothing, err: rpctypes.ErrRequestTooLarge, lost: true},
-		"the answer says that it is busy":  {since: nothing, err: rpctypes.ErrTooManyRequests, lost: true},
+		"it was not done":                         {since: nothing},
+		"it was done":                             {done: true, since: nothing},
+		"a change was not done":                   {exists: true, since: nothing},
+		"a change was done":                       {exists: true, done: true, since: nothing},
+		"done, and replaced":                      {done: true, since: replaced, lost: true},
+		"another client was first":                {since: replaced, lost: true},
+		"a leader hands over":                     {since: nothing, err: status.Error(codes.Unknown, "raft proposal dropped")},
+		"a stopping server breaks off":            {since: nothing, err: status.Error(codes.Unknown, "unexpected HTTP status code received from server: 200 (OK)")},
+		"it took too long":                        {done: true, since: nothing, err: context.DeadlineExceeded},
+		"the connection is gone":                  {since: nothing, err: status.Error(codes.Unavailable, "error reading from server: EOF")},
+		"the response reports an invalid request": {since: nothing, err: rpctypes.ErrRequestTooLarge, lost: true},
+		"the response reports a busy server":      {since: nothing, err: rpctypes.ErrTooManyRequests, lost: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key, revision, version := "/"+t.Name(), int64(0), int64(1)
@@ -124,18 +124,18 @@ func TestAWriteWithoutAnAnswerIsDoneOnce(t *testing.T) {
 	}
 }
 
-func TestADeletionWithoutAnAnswerIsDoneOnce(t *testing.T) {
+func TestADeletionWithoutAResponseIsAppliedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		done  bool
 		since func(t *testing.T, key string)
 		lost  bool
 		there bool
 	}{
-		"it was not done":      {since: func(*testing.T, string) {}},
-		"it was done":          {done: true, since: func(*testing.T, string) {}},
-		"somebody else did it": {since: remove},
-		"made anew":            {done: true, since: func(t *testing.T, key string) { store(t, key, "anew") }, lost: true, there: true},
-		"changed before":       {since: func(t *testing.T, key string) { store(t, key, "changed") }, there: true},
+		"it was not done":       {since: func(*testing.T, string) {}},
+		"it was done":           {done: true, since: func(*testing.T, string) {}},
+		"another client did it": {since: remove},
+		"created again":         {done: true, since: func(t *testing.T, key string) { store(t, key, "again") }, lost: true, there: true},
+		"changed before":        {since: func(t *testing.T, key string) { store(t, key, "changed") }, there: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := "/" + t.Name()
@@ -152,7 +152,7 @@ func TestADeletionWithoutAnAnswerIsDoneOnce(t *testing.T) {
 	}
 }
 
-// lossyKV is an etcd whose first answer to a transaction is lost.
+// lossyKV is an etcd whose first response to a transaction is lost.
 type lossyKV struct {
 	clientv3.KV
 	*lossy
@@ -172,10 +172,10 @@ func (l lossyTxn) Commit() (*clientv3.TxnResponse, error) {
 	return answer(l.lossy, l.Txn.Commit)
 }
 
-func TestATransactionWithoutAnAnswerIsDoneOnce(t *testing.T) {
+func TestATransactionWithoutAResponseIsAppliedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		done, taken, lost bool
-	}{"it was not done": {}, "it was done": {done: true}, "somebody else was first": {taken: true, lost: true}} {
+	}{"it was not done": {}, "it was done": {done: true}, "another client was first": {taken: true, lost: true}} {
 		t.Run(name, func(t *testing.T) {
 			held := []put{{key: "/" + t.Name() + "/1", value: []byte("one")}, {key: "/" + t.Name() + "/2", value: []byte("two")}}
 			since := func() {
@@ -258,7 +258,7 @@ func leader(started []etcdMember) int {
 	}
 }
 
-func TestNoWriteFailsWhileTheMembersOfAnEtcdChangePlaces(t *testing.T) {
+func TestNoWriteFailsWhileTheLeaderOfEtcdChanges(t *testing.T) {
 	started, dialled := members(t)
 	kv := etcdkubernetes.Client{Client: dialled}
 	var written atomic.Int64

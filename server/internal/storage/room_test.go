@@ -22,13 +22,13 @@ var (
 	etcdPut = etcdkubernetes.PutOptions{}
 )
 
-// room is what a test says that there is.
+// room is the free space that a test sets.
 type room struct{ grow, write error }
 
 func (r *room) Grow() error  { return r.grow }
 func (r *room) Write() error { return r.write }
 
-func TestAFullStorageTakesWhatMakesItSmaller(t *testing.T) {
+func TestAFullStorageAcceptsWritesThatShrinkIt(t *testing.T) {
 	server, err := etcd.Start(t.Context(), etcd.Config{Directory: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
 		t.Fatal(err)

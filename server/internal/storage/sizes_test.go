@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/fairqueue"
 )
 
-// inQueue returns the context of a request in a queue with so much memory.
+// inQueue returns the context of a request in a queue with the given memory.
 func inQueue(t *testing.T, q *fairqueue.Queue) (context.Context, *fairqueue.Ticket) {
 	t.Helper()
 	ticket := &fairqueue.Ticket{}
@@ -54,7 +54,7 @@ func TestAListIsReadInTwoStepsUntilItsSizeIsKnown(t *testing.T) {
 			}
 			ticket.Leave()
 		}
-		// More objects than expected are read as well, and those of a revision.
+		// More objects than expected are also read, and those of a revision.
 		e.n *= 3
 		ctx, _ := inQueue(t, q)
 		if got, err := s.list(ctx, e, "/p/", etcdkubernetes.ListOptions{Revision: 7}); err != nil || len(got.Kvs) != e.n {
@@ -66,7 +66,7 @@ func TestAListIsReadInTwoStepsUntilItsSizeIsKnown(t *testing.T) {
 	}
 }
 
-func TestAListTakesMemoryBeforeItIsRead(t *testing.T) {
+func TestAListReservesMemoryBeforeItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const mib = 1 << 20
 		s, e := newSizes(), &numbered{n: 100, size: mib / 16}
@@ -86,7 +86,7 @@ func TestAListTakesMemoryBeforeItIsRead(t *testing.T) {
 			t.Error(err)
 		}
 		other.Leave()
-		// What has grown since then is read in two steps.
+		// A collection that has grown since then is read in two steps.
 		s.written("/p/ns/name", 3*mib)
 		s.written("/p/name", mib/32)
 		if _, ok := s.get("/p/"); ok {
@@ -95,7 +95,7 @@ func TestAListTakesMemoryBeforeItIsRead(t *testing.T) {
 	})
 }
 
-func TestWhatIsStoredWeighsWhatItTakes(t *testing.T) {
+func TestTheWeightOfStoredObjectsIsTheirMemory(t *testing.T) {
 	for what, c := range map[string]struct {
 		value string
 		least int64

@@ -50,7 +50,7 @@ func nameIn(t *testing.T, e watch.Event) string {
 	return m.Name
 }
 
-func TestWatchesOfTheSameKeysShareWhatTheyDeliver(t *testing.T) {
+func TestWatchesOfTheSameKeysShareEvents(t *testing.T) {
 	s := configMaps(t)
 	begin := create(t, s, "ours", "default", "first", nil).ResourceVersion
 	alone := follow(t, s, "theirs", begin)
@@ -104,7 +104,7 @@ func TestWatchesOfTheSameKeysShareWhatTheyDeliver(t *testing.T) {
 	}
 }
 
-// follow watches the ConfigMaps of a cluster after a version, or from the beginning with an empty one.
+// follow watches the ConfigMaps of a cluster after a version; an empty version means from the beginning.
 func follow(t *testing.T, s storage.Interface, cluster, version string) watch.Interface {
 	t.Helper()
 	return followAs(t, in(cluster), s, version)
@@ -125,7 +125,7 @@ func followAs(t *testing.T, ctx context.Context, s storage.Interface, version st
 	return w
 }
 
-func TestAWatchMissesNothingWhereverItBegins(t *testing.T) {
+func TestAWatchMissesNoEventWhereverItBegins(t *testing.T) {
 	for name, ctx := range map[string]context.Context{"of the server": in("ours"), "of a tenant": tenant(t, "ours")} {
 		t.Run(name, func(t *testing.T) { missesNothing(t, ctx) })
 	}
@@ -143,7 +143,7 @@ func missesNothing(t *testing.T, ctx context.Context) {
 		names[i] = fmt.Sprintf("object-%03d", i)
 		versions[i] = create(t, s, "ours", "default", names[i], nil).ResourceVersion
 		if w := i * watches / objects; followed[w] == nil {
-			begin[w] = random.IntN(i + 1) // now and then older than what is remembered
+			begin[w] = random.IntN(i + 1) // sometimes older than the remembered events
 			version := versions[begin[w]]
 			if w%3 == 0 {
 				begin[w], version = -1, ""
@@ -165,7 +165,7 @@ func missesNothing(t *testing.T, ctx context.Context) {
 	}
 }
 
-func TestAWatchThatNobodyReadsIsEndedAndHoldsUpNoOther(t *testing.T) {
+func TestAnUnreadWatchIsEndedAndDoesNotBlockOthers(t *testing.T) {
 	source := watch.NewFake()
 	s := newStreams(newBudget(watchUnread, accountUnread, allUnread))
 	keys := streamKeys{storage: &clusterStorage{Interface: sameWatch{watch: source}}}
@@ -178,7 +178,7 @@ func TestAWatchThatNobodyReadsIsEndedAndHoldsUpNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const events = behind + checkEvery/leastSize // a check comes in time
+	const events = behind + checkEvery/leastSize // a check happens in time
 	for i := range events {
 		source.Add(&core.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: strconv.Itoa(i + 2)}})
 		next(t, reader)
@@ -188,7 +188,7 @@ func TestAWatchThatNobodyReadsIsEndedAndHoldsUpNoOther(t *testing.T) {
 		delivered++
 	}
 	if delivered >= events {
-		t.Error("a watch kept everything that nobody read")
+		t.Error("a watch kept all unread events")
 	}
 	source.Stop()
 	if e, open := <-reader.ResultChan(); open {
@@ -206,7 +206,7 @@ func (s sameWatch) Watch(context.Context, string, storage.ListOptions) (watch.In
 	return s.watch, nil
 }
 
-func TestATenantSeesWhatExistsAndThenWhatChanges(t *testing.T) {
+func TestATenantSeesExistingObjectsAndThenChanges(t *testing.T) {
 	s := configMaps(t)
 	const objects = 3 * firstObjects
 	for i := range objects {
@@ -249,7 +249,7 @@ func TestATenantSeesWhatExistsAndThenWhatChanges(t *testing.T) {
 	}
 }
 
-func TestAWatchOfAVersionThatIsToComeFails(t *testing.T) {
+func TestAWatchOfAFutureVersionFails(t *testing.T) {
 	s := configMaps(t)
 	create(t, s, "ours", "default", "object", nil)
 	yes := true
@@ -274,7 +274,7 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestWhatExistsIsReadAsTheClientReads(t *testing.T) {
+func TestExistingObjectsAreReadAtThePaceOfTheClient(t *testing.T) {
 	s := configMaps(t)
 	const objects, size = 200, 64 << 10
 	for i := range objects {
@@ -323,7 +323,7 @@ func TestWhatExistsIsReadAsTheClientReads(t *testing.T) {
 	}
 }
 
-// BenchmarkAStream measures what it takes to deliver an event of an ordinary object to members that read.
+// BenchmarkAStream measures the delivery of an event of an ordinary object to reading members.
 func BenchmarkAStream(b *testing.B) {
 	for _, members := range []int{1, 10, 100} {
 		b.Run(strconv.Itoa(members), func(b *testing.B) {
@@ -357,7 +357,7 @@ func BenchmarkAStream(b *testing.B) {
 }
 
 // The watches of a tenant have one stream of etcd, whatever they select, and those of the server have another.
-func TestTenantsHaveStreamsOfTheirOwn(t *testing.T) {
+func TestTenantsHaveSeparateStreams(t *testing.T) {
 	source := &laneWatch{}
 	s := newStreams(newBudget(watchUnread, accountUnread, allUnread))
 	follow := func(ctx context.Context, label string) string {
@@ -384,7 +384,7 @@ func TestTenantsHaveStreamsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// laneWatch remembers the stream of the last watch.
+// laneWatch records the stream of the last watch.
 type laneWatch struct {
 	storage.Interface
 	lane string

@@ -54,7 +54,7 @@ func TestATransactionCreatesAllOfItsObjectsAtOnce(t *testing.T) {
 	}
 }
 
-func TestATransactionCreatesNothingIfSomethingExists(t *testing.T) {
+func TestATransactionCreatesNothingIfAnObjectExists(t *testing.T) {
 	for _, existing := range []string{"first", "second"} {
 		t.Run(existing, func(t *testing.T) {
 			maps, others, first, second := kinds(t)
@@ -73,7 +73,7 @@ func TestATransactionCreatesNothingIfSomethingExists(t *testing.T) {
 	}
 }
 
-// counted is a limit that remembers what has become of objects.
+// counted is a limit that records the results for objects.
 type counted struct {
 	unlimited
 	stored, dropped int
@@ -89,7 +89,7 @@ func (c *counted) Add(context.Context, schema.GroupResource, runtime.Object) (fu
 	}, nil
 }
 
-func TestLimitsLearnWhatBecomesOfATransaction(t *testing.T) {
+func TestLimitsCountTheObjectsOfATransaction(t *testing.T) {
 	for _, c := range []struct {
 		what            string
 		commit, exists  bool
@@ -119,7 +119,7 @@ func TestLimitsLearnWhatBecomesOfATransaction(t *testing.T) {
 	}
 }
 
-func TestATransactionTakesOneObjectOfAResource(t *testing.T) {
+func TestATransactionHasOneObjectOfEachResource(t *testing.T) {
 	maps, _, first, second := kinds(t)
 	both := &Transaction{}
 	if err := maps.Create(both.Hold(in("a")), prefix+"/n/first", first, nil, 0); err != nil {

@@ -91,7 +91,7 @@ func transitioned(at string) map[string]any {
 	return map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": at}}}
 }
 
-// put writes a value past all checks.
+// put writes a value without checks.
 func (s *sliceStorage) put(t *testing.T, cluster, name, value string) {
 	t.Helper()
 	if _, err := client.Put(t.Context(), s.root+slicePrefix+"/"+cluster+"/"+name, value); err != nil {
@@ -99,7 +99,7 @@ func (s *sliceStorage) put(t *testing.T, cluster, name, value string) {
 	}
 }
 
-// storedSlice is how the object of a key is stored.
+// storedSlice is the stored form of the object of a key.
 func storedSlice(cluster, name, rest string) string {
 	return fmt.Sprintf(`{"apiVersion":"apis.kcp.io/v1alpha1","kind":"APIExportEndpointSlice","metadata":{"name":%q,"annotations":{"kcp.io/cluster":%q}}%s}`, name, cluster, rest)
 }
@@ -158,7 +158,7 @@ func deleting(cluster string) context.Context {
 	return request.WithRequestInfo(in(cluster), &request.RequestInfo{IsResourceRequest: true, Verb: "delete"})
 }
 
-func TestWhatCannotBeDecodedIsSetAsideAloneAndCanBeDeleted(t *testing.T) {
+func TestUnreadableObjectsAreSetAsideAndCanBeDeleted(t *testing.T) {
 	s := newSliceStorage(t)
 	for cluster, name := range map[string]string{"a": "good", "z": "last"} {
 		if err := s.create(t, cluster, endpointSlice(name, nil)); err != nil {
@@ -176,17 +176,17 @@ func TestWhatCannotBeDecodedIsSetAsideAloneAndCanBeDeleted(t *testing.T) {
 		t.Error(err)
 	}
 	if len(s.told) != len(poison) {
-		t.Errorf("told of %v", s.told)
+		t.Errorf("reported %v", s.told)
 	}
 	for _, u := range s.told {
 		if _, ok := poison[u.Name]; !ok || u.Cluster != "a" || u.Resource != apisv1alpha1.Resource("apiexportendpointslices") || u.Err == nil {
-			t.Errorf("told of %+v", u)
+			t.Errorf("reported %+v", u)
 		}
 	}
 	s.told = nil
 	s.all(t)
 	if len(s.told) > 0 {
-		t.Errorf("told again of %v", s.told)
+		t.Errorf("reported again %v", s.told)
 	}
 	for name := range poison {
 		s.deletedByRequest(t, "a", name)
@@ -197,7 +197,7 @@ func TestWhatCannotBeDecodedIsSetAsideAloneAndCanBeDeleted(t *testing.T) {
 	}
 }
 
-// deletedByRequest deletes what requests list.
+// deletedByRequest deletes the objects that requests list.
 func (s *sliceStorage) deletedByRequest(t *testing.T, cluster, name string) {
 	t.Helper()
 	list := &unstructured.UnstructuredList{}
@@ -216,7 +216,7 @@ func (s *sliceStorage) deletedByRequest(t *testing.T, cluster, name string) {
 	}
 }
 
-func TestNoStoredValueEndsAWatchOfAllClusters(t *testing.T) {
+func TestUnreadableValuesDoNotEndAWatchAcrossClusters(t *testing.T) {
 	s := newSliceStorage(t)
 	if err := s.create(t, "a", endpointSlice("good", nil)); err != nil {
 		t.Fatal(err)
@@ -264,11 +264,11 @@ func TestNoStoredValueEndsAWatchOfAllClusters(t *testing.T) {
 	expect("ADDED z|last")
 }
 
-func TestConditionsThatCannotBeDecodedAreLeftOut(t *testing.T) {
+func TestUnreadableConditionsAreOmitted(t *testing.T) {
 	s := newSliceStorage(t)
 	s.put(t, "a", "x", storedSlice("a", "x", `,"spec":{"partition":"p"},"status":{"shardSelector":"s","conditions":[{"type":"Ready","lastTransitionTime":"2020-01-01t00:00:00z"}]}`))
 	if names, _ := s.all(t); len(names) != 1 || len(s.told) != 1 {
-		t.Fatalf("%v is listed, and told of %v", names, s.told)
+		t.Fatalf("%v is listed, and reported as %v", names, s.told)
 	}
 	got := &apisv1alpha1.APIExportEndpointSlice{}
 	if err := s.typed.Get(in("a"), "x", got); err != nil || got.Spec.Partition != "p" || got.Status.Conditions != nil {
@@ -286,7 +286,7 @@ func TestConditionsThatCannotBeDecodedAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestTheServerDoesNotUseWhatItCannotRead(t *testing.T) {
+func TestTheServerDoesNotUseUnreadableObjects(t *testing.T) {
 	s := newSliceStorage(t)
 	s.put(t, "a", "x", poison["truncated"])
 	got := &apisv1alpha1.APIExportEndpointSlice{}
@@ -309,7 +309,7 @@ func TestTheServerDoesNotUseWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestWhatTheServerCouldNotReadIsNotStored(t *testing.T) {
+func TestObjectsThatTheServerCannotReadAreNotStored(t *testing.T) {
 	s := newSliceStorage(t)
 	for name, status := range map[string]map[string]any{
 		"lower-case": transitioned("2020-01-01t00:00:00z"),
@@ -331,7 +331,7 @@ func TestWhatTheServerCouldNotReadIsNotStored(t *testing.T) {
 	}
 }
 
-func TestWhatIsStoredAlreadyCanBeChangedInSteps(t *testing.T) {
+func TestStoredUnreadableContentCanBeRepairedInSteps(t *testing.T) {
 	s := newSliceStorage(t)
 	s.put(t, "a", "x", `{"apiVersion":"apis.kcp.io/v1alpha1","kind":"APIExportEndpointSlice","metadata":{"name":"x","finalizers":["f/f"],"annotations":{"kcp.io/cluster":"a"}},"spec":{"export":"text"},"status":{"conditions":{}}}`)
 	if err := s.change(t, "a", "x", func(u *unstructured.Unstructured) { u.SetFinalizers(nil) }); err != nil {
@@ -357,7 +357,7 @@ func TestWhatIsStoredAlreadyCanBeChangedInSteps(t *testing.T) {
 	}
 }
 
-func TestBuiltInObjectsThatCannotBeReadHideNoOthers(t *testing.T) {
+func TestUnreadableBuiltInObjectsDoNotHideOthers(t *testing.T) {
 	root := "/" + t.Name() + rand.Text()
 	options, _ := backend.BuiltIn(below(root)).GetRESTOptions(schema.GroupResource{Resource: "configmaps"}, nil)
 	keyFunc := func(obj runtime.Object) (string, error) {

@@ -9,7 +9,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
-func TestCompileRefusesWhatCanNotWork(t *testing.T) {
+func TestCompileRejectsInvalidRules(t *testing.T) {
 	const v1 = "a: {type: string}\nnumber: {type: integer}\nlist: {type: array, items: {type: object, properties: {x: {type: string}}}}\nobject: {type: object, properties: {x: {type: string}}}"
 	const v2 = "b: {type: string}\nnumber: {type: integer}\nlist: {type: array, items: {type: string}}\nobject: {type: object, properties: {x: {type: string}}}\nmap: {type: object, additionalProperties: {type: integer}}"
 	one := func(field, destination, transformation string) *apisv1alpha1.APIConversionSpec {
@@ -17,7 +17,7 @@ func TestCompileRefusesWhatCanNotWork(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		spec *apisv1alpha1.APIConversionSpec
-		want []string // each in one of the errors
+		want []string // each must be in one of the errors
 	}{
 		"an unknown version": {&apisv1alpha1.APIConversionSpec{Conversions: []apisv1alpha1.APIVersionConversion{{From: "v1", To: "v7"}}},
 			[]string{`spec.conversions[0].to: Unsupported value: "v7": supported values: "v1", "v2"`}},
@@ -27,23 +27,23 @@ func TestCompileRefusesWhatCanNotWork(t *testing.T) {
 			[]string{`spec.conversions[1]: Duplicate value: "v1 to v2"`}},
 		"no way back": {&apisv1alpha1.APIConversionSpec{Conversions: []apisv1alpha1.APIVersionConversion{{From: "v1", To: "v2"}}},
 			[]string{`spec.conversions: Required value: a conversion from v2 to v1 is required; its rules may be empty`}},
-		"no path":                       {one("spec..a", "spec.b", ""), []string{`spec.conversions[0].rules[0].field: Invalid value: "spec..a": path`}},
-		"no such field":                 {one("spec.z.y", "spec.b", ""), []string{`rules[0].field: Invalid value: "spec.z.y": version v1 has no field spec.z`}},
-		"no such destination":           {one("spec.a", "spec.a", ""), []string{`rules[0].destination: Invalid value: "spec.a": version v2 has no field spec.a`}},
-		"a field in a scalar":           {one("spec.a.x", "spec.b", ""), []string{`version v1 has no field spec.a.x`}},
-		"a path into a list":            {one("spec.list.x", "spec.b", ""), []string{`spec.list is a list; a rule must address the whole list`}},
-		"metadata":                      {one("metadata.name", "spec.b", ""), []string{`apiVersion, kind and metadata are not converted`}},
-		"another type":                  {one("spec.number", "spec.b", ""), []string{`is string, but the field spec.number is integer; add a transformation`}},
-		"a list of other items":         {one("spec.list", "spec.list", ""), []string{`is list of string, but the field spec.list is list of object; add a transformation`}},
-		"no CEL":                        {one("spec.a", "spec.b", "self +"), []string{`rules[0].transformation: Invalid value: "self +": ERROR: <input>:1:7: Syntax error`}},
-		"a type error":                  {one("spec.a", "spec.b", "self + 1"), []string{`found no matching overload for '_+_' applied to '(string, int)'`}},
-		"a field that the type has not": {one("spec.object", "spec.b", "self.y"), []string{`undefined field 'y'`}},
-		"an item's field":               {one("spec.list", "spec.list", "self.map(i, i.y)"), []string{`undefined field 'y'`}},
-		"a result of another type":      {one("spec.a", "spec.b", "size(self)"), []string{`the expression returns int, but the destination is string`}},
-		"an optional of another type":   {one("spec.a", "spec.b", "optional.of(1)"), []string{`the expression returns optional_type(int), but the destination is string`}},
-		"a list of another type":        {one("spec.a", "spec.list", "[1]"), []string{`the expression returns list(int), but the destination is list of string`}},
-		"a map of another type":         {one("spec.a", "spec.map", "{'a': 'b'}"), []string{`the expression returns map(string, string), but the destination is object`}},
-		"unknown variables":             {one("spec.a", "spec.b", "object.spec.a"), []string{`undeclared reference to 'object'`}},
+		"no path":                             {one("spec..a", "spec.b", ""), []string{`spec.conversions[0].rules[0].field: Invalid value: "spec..a": path`}},
+		"no such field":                       {one("spec.z.y", "spec.b", ""), []string{`rules[0].field: Invalid value: "spec.z.y": version v1 has no field spec.z`}},
+		"no such destination":                 {one("spec.a", "spec.a", ""), []string{`rules[0].destination: Invalid value: "spec.a": version v2 has no field spec.a`}},
+		"a field in a scalar":                 {one("spec.a.x", "spec.b", ""), []string{`version v1 has no field spec.a.x`}},
+		"a path into a list":                  {one("spec.list.x", "spec.b", ""), []string{`spec.list is a list; a rule must address the whole list`}},
+		"metadata":                            {one("metadata.name", "spec.b", ""), []string{`apiVersion, kind and metadata are not converted`}},
+		"another type":                        {one("spec.number", "spec.b", ""), []string{`is string, but the field spec.number is integer; add a transformation`}},
+		"a list of other items":               {one("spec.list", "spec.list", ""), []string{`is list of string, but the field spec.list is list of object; add a transformation`}},
+		"no CEL":                              {one("spec.a", "spec.b", "self +"), []string{`rules[0].transformation: Invalid value: "self +": ERROR: <input>:1:7: Syntax error`}},
+		"a type error":                        {one("spec.a", "spec.b", "self + 1"), []string{`found no matching overload for '_+_' applied to '(string, int)'`}},
+		"a field that the type does not have": {one("spec.object", "spec.b", "self.y"), []string{`undefined field 'y'`}},
+		"an item's field":                     {one("spec.list", "spec.list", "self.map(i, i.y)"), []string{`undefined field 'y'`}},
+		"a result of another type":            {one("spec.a", "spec.b", "size(self)"), []string{`the expression returns int, but the destination is string`}},
+		"an optional of another type":         {one("spec.a", "spec.b", "optional.of(1)"), []string{`the expression returns optional_type(int), but the destination is string`}},
+		"a list of another type":              {one("spec.a", "spec.list", "[1]"), []string{`the expression returns list(int), but the destination is list of string`}},
+		"a map of another type":               {one("spec.a", "spec.map", "{'a': 'b'}"), []string{`the expression returns map(string, string), but the destination is object`}},
+		"unknown variables":                   {one("spec.a", "spec.b", "object.spec.a"), []string{`undeclared reference to 'object'`}},
 		"two rules for a destination": {between([]apisv1alpha1.APIConversionRule{{Field: "spec.a", Destination: "spec.b"}, {Field: ".spec.a", Destination: ".spec[\"b\"]"}}, nil),
 			[]string{`spec.conversions[0].rules[1].destination: Duplicate value: "spec.b"`}},
 		"a rule that writes into another's result": {between([]apisv1alpha1.APIConversionRule{{Field: "spec.a", Destination: "spec.object", Transformation: "{'x': self}"}, {Field: "spec.a", Destination: "spec.object.x"}}, nil),
@@ -67,7 +67,7 @@ func TestCompileRefusesWhatCanNotWork(t *testing.T) {
 	}
 }
 
-func TestAllVersionsMustBeConvertible(t *testing.T) {
+func TestConversionsBetweenAllVersionsAreRequired(t *testing.T) {
 	schema := structural(t, "a: {type: string}")
 	schemas := map[string]*structuralschema.Structural{"v1": schema, "v2": schema, "v3": schema}
 	_, errs := Compile(between(nil, nil), schemas, Options{})
@@ -79,7 +79,7 @@ func TestAllVersionsMustBeConvertible(t *testing.T) {
 	}
 }
 
-func TestAConversionHasABoundedNumberOfRules(t *testing.T) {
+func TestTheNumberOfRulesOfAConversionIsLimited(t *testing.T) {
 	rules := func(n int, transformation string) []apisv1alpha1.APIConversionRule {
 		all := make([]apisv1alpha1.APIConversionRule, n)
 		for i := range all {

@@ -61,7 +61,7 @@ func object(t testing.TB, version, spec string) *unstructured.Unstructured {
 		t.Fatal(err)
 	}
 	obj = &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(text); err != nil { // numbers as the API server has them
+	if err := obj.UnmarshalJSON(text); err != nil { // numbers have the types of the API server
 		t.Fatal(err)
 	}
 	return obj
@@ -229,7 +229,7 @@ func TestRealWorldConversions(t *testing.T) {
 			object: "{c: 7}", want: "{}", kept: `{"values":{"spec.c":7}}`,
 			edited: "{c: {a: x}, d: x}", wantEdited: "{c: 7}", keptEdited: `{"values":{"spec.c.a":"x","spec.d":"x"}}`,
 		},
-		"items with keys keep what the other version has not": {
+		"items with keys preserve values that the other version does not have": {
 			v1:         "containers: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, properties: {name: {type: string}, image: {type: string}, legacy: {type: string}}}}",
 			v2:         "pod: {type: object, properties: {containers: {type: array, x-kubernetes-list-type: map, x-kubernetes-list-map-keys: [name], items: {type: object, properties: {name: {type: string}, image: {type: string}, probe: {type: boolean}}}}}}",
 			there:      []apisv1alpha1.APIConversionRule{{Field: "spec.containers", Destination: "spec.pod.containers"}},
@@ -241,7 +241,7 @@ func TestRealWorldConversions(t *testing.T) {
 			wantEdited: "{containers: [{name: d}, {name: c}, {name: a, image: j, legacy: x}]}",
 			keptEdited: `{"values":{"spec.pod.containers":[{"name":"d","probe":true},{"name":"c"},{"image":"j","name":"a"}]}}`,
 		},
-		"items that look the same keep what the other version has not": {
+		"equal items preserve values that the other version does not have": {
 			v1:     "steps: {type: array, items: {type: object, properties: {run: {type: string}, legacy: {type: string}}}}",
 			v2:     "steps: {type: array, items: {type: object, properties: {run: {type: string}}}}",
 			object: "{steps: [{run: a, legacy: x}, {run: a, legacy: z}, {run: b, legacy: w}]}", want: "{steps: [{run: a}, {run: a}, {run: b}]}",
@@ -287,7 +287,7 @@ func TestRealWorldConversions(t *testing.T) {
 	}
 }
 
-func TestWhatIsKeptComesBackOnlyWhereItIsTrue(t *testing.T) {
+func TestPreservedValuesAreRestoredOnlyWhereTheyAreValid(t *testing.T) {
 	const v1 = "size: {type: integer}\nseconds: {type: integer}\nlegacy: {type: string}\ncolor: {type: string}\nport: {x-kubernetes-int-or-string: true}"
 	const v2 = "replicas: {type: integer}\nminutes: {type: integer}\ncolor: {type: string}\nport: {type: integer}\nnext: {type: object, properties: {a: {type: string}}}"
 	converter := compiled(t, between(
@@ -391,7 +391,7 @@ func TestConversionErrorsNameTheObjectAndTheRule(t *testing.T) {
 	}
 }
 
-func TestWhatDoesNotFitIntoAnAnnotationIsAnError(t *testing.T) {
+func TestValuesTooLargeForAnAnnotationAreAnError(t *testing.T) {
 	converter := compiled(t, between(nil, nil), "a: {type: string}", "b: {type: string}")
 	_, err := converter.Convert(context.Background(), object(t, "v1", "a: "+strings.Repeat("x", 300<<10)), "v2")
 	if err == nil || !strings.Contains(err.Error(), "too large for an annotation") {

@@ -11,7 +11,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/apiconversion"
 )
 
-// A timeout is in seconds in v1, and in minutes in v2. The seconds that minutes can't tell are kept.
+// A timeout is in seconds in v1, and in minutes in v2. The remaining seconds, which minutes cannot represent, are
+// preserved.
 func ExampleConverter() {
 	spec := &apisv1alpha1.APIConversionSpec{Conversions: []apisv1alpha1.APIVersionConversion{
 		{From: "v1", To: "v2", Rules: []apisv1alpha1.APIConversionRule{{Field: "seconds", Destination: "minutes", Transformation: "self / 60"}}},

@@ -19,7 +19,7 @@ import (
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 )
 
-// world makes random schemas, objects and rules.
+// world generates random schemas, objects and rules.
 type world struct{ *rand.Rand }
 
 var fieldNames = []string{"a", "b", "c", "d", "e.f"}
@@ -111,7 +111,7 @@ var expressions = []string{
 	"has(self.a) && has(self.b) ? optional.of(string(self.a) + string(self.b)) : optional.none()", "{'a': self}", "self == self",
 }
 
-// rules returns rules that compile, whatever they do: the two directions have nothing to do with each other.
+// rules returns rules that compile, with arbitrary effects: the two directions are independent of each other.
 func (w world) rules(source, target *structuralschema.Structural) []apisv1alpha1.APIConversionRule {
 	var rules []apisv1alpha1.APIConversionRule
 	fields, destinations := pathsIn(source), pathsIn(target)
@@ -131,7 +131,7 @@ func (w world) rules(source, target *structuralschema.Structural) []apisv1alpha1
 	return rules
 }
 
-// pathsIn returns all paths below the root that rules can name.
+// pathsIn returns all paths below the root that rules can use.
 func pathsIn(schema *structuralschema.Structural) []Path {
 	var all []Path
 	for _, name := range slices.Sorted(maps.Keys(schema.Properties)) {
@@ -161,8 +161,8 @@ func (w world) edit(obj *unstructured.Unstructured, schema *structuralschema.Str
 	}
 }
 
-// Whatever the schemas and rules, an object that comes back from another version is what it was, though it be edited in
-// one version and the other in turn, with what both keep of each other.
+// Whatever the schemas and rules, an object that is converted to another version and back is unchanged, even if it is
+// edited in one version and the other in turn, with what both keep of each other.
 func TestRoundTripsAreLossless(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -173,8 +173,8 @@ func TestRoundTripsAreLossless(t *testing.T) {
 	}
 }
 
-// Where the rules of the two directions belong together, edits in one version leave everything else in the other alone.
-func TestEditsLeaveTheRestAlone(t *testing.T) {
+// If the rules of the two directions match, edits in one version do not change other fields in the other version.
+func TestEditsDoNotChangeOtherFields(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := world{rand.New(rand.NewPCG(seed, 11))}
@@ -195,7 +195,7 @@ func TestEditsLeaveTheRestAlone(t *testing.T) {
 	}
 }
 
-// matchingRules returns rules that rename fields, or double numbers, and the other way do the opposite.
+// matchingRules returns rules that rename fields, or double numbers, and do the opposite in the other direction.
 func (w world) matchingRules(one, two *structuralschema.Structural) *apisv1alpha1.APIConversionSpec {
 	var there, back []apisv1alpha1.APIConversionRule
 	left, right := pathsIn(one), pathsIn(two)
@@ -238,7 +238,7 @@ func (w world) backAndForth(t *testing.T, one, two *structuralschema.Structural,
 	for range 4 {
 		there, err := converter.Convert(context.Background(), obj, other)
 		if err != nil {
-			return // a rule that can't do with the object, like self[0] of an empty list
+			return // a rule that fails for the object, like self[0] of an empty list
 		}
 		back, err := converter.Convert(context.Background(), there, version)
 		if err != nil {
@@ -256,7 +256,7 @@ func (w world) backAndForth(t *testing.T, one, two *structuralschema.Structural,
 	}
 }
 
-// untouched returns the fields that only the first version has, and no rule names.
+// untouched returns the fields that only the first version has, and that no rule uses.
 func untouched(spec *apisv1alpha1.APIConversionSpec, one, other *structuralschema.Structural) []string {
 	named := map[string]bool{}
 	for _, c := range spec.Conversions {
@@ -281,7 +281,7 @@ func inJSON(v any) string {
 	return string(text)
 }
 
-// Whatever stands in the annotation, fields that the version at hand shows are converted as they are without it.
+// Whatever the annotation contains, fields of the current version are converted as without it.
 func FuzzKept(f *testing.F) {
 	for _, seed := range []string{
 		``, `{}`, `null`, `[]`, `{"values":{"spec.legacy":"x"}}`, `{"values":{"spec.size":5,"spec":null,"spec[\"size\"]":[]},"absent":["spec","spec.color"]}`,
@@ -313,7 +313,7 @@ func FuzzKept(f *testing.F) {
 		}
 		projected, ok := project(converted.Object["spec"], lookup(newShape(v1), Path{"spec"}), nil, nil)
 		if !ok || !equal(projected, converted.Object["spec"]) {
-			t.Errorf("the annotation wrote what v1 has not: %v", converted.Object["spec"])
+			t.Errorf("the annotation set a field that v1 does not have: %v", converted.Object["spec"])
 		}
 		if converted.GetName() != "w" || converted.GetKind() != "Widget" {
 			t.Error("the annotation changed metadata")

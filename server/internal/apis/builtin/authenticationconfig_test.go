@@ -17,7 +17,7 @@ type authority struct {
 
 func (a authority) CurrentCABundleContent() []byte { return []byte(a.content) }
 
-func TestTheTrustOfTheServerIsShownAsUpstreamWritesIt(t *testing.T) {
+func TestTheAuthenticationConfigMapHasUpstreamsFormat(t *testing.T) {
 	names := headerrequest.StaticStringSlice{"front-proxy"}
 	headers := clusterauthenticationtrust.ClusterAuthenticationInfo{
 		RequestHeaderUsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, RequestHeaderUIDHeaders: headerrequest.StaticStringSlice{},

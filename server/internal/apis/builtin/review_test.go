@@ -7,7 +7,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-func TestReviewsExplainNoRefusal(t *testing.T) {
+func TestReviewsDoNotExplainDenials(t *testing.T) {
 	for decision, want := range map[authorizer.Decision]string{
 		authorizer.DecisionAllow: "the reason", authorizer.DecisionDeny: "access denied", authorizer.DecisionNoOpinion: "access denied",
 	} {

@@ -12,9 +12,9 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// Each example is one object as the two versions show it.
+// Each example is one object in the two versions.
 var examples = map[string]struct{ kind, v1alpha1, v1alpha2 string }{
-	"the name of a schema says all about a resource": {"APIExport", `
+	"the name of a schema determines a resource": {"APIExport", `
 spec: {latestResourceSchemas: [v1.widgets.demo.example.io, v2.jobs.core]}
 status: {identityHash: abc}`, `
 spec:
@@ -128,7 +128,7 @@ status:
   appliedPermissionClaims: [{group: "", resource: configmaps, identityHash: "", verbs: ["*"], selector: {matchAll: true}}]`},
 }
 
-func TestBothVersionsShowTheSameObject(t *testing.T) {
+func TestVersionsAreConvertedInBothDirections(t *testing.T) {
 	for name, example := range examples {
 		t.Run(name, func(t *testing.T) {
 			old := object(t, example.v1alpha1, apisv1alpha1.SchemeGroupVersion.WithKind(example.kind))
@@ -139,8 +139,8 @@ func TestBothVersionsShowTheSameObject(t *testing.T) {
 	}
 }
 
-// What is not lossless, on purpose: each goes one way.
-func TestOneVersionGivesWayToTheOther(t *testing.T) {
+// Conversions that are intentionally not lossless, each in one direction.
+func TestConversionsThatAreNotLosslessFavorOneVersion(t *testing.T) {
 	for name, example := range map[string]struct{ kind, v1alpha1, v1alpha2 string }{
 		"an annotation that makes no sense is as good as none": {"APIExport", `
 metadata: {annotations: {apis.v1alpha2.kcp.io/resource-schemas: "[", apis.v1alpha2.kcp.io/permission-claims: '{}'}}
@@ -150,7 +150,7 @@ spec: {permissionClaims: [{group: "", resource: configmaps, identityHash: "", ve
 metadata: {annotations: {apis.v1alpha2.kcp.io/permission-claims: '[{"group":"","resource":"configmaps","verbs":["get"],"identityHash":""}]'}}
 spec: {permissionClaims: [{group: "", resource: secrets, all: true}]}`, `
 spec: {permissionClaims: [{group: "", resource: secrets, identityHash: "", verbs: ["*"]}]}`},
-		"labels, whatever v1alpha1 says of the same claim": {"APIBinding", `
+		"labels, whatever the same claim has in v1alpha1": {"APIBinding", `
 metadata: {annotations: {apis.v1alpha2.kcp.io/acceptable-permission-claims: '[{"group":"","resource":"secrets","verbs":["*"],"identityHash":"","selector":{"matchLabels":{"app":"x"}},"state":"Rejected"}]'}}
 spec: {reference: {export: {name: demo}}, permissionClaims: [{group: "", resource: secrets, all: true, state: Accepted}]}`, `
 spec: {reference: {export: {name: demo}}, permissionClaims: [{group: "", resource: secrets, identityHash: "", verbs: ["*"], selector: {matchLabels: {app: x}}, state: Accepted}]}`},
@@ -171,7 +171,7 @@ spec: {reference: {export: {name: demo}}, permissionClaims: [{group: "", resourc
 	})
 }
 
-func TestWhatHasTheVersionIsNotConverted(t *testing.T) {
+func TestAnObjectInTheRequestedVersionIsNotConverted(t *testing.T) {
 	in := object(t, "spec: {unknown: true}", apisv1alpha2.SchemeGroupVersion.WithKind("APIExport"))
 	out, err := Convert(in, apisv1alpha2.SchemeGroupVersion)
 	if err != nil || out != in {
@@ -179,7 +179,7 @@ func TestWhatHasTheVersionIsNotConverted(t *testing.T) {
 	}
 }
 
-func TestThereIsNoOtherConversion(t *testing.T) {
+func TestOtherConversionsFail(t *testing.T) {
 	for _, in := range []schema.GroupVersionKind{
 		apisv1alpha1.SchemeGroupVersion.WithKind("APIResourceSchema"), {Group: "example.io", Version: "v1", Kind: "APIExport"},
 	} {
@@ -200,7 +200,7 @@ func wantConverted(t *testing.T, in, want *unstructured.Unstructured) {
 	}
 }
 
-// object reads an object whose kind and name are not worth repeating.
+// object parses an object without its kind and name, and adds them.
 func object(t *testing.T, text string, kind schema.GroupVersionKind) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
@@ -212,7 +212,7 @@ func object(t *testing.T, text string, kind schema.GroupVersionKind) *unstructur
 	return u
 }
 
-func TestConditionsThatGoCannotReadAreKept(t *testing.T) {
+func TestConditionsThatGoCannotDecodeAreKept(t *testing.T) {
 	conditions := []any{map[string]any{"type": "Ready", "status": "True", "lastTransitionTime": "2020-01-01t00:00:00z"}}
 	in := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apisv1alpha2.SchemeGroupVersion.String(), "kind": "APIExport", "metadata": map[string]any{"name": "e"},

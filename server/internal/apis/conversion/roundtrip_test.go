@@ -16,10 +16,10 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// What a fuzzer varies is the seed of random objects; an ordinary test tries this many.
+// A fuzzer varies the seed of random objects; an ordinary test uses this many seeds.
 const seeds = 500
 
-// same compares objects as the API does: an empty list is no list, and the resources of an export have no order.
+// same compares objects like the API: an empty list equals no list, and the resources of an export have no order.
 var same = cmp.Options{
 	cmpopts.EquateEmpty(),
 	cmpopts.SortSlices(func(a, b apisv1alpha2.ResourceSchema) bool {
@@ -33,7 +33,7 @@ func FuzzExportV1alpha1(f *testing.F) { lossless(f, ExportToV1alpha2, ExportToV1
 func FuzzBindingV1alpha2(f *testing.F) { lossless(f, BindingToV1alpha1, BindingToV1alpha2) }
 func FuzzBindingV1alpha1(f *testing.F) { lossless(f, BindingToV1alpha2, BindingToV1alpha1) }
 
-// lossless checks that an object that goes to the other version and comes back is what it was, that neither conversion
+// lossless checks that an object that is converted to the other version and back is unchanged, that neither conversion
 // writes into its input, and that what the other version shows survives a second round.
 func lossless[A, B any](f *testing.F, there func(*A) *B, back func(*B) *A) {
 	for seed := range int64(seeds) {
@@ -57,10 +57,10 @@ func lossless[A, B any](f *testing.F, there func(*A) *B, back func(*B) *A) {
 	})
 }
 
-// filler fills objects as the schemas allow them.
+// filler fills objects with values that the schemas allow.
 func filler(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 4).Funcs(
-		func(t *metav1.TypeMeta, _ randfill.Continue) { *t = metav1.TypeMeta{} }, // set by whoever encodes
+		func(t *metav1.TypeMeta, _ randfill.Continue) { *t = metav1.TypeMeta{} }, // set when the object is encoded
 		func(m *metav1.ObjectMeta, c randfill.Continue) {
 			m.Name, m.Generation = "x", c.Int63()
 			c.Fill(&m.Annotations)

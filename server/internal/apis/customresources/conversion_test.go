@@ -40,7 +40,7 @@ func TestASystemResourceIsServedInEveryVersion(t *testing.T) {
 	}
 }
 
-func TestADefinitionOfAUserCannotNameTheConversionOfTheServer(t *testing.T) {
+func TestAUsersDefinitionCannotUseTheServersConversion(t *testing.T) {
 	s := newShard(t)
 	s.set("a", widgets(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		second := crd.Spec.Versions[0]

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestBodiesAreRewritten(t *testing.T) {
+func TestRequestBodiesAreRewritten(t *testing.T) {
 	for name, c := range map[string]struct{ media, in, want string }{
 		"object":         {"application/json", `{"apiVersion":"v1","spec":{"apiVersion":"v1"}}`, `{"apiVersion":"core.kcp.invalid/v1","spec":{"apiVersion":"v1"}}`},
 		"other group":    {"application/json", `{"apiVersion":"autoscaling/v1"}`, `{"apiVersion":"autoscaling/v1"}`},
@@ -24,7 +24,7 @@ func TestBodiesAreRewritten(t *testing.T) {
 	}
 }
 
-func FuzzAResponseIsRewrittenWhereverItIsCut(f *testing.F) {
+func FuzzAResponseIsRewrittenAcrossWrites(f *testing.F) {
 	f.Add(`{"apiVersion":"core.kcp.invalid/v1","message":"pods.core.kcp.invalid \"x\" not found","group":"core.kcp.invalid"}`, 30)
 	f.Add(".core.kcp.invali", 3)
 	f.Add("..core.kcp.invalid/", 1)

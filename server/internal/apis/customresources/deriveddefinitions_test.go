@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// boundWidgets returns the binding mine of the cluster a, and the definition of what it binds.
+// boundWidgets returns the binding mine of the cluster a, and the definition of its API.
 func boundWidgets(t *testing.T) (*apisv1alpha2.APIBinding, *Definition) {
 	t.Helper()
 	schema := widgets(func(crd *apiextensionsv1.CustomResourceDefinition) {
@@ -50,7 +50,7 @@ func TestADerivedDefinitionIsTerminatingWithItsBinding(t *testing.T) {
 	}
 }
 
-func TestADerivedDefinitionSaysWhatIsBound(t *testing.T) {
+func TestADerivedDefinitionDescribesTheBoundAPI(t *testing.T) {
 	binding, d := boundWidgets(t)
 	served := d.stored.DeepCopy()
 	got := derivedDefinition(d, binding)
@@ -82,7 +82,7 @@ func TestADerivedDefinitionSaysWhatIsBound(t *testing.T) {
 	}
 }
 
-func TestWhoSeesDerivedDefinitions(t *testing.T) {
+func TestVisibilityOfDerivedDefinitions(t *testing.T) {
 	s := newShard(t)
 	binding, d := boundWidgets(t)
 	if err := s.config.Bindings.Indexer().Add(binding); err != nil {

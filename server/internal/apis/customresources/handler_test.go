@@ -78,7 +78,7 @@ func TestATerminatingDefinitionRefusesCreationInItsClusterOnly(t *testing.T) {
 	s.want(201, "b", "POST", path, other)
 }
 
-func TestARequestDoesNotMissADefinitionWhoseEventIsOnTheWay(t *testing.T) {
+func TestARequestWaitsForThePendingEventOfADefinition(t *testing.T) {
 	s := newShard(t)
 	for i := range 20 {
 		cluster := fmt.Sprintf("c%d", i)
@@ -87,9 +87,9 @@ func TestARequestDoesNotMissADefinitionWhoseEventIsOnTheWay(t *testing.T) {
 	}
 }
 
-func TestTheFirstCreationIsQuick(t *testing.T) {
+func TestTheFirstCreationIsNotDelayed(t *testing.T) {
 	s := newShard(t)
-	s.set("warm", widgets(withFields("x"))) // pays for what the process needs once
+	s.set("warm", widgets(withFields("x"))) // initializes data that the process needs once
 	s.want(200, "warm", "GET", path, "")
 	s.set("a", widgets())
 	began := time.Now()
@@ -152,7 +152,7 @@ func TestCoreAndUndottedGroupsAreServed(t *testing.T) {
 	s.want(404, "a", "GET", "/apis/core/v1/namespaces/n/widgets", "")
 }
 
-func TestSystemDefinitionsAreServedEverywhereAndWin(t *testing.T) {
+func TestSystemDefinitionsAreServedEverywhereAndTakePrecedence(t *testing.T) {
 	s := newShard(t)
 	s.set("a", widgets(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Name, crd.Spec.Group = "logicalclusters.core.kcp.io", "core.kcp.io"

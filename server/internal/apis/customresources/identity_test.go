@@ -8,7 +8,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-func TestAnIdentityIsNoPartOfTheNameOfAResource(t *testing.T) {
+func TestAnIdentityIsNotPartOfTheNameOfAResource(t *testing.T) {
 	resolver := RequestInfo{&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}}
 	for path, want := range map[string]struct {
 		subresource, identity string

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// serveKnown returns how a Deployment is served in front of inner.
+// serveKnown returns the response for a Deployment in front of inner.
 func serveKnown(inner http.HandlerFunc, verb, method, accept, contentType string, body io.Reader) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "/apis/apps/v1/namespaces/default/deployments/web", body)
 	r = r.WithContext(request.WithRequestInfo(r.Context(), &request.RequestInfo{
@@ -27,11 +27,11 @@ func serveKnown(inner http.HandlerFunc, verb, method, accept, contentType string
 	return w
 }
 
-// answerJSON answers with a text as JSON, and refuses clients that do not accept JSON.
+// answerJSON responds with JSON, and rejects clients that do not accept JSON.
 func answerJSON(t *testing.T, code int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if accept := r.Header.Get("Accept"); !strings.Contains(accept, "json") {
-			t.Errorf("the handler behind is asked for %q", accept)
+			t.Errorf("the next handler gets a request for %q", accept)
 		}
 		w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 		w.WriteHeader(code)
@@ -41,7 +41,7 @@ func answerJSON(t *testing.T, code int, text string) http.HandlerFunc {
 
 const webDeployment = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":2}}`
 
-func TestAnObjectOfAKnownKindIsAnsweredAsProtobuf(t *testing.T) {
+func TestAnObjectOfAKnownKindIsServedAsProtobuf(t *testing.T) {
 	for _, verb := range []string{"get", "list", "watch"} {
 		text := map[string]string{
 			"get": webDeployment, "list": `{"apiVersion":"apps/v1","kind":"DeploymentList","metadata":{},"items":[` + webDeployment + `]}`,
@@ -61,7 +61,7 @@ func TestAnObjectOfAKnownKindIsAnsweredAsProtobuf(t *testing.T) {
 	}
 }
 
-func TestAnErrorIsAnsweredAsProtobuf(t *testing.T) {
+func TestAnErrorIsServedAsProtobuf(t *testing.T) {
 	text := `{"apiVersion":"v1","kind":"Status","status":"Failure","reason":"NotFound","code":404}`
 	w := serveKnown(answerJSON(t, http.StatusNotFound, text), "get", http.MethodGet, runtime.ContentTypeProtobuf, "", nil)
 	obj, err := runtime.Decode(knownProtobuf, w.Body.Bytes())
@@ -70,7 +70,7 @@ func TestAnErrorIsAnsweredAsProtobuf(t *testing.T) {
 	}
 }
 
-func TestWhatIsTooLargeForProtobufIsAnsweredAsJSONOrRefused(t *testing.T) {
+func TestResponsesTooLargeForProtobufAreJSONOrErrors(t *testing.T) {
 	large := map[string]string{
 		"bytes":   `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"` + strings.Repeat("x", translatedLimit) + `"}}`,
 		"objects": `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"template":{"spec":{"containers":[` + strings.Repeat("{},", translatedObjects) + `{}]}}}}`,

@@ -41,7 +41,7 @@ func tooDeep(crd *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"] = s
 }
 
-func TestAStoredColumnBeyondTheLimitsIsNotComputed(t *testing.T) {
+func TestAStoredColumnThatExceedsTheLimitsIsNotEvaluated(t *testing.T) {
 	s := newShard(t)
 	s.set("a", widgets(withColumns(".spec.size", ".spec..a..a..a..a"), anything))
 	deep := strings.Repeat(`{"a":`, 150) + "1" + strings.Repeat("}", 150)
@@ -59,7 +59,7 @@ func TestAStoredColumnBeyondTheLimitsIsNotComputed(t *testing.T) {
 	}
 }
 
-func TestAStoredDefinitionBeyondTheLimitsIsNotServed(t *testing.T) {
+func TestAStoredDefinitionThatExceedsTheLimitsIsNotServed(t *testing.T) {
 	s := newShard(t)
 	s.set("a", widgets(tooDeep))
 	s.set("b", widgets())
@@ -72,7 +72,7 @@ func TestAStoredDefinitionBeyondTheLimitsIsNotServed(t *testing.T) {
 	s.want(http.StatusOK, "a", http.MethodGet, widgetsPath, "")
 }
 
-func TestAnObjectIsNotValidatedForHours(t *testing.T) {
+func TestObjectsThatAreTooExpensiveToValidateAreRejected(t *testing.T) {
 	s := newShard(t)
 	s.set("a", widgets(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["list"] = apiextensionsv1.JSONSchemaProps{
@@ -90,7 +90,7 @@ func TestAnObjectIsNotValidatedForHours(t *testing.T) {
 	s.want(http.StatusUnprocessableEntity, "a", http.MethodPatch, widgetsPath+"/w", `{"spec":{"list":[`+strings.Repeat(`"a",`, 20_000)+`"a"]}}`, "Content-Type", "application/merge-patch+json")
 }
 
-func TestADefinitionBeyondTheLimitsIsNeitherCreatedNorMade(t *testing.T) {
+func TestADefinitionThatExceedsTheLimitsIsNeitherCreatedNorUpdated(t *testing.T) {
 	internal := func(changes ...func(*apiextensionsv1.CustomResourceDefinition)) *apiextensions.CustomResourceDefinition {
 		v1, crd := widgets(changes...), &apiextensions.CustomResourceDefinition{}
 		v1.Status.StoredVersions = []string{"v1"}
@@ -110,7 +110,7 @@ func TestADefinitionBeyondTheLimitsIsNeitherCreatedNorMade(t *testing.T) {
 	if errs := update.ValidateUpdate(context.Background(), internal(withColumns(".spec..a")), internal()); !columns(errs) {
 		t.Errorf("update: %v", errs)
 	}
-	// What is stored already can be deleted: its finalizers change.
+	// A stored object can be deleted: its finalizers can change.
 	if errs := update.ValidateUpdate(context.Background(), internal(withColumns(".spec..a")), internal(withColumns(".spec..a"))); len(errs) > 0 {
 		t.Errorf("update of the metadata: %v", errs)
 	}

@@ -60,7 +60,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// restOptions are those of objects below a root of the test's own.
+// restOptions are the options of objects below a root for the test.
 func restOptions(t *testing.T) generic.RESTOptionsGetter {
 	codec := apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1.SchemeGroupVersion)
 	options := serveroptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/"+strings.ReplaceAll(t.Name(), "/", "_"), codec))
@@ -121,7 +121,7 @@ func newShard(t *testing.T) *shard {
 	return s
 }
 
-// silent returns an informer that nothing is told.
+// silent returns an informer without events.
 func silent(resource string, example runtime.Object) *informers.Informer {
 	return informers.New(apisv1alpha2.SchemeGroupVersion.WithResource(resource), example, nil, nil)
 }
@@ -139,7 +139,7 @@ func (s *shard) live(ctx context.Context, name string) (*apiextensionsv1.CustomR
 	return nil, apierrors.NewNotFound(apiextensionsv1.Resource("customresourcedefinitions"), name)
 }
 
-// set stores a definition in a cluster, and returns when the handler knows.
+// set stores a definition in a cluster, and returns when the handler has it.
 func (s *shard) set(cluster string, crd *apiextensionsv1.CustomResourceDefinition) {
 	s.t.Helper()
 	s.send(cluster, crd)
@@ -160,7 +160,7 @@ func (s *shard) send(cluster string, crd *apiextensionsv1.CustomResourceDefiniti
 	s.events.Add(crd.DeepCopy())
 }
 
-// delete removes a definition, and returns when the handler knows.
+// delete removes a definition, and returns when the handler has removed it.
 func (s *shard) delete(cluster, name string) {
 	s.t.Helper()
 	s.mu.Lock()

@@ -60,7 +60,7 @@ func TestDifferentDefinitionsAreListedTogetherAsMetadata(t *testing.T) {
 	}
 }
 
-func TestWhatAsksForMetadata(t *testing.T) {
+func TestRequestsForMetadata(t *testing.T) {
 	for accept, want := range map[string]bool{
 		metadata: true, strings.ReplaceAll(metadata, "List", ""): true, metadata + ";stream=watch": true, strings.ReplaceAll(metadata, "v=v1", "v=v1beta1"): true,
 		"": false, "*/*": false, "application/json": false, "application/json;as=Table;g=meta.k8s.io;v=v1": false,

@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// codecs collects those that objects are stored with.
+// codecs collects the codecs of stored objects.
 type codecs struct {
 	generic.RESTOptionsGetter
 	found *[]*ordinaryCodec
@@ -37,7 +37,7 @@ func (c codecs) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 	return options, err
 }
 
-// codecOf returns what reads the stored objects of a definition.
+// codecOf returns the codec that decodes the stored objects of a definition.
 func codecOf(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *ordinaryCodec {
 	t.Helper()
 	var found []*ordinaryCodec
@@ -52,7 +52,8 @@ func codecOf(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) *ordin
 	return found[0]
 }
 
-// richSchema has what upstream changes when it reads an object: fields that are not in it, defaults, and null where it must not be.
+// richSchema covers what upstream changes when it decodes an object: fields that are not in the schema, defaults, and null values
+// that are not allowed.
 func richSchema(crd *apiextensionsv1.CustomResourceDefinition) {
 	text := apiextensionsv1.JSONSchemaProps{Type: "string"}
 	element := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
@@ -79,7 +80,7 @@ const ordinaryObject = `{"apiVersion":"example.org/v1","kind":"Widget","metadata
 "name":"one","namespace":"default","ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"owner","uid":"u","controller":true}],"uid":"f2e7"},
 "spec":{"known":"x","size":7,"one":{"known":"x","unknown":1},"many":[{"known":null},{"nullable":null}],"map":{"x":{"unknown":{}},"y":null},"free":{"one":{"unknown":1},"other":{"a":[1,1.5]}},"unknown":{"a":1}},"unknown":1}`
 
-// values that mutations put somewhere.
+// values that mutations insert.
 var values = []string{`null`, `""`, `"x"`, `0`, `-1`, `1`, `1.5`, `12345678901234567890`, `true`, `{}`, `[]`, `{"a":1}`, `{"a":"b"}`, `{"metadata":{"a":1}}`, `[null]`, `["a"]`, `[{}]`,
 	`"2025-01-02T03:04:05Z"`, `"2025-01-02T03:04:05+01:00"`, `"2025-01-02T03:04:05.5Z"`, `"0001-01-01T00:00:00Z"`}
 
@@ -118,7 +119,7 @@ func mutate(r *rand.Rand, value any) any {
 	return replacement
 }
 
-func TestOrdinaryObjectsAreReadAsUpstreamReadsThem(t *testing.T) {
+func TestOrdinaryObjectsAreDecodedAsByUpstream(t *testing.T) {
 	codec := codecOf(t, widgets(richSchema))
 	r := rand.New(rand.NewPCG(1, 2))
 	ordinary := 0
@@ -150,11 +151,11 @@ func TestOrdinaryObjectsAreReadAsUpstreamReadsThem(t *testing.T) {
 		}
 	}
 	if ordinary < rounds/4 || ordinary > rounds*3/4 {
-		t.Errorf("%d of %d objects are ordinary: that tells nothing", ordinary, rounds)
+		t.Errorf("%d of %d objects are ordinary: the test proves nothing", ordinary, rounds)
 	}
 }
 
-func TestObjectsThatAreNotOrdinaryAreLeftToUpstream(t *testing.T) {
+func TestUpstreamDecodesObjectsThatAreNotOrdinary(t *testing.T) {
 	codec := codecOf(t, widgets(richSchema))
 	for _, data := range []string{
 		`{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"x"}}`,

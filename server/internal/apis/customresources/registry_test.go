@@ -13,7 +13,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestTheHashDependsOnTheContentAlone(t *testing.T) {
+func TestTheHashDependsOnlyOnTheContent(t *testing.T) {
 	hash := func(crd *apiextensionsv1.CustomResourceDefinition) string {
 		h, err := hashOf(crd, sharing{})
 		if err != nil {
@@ -49,7 +49,7 @@ func TestTheHashDependsOnTheContentAlone(t *testing.T) {
 	}
 }
 
-func TestEqualDefinitionsAreHeldOnceAndGoWithTheLastCluster(t *testing.T) {
+func TestEqualDefinitionsAreSharedAndRemovedWithTheLastCluster(t *testing.T) {
 	r := newRegistry(func(*Definition) (http.Handler, error) { return nil, nil })
 	var moved, forgotten []string
 	changes := 0
@@ -77,7 +77,7 @@ func TestEqualDefinitionsAreHeldOnceAndGoWithTheLastCluster(t *testing.T) {
 		t.Fatalf("%d definitions, %d clusters, %d changes", len(d), len(r.installed), changes)
 	}
 	first := r.distinct()[0]
-	r.set(all[0]) // nothing new
+	r.set(all[0]) // no change
 	if changes != clusters || len(moved) != 0 {
 		t.Errorf("an event without news counted as a change: %d, moved %v", changes, moved)
 	}
@@ -107,7 +107,7 @@ func TestEqualDefinitionsAreHeldOnceAndGoWithTheLastCluster(t *testing.T) {
 }
 
 // A tenant who creates and deletes a definition decides when it is closed, even while the first request compiles it.
-func TestADefinitionThatIsClosedWhileItIsCompiledIsTornDownAfterwards(t *testing.T) {
+func TestADefinitionClosedDuringCompilationIsStoppedAfterwards(t *testing.T) {
 	for name, failure := range map[string]error{"compiled": nil, "not compiled": errors.New("no converter")} {
 		told, complete := 0, false
 		d := newDefinition("hash", sharing{}, widgets(), func(d *Definition) (http.Handler, error) {

@@ -26,7 +26,7 @@ func convertedBy(url string) func(*apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-func TestConversionWebhooksChangeNothingThatTheServerSays(t *testing.T) {
+func TestConversionWebhooksCannotChangeMetadataOfTheServer(t *testing.T) {
 	const claim = apisv1alpha2.ClaimedLabelPrefix + "x"
 	webhooks := map[string]func(u *unstructured.Unstructured){
 		"changes": func(u *unstructured.Unstructured) {

@@ -57,7 +57,7 @@ func unestablished(name, group, plural string) *apiextensions.CustomResourceDefi
 	return internal
 }
 
-func TestWhichDefinitionsAreAccepted(t *testing.T) {
+func TestValidationOfDefinitions(t *testing.T) {
 	storage := definitions(t)
 	for _, c := range []struct{ name, group, plural, refused string }{
 		{"widgets.example.org", "example.org", "widgets", ""},
@@ -114,7 +114,7 @@ func TestTheGroupOfADefinitionCannotChange(t *testing.T) {
 	}
 }
 
-func TestClientsDoNotWriteWhatTheServerSaysOfADefinition(t *testing.T) {
+func TestClientsCannotWriteTheServersStatusOfADefinition(t *testing.T) {
 	all, storage := definitionStorage(t)
 	ctx := inCluster("a")
 	if _, err := storage.Create(ctx, unestablished("widgets.example.org", "example.org", "widgets"), rest.ValidateAllObjectFunc, &metav1.CreateOptions{}); err != nil {

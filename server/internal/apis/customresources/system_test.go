@@ -31,7 +31,7 @@ func TestTheDefinitionsOfTheServerAreValid(t *testing.T) {
 	}
 }
 
-// structuralOf returns the schema of a version of one of the server's own definitions.
+// structuralOf returns the schema of a version of a system definition.
 func structuralOf(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
 	t.Helper()
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == version })
@@ -46,14 +46,14 @@ func structuralOf(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition, v
 	return structural
 }
 
-// broken returns what the rules of a schema say about a value.
+// broken returns the errors of the rules of a schema for a value.
 func broken(s *schema.Structural, value map[string]any) string {
 	errs, _ := cel.NewValidator(s, false, celconfig.PerCallLimit).Validate(context.Background(), nil, s, value, nil, celconfig.RuntimeCELCostBudget)
 	return fmt.Sprint(errs.ToAggregate())
 }
 
 // Go clients send a struct with omitempty as {} when it is not set.
-func TestRulesAcceptOptionalStructsThatAreEmpty(t *testing.T) {
+func TestRulesAcceptEmptyOptionalStructs(t *testing.T) {
 	// pointers are sent only when they are set, in every version of the types of clients.
 	pointers := []string{"limitAllowedChildren", "limitAllowedParents"}
 	var visit func(where string, s *schema.Structural)
@@ -82,7 +82,7 @@ func TestRulesAcceptOptionalStructsThatAreEmpty(t *testing.T) {
 	}
 }
 
-func TestAuthenticationConfigurationsAreRefusedInKnownWords(t *testing.T) {
+func TestInvalidAuthenticationConfigurationsHaveKnownErrors(t *testing.T) {
 	crd, err := System("workspaceauthenticationconfigurations.tenancy.kcp.io")
 	if err != nil {
 		t.Fatal(err)

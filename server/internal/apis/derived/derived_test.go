@@ -84,7 +84,7 @@ func newStorage(derived source, objects ...string) (*Storage, *stored) {
 	}}, kept
 }
 
-func TestWhatIsStoredComesFirst(t *testing.T) {
+func TestStoredObjectsTakePrecedence(t *testing.T) {
 	ctx := logicalcluster.WithName(t.Context(), "a")
 	s, kept := newStorage(source{"derived", "both"}, "both", "stored")
 	for name, version := range map[string]string{"derived": "7", "both": "3", "stored": "3"} {
@@ -113,7 +113,7 @@ func TestWhatIsStoredComesFirst(t *testing.T) {
 	}
 }
 
-func TestARequestForAllClustersSeesWhatIsStored(t *testing.T) {
+func TestARequestAcrossClustersSeesOnlyStoredObjects(t *testing.T) {
 	s, _ := newStorage(source{"derived"}, "stored")
 	ctx := logicalcluster.WithWildcard(t.Context())
 	list, err := s.List(ctx, nil)
@@ -125,7 +125,7 @@ func TestARequestForAllClustersSeesWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestAClaimSeesWhatIsStored(t *testing.T) {
+func TestAClaimSeesOnlyStoredObjects(t *testing.T) {
 	s, _ := newStorage(source{"derived"}, "stored")
 	ctx := StoredOnly(logicalcluster.WithName(t.Context(), "a"))
 	if obj, err := s.Get(ctx, "derived", nil); !apierrors.IsNotFound(err) {
@@ -146,7 +146,7 @@ func TestAClaimSeesWhatIsStored(t *testing.T) {
 	}
 }
 
-func TestWhoMayCreateADerivedObject(t *testing.T) {
+func TestWritesOfDerivedObjects(t *testing.T) {
 	ctx := logicalcluster.WithName(t.Context(), "a")
 	s, _ := newStorage(source{"derived"})
 	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "derived"}}
@@ -159,7 +159,7 @@ func TestWhoMayCreateADerivedObject(t *testing.T) {
 	}
 }
 
-func TestAWatchEndsWhereverItIs(t *testing.T) {
+func TestAWatchCanBeStoppedAtAnyEvent(t *testing.T) {
 	ctx := logicalcluster.WithName(t.Context(), "a")
 	for _, received := range []int{0, 1, 2, 3} {
 		s, kept := newStorage(source{"one", "two"})
@@ -179,10 +179,10 @@ func TestAWatchEndsWhereverItIs(t *testing.T) {
 		}
 		w.Stop()
 		w.Stop()
-		for range w.ResultChan() { // ends with the goroutine, after one event that was on its way at the most
+		for range w.ResultChan() { // ends with the goroutine, after at most one pending event
 		}
 		if !kept.watch.IsStopped() {
-			t.Errorf("after %v: the watch of what is stored goes on", got)
+			t.Errorf("after %v: the watch of stored objects continues", got)
 		}
 	}
 	s, kept := newStorage(source{"one"})

@@ -52,7 +52,7 @@ func withSubresources(i customresources.Installed) customresources.Installed {
 	return i
 }
 
-// builtin is a small set of what compiled code serves.
+// builtin is a small set of the resources that compiled code serves.
 func builtin() []apidiscoveryv2.APIGroupDiscovery {
 	resource := func(gv schema.GroupVersion, name, kind string) apidiscoveryv2.APIVersionDiscovery {
 		return apidiscoveryv2.APIVersionDiscovery{Version: gv.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent, Resources: []apidiscoveryv2.APIResourceDiscovery{{
@@ -67,7 +67,7 @@ func builtin() []apidiscoveryv2.APIGroupDiscovery {
 	}
 }
 
-// upstream answers as the server below does for built-in types.
+// upstream responds like the server below for built-in types.
 var upstream = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch r.URL.Path {

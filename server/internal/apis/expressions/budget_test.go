@@ -33,7 +33,7 @@ func newCompiler(t *testing.T) *admissioncel.CompositedCompiler {
 	return c
 }
 
-// about returns attributes of a request about an object with a list of numbers.
+// about returns attributes of a request for an object with a list of numbers.
 func about(numbers int) *admission.VersionedAttributes {
 	list := make([]any, numbers)
 	for i := range list {
@@ -50,7 +50,7 @@ func about(numbers int) *admission.VersionedAttributes {
 	return a
 }
 
-// evaluate evaluates conditions as upstream does it for one binding.
+// evaluate evaluates conditions like upstream for one binding.
 func evaluate(ctx context.Context, c admissioncel.ConditionEvaluator, a *admission.VersionedAttributes) ([]admissioncel.EvaluationResult, error) {
 	results, _, err := c.ForInput(ctx, a, nil, admissioncel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
 	return results, err
@@ -86,7 +86,7 @@ func TestPoliciesOfOneRequestShareABudget(t *testing.T) {
 	}
 }
 
-// Upstream adds what variables cost when all that an expression refers to have been evaluated.
+// Upstream adds the cost of variables after it has evaluated all variables of an expression.
 func TestVariablesSpendTheBudgetOneByOne(t *testing.T) {
 	compiler := newCompiler(t)
 	var all []string
@@ -108,7 +108,7 @@ func TestVariablesSpendTheBudgetOneByOne(t *testing.T) {
 	}
 }
 
-func TestNothingIsEvaluatedForLongerThanItMayTake(t *testing.T) {
+func TestEvaluationStopsAtTheTimeLimit(t *testing.T) {
 	c := newCompiler(t).CompileCondition([]admissioncel.ExpressionAccessor{condition{expression: loops}}, admissioncel.OptionalVariableDeclarations{}, environment.StoredExpressions)
 	ctx := WithBudget(t.Context())
 	budgetOf(ctx).took.Store(int64(maxTime - time.Millisecond))
@@ -125,7 +125,7 @@ func TestNothingIsEvaluatedForLongerThanItMayTake(t *testing.T) {
 	}
 }
 
-func TestWhatTakesTimeCosts(t *testing.T) {
+func TestExpensiveOperationsHaveACost(t *testing.T) {
 	a := about(10_000)
 	for _, expression := range []string{
 		`object.deep == object.deep`, `object.deep != object.deep`, `object.deep in [object.deep]`, `"%s".format([object.deep]) != ""`, `[object.deep] == [object.deep]`,

@@ -7,7 +7,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 )
 
-func TestNoCallMakesATextOfAnySize(t *testing.T) {
+func TestCallsThatCreateUnboundedStringsAreRejected(t *testing.T) {
 	for expression, want := range map[string]string{
 		`self.a.replace("Mi", "")`:                                             "",
 		`self.a.replace("a", "bc").replace("d", "ef")`:                         "",

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/mutation/dynamic"
 )
 
-// A list costs little, whatever its items are. Written out, this one has 10^12 items.
-func TestAMutationWritesABoundedAmount(t *testing.T) {
+// A list costs little, whatever its items are. In written form, this one has 10^12 items.
+func TestTheSizeOfAMutationIsLimited(t *testing.T) {
 	compiler := newCompiler(t)
 	variables := []admissioncel.NamedExpressionAccessor{condition{"v0", `["0123456789"]`}}
 	for i := 1; i <= 12; i++ {

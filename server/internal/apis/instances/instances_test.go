@@ -14,10 +14,10 @@ import (
 
 var resource = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 
-func TestOnlyWhatADefinitionOwnsIsDeletedWithIt(t *testing.T) {
+func TestOnlyObjectsOfADefinitionAreDeletedWithIt(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		served  []bool // what is answered, in turn; then the last one
+		served  []bool // the responses, in order; then the last one again
 		deleted []types.UID
 	}{
 		{"its own", []bool{true}, []types.UID{"1", "2"}},

@@ -38,7 +38,7 @@ func definition(group, plural, kind string) customresources.Installed {
 	return customresources.Installed{Definition: &customresources.Definition{Hash: group + plural + kind, CRD: crd}}
 }
 
-// upstream serves the documents of two built-in versions, and counts how often it was asked.
+// upstream serves the documents of two built-in versions, and counts its requests.
 type upstream struct {
 	http.Handler
 	requests int
@@ -107,7 +107,7 @@ func newTest() (*OpenAPI, *upstream, http.Handler) {
 
 func TestVersion3DescribesTheAPIsOfTheCluster(t *testing.T) {
 	_, _, h := newTest()
-	// What kubectl explain looks for: the operation at the path of the resource, and the schema of its kind.
+	// The parts that kubectl explain uses: the operation at the path of the resource, and the schema of its kind.
 	for _, c := range []struct{ cluster, path, resource, model string }{
 		{"a", "api/v1", "/api/v1/namespaces/{namespace}/pods", ".v1.Pod"},
 		{"a", "apis/apps/v1", "/apis/apps/v1/namespaces/{namespace}/deployments", "apps.v1.Deployment"},
@@ -146,7 +146,7 @@ func TestVersion3DescribesTheAPIsOfTheCluster(t *testing.T) {
 	}
 }
 
-func TestLinksInTheRootLeadToDocumentsThatMayBeKept(t *testing.T) {
+func TestLinksInTheRootAreURLsOfCacheableDocuments(t *testing.T) {
 	_, _, h := newTest()
 	for path, item := range document(t, h, "a", pathV3)["paths"].(map[string]any) {
 		link := item.(map[string]any)["serverRelativeURL"].(string)
@@ -177,7 +177,7 @@ func TestEqualDefinitionsAreDescribedOnce(t *testing.T) {
 		t.Errorf("sets, groups and versions: got %s, want 3 5 5", got)
 	}
 	if next.requests != 5 {
-		t.Errorf("upstream was asked %d times, want 5: three roots and two versions that definitions add to", next.requests)
+		t.Errorf("upstream got %d requests, want 5: three roots and two versions to which definitions add", next.requests)
 	}
 }
 

@@ -159,13 +159,13 @@ func TestServiceAccountTokensCarryTheirCluster(t *testing.T) {
 	forged := unsigned(`{"kubernetes.io":{"clusterName":"a"}}`)
 	for name, c := range map[string]struct {
 		headers       []string
-		user, cluster string // user is empty if the request is refused
+		user, cluster string // user is empty if the request is rejected
 	}{
-		"a token of a":                                  {bearer(ours), bot, "a"},
-		"... with something behind it":                  {[]string{"Authorization", "bearer " + ours + " x.y"}, bot, "a"},
-		"... over a websocket":                          {overWebSocket(ours), bot, "a"},
-		"... twice":                                     {append(overWebSocket(ours), bearer(ours)...), bot, "a"},
-		"a token of an account that was made anew":      {bearer(deleted), "", ""},
+		"a token of a":                 {bearer(ours), bot, "a"},
+		"... with something behind it": {[]string{"Authorization", "bearer " + ours + " x.y"}, bot, "a"},
+		"... over a websocket":         {overWebSocket(ours), bot, "a"},
+		"... twice":                    {append(overWebSocket(ours), bearer(ours)...), bot, "a"},
+		"a token of an account that was created again":  {bearer(deleted), "", ""},
 		"a token without a claim":                       {bearer(bare), "", ""},
 		"... beside one with a claim":                   {append(overWebSocket(bare), bearer(forged)...), "", ""},
 		"... behind one with a claim":                   {append(overWebSocket(forged), bearer(bare)...), "", ""},
@@ -180,7 +180,7 @@ func TestServiceAccountTokensCarryTheirCluster(t *testing.T) {
 		"... and bears a token":                         {append(bearer(ours), "Test-Certificate", "alice", "Test-Cluster", "a"), "alice", ""},
 		"a service account from a front proxy":          {[]string{"Test-Certificate", bot, "Test-Cluster", "a"}, bot, "a"},
 		"... with its token":                            {append(bearer(ours), "Test-Certificate", bot, "Test-Cluster", "a"), bot, "a"},
-		"... with another one's token":                  {append(bearer(forged), "Test-Certificate", bot, "Test-Cluster", "b"), "", ""},
+		"... with the token of another account":         {append(bearer(forged), "Test-Certificate", bot, "Test-Cluster", "b"), "", ""},
 		"a service account from nowhere":                {[]string{"Test-Certificate", bot}, "", ""},
 		"... that borrows the cluster of a token":       {append(bearer(ours), "Test-Certificate", bot), "", ""},
 		"... that borrows the cluster of a forged one":  {append(bearer(forged), "Test-Certificate", bot), "", ""},
@@ -205,7 +205,7 @@ func TestServiceAccountTokensCarryTheirCluster(t *testing.T) {
 	}
 }
 
-func TestAUsedTokenReachesNobodyElse(t *testing.T) {
+func TestAUsedTokenIsNotPassedOn(t *testing.T) {
 	a := newAuthority(t, accounts{"a": "1"})
 	r := requestAt("b", append(overWebSocket(a.token(t, "a", "1")), "Authorization", "Bearer "+a.token(t, "a", "1"))...)
 	if _, ok, err := Wrap(a.upstream).AuthenticateRequest(r); !ok || err != nil {
@@ -219,7 +219,7 @@ func TestAUsedTokenReachesNobodyElse(t *testing.T) {
 	}
 }
 
-func TestReviewsKnowServiceAccountsOfTheirOwnClusterOnly(t *testing.T) {
+func TestReviewsAuthenticateOnlyServiceAccountsOfTheirCluster(t *testing.T) {
 	a := newAuthority(t, accounts{"a": "1", "b": "2"})
 	reviews := Reviews(Wrap(a.upstream))
 	token := []string{"Authorization", "Bearer " + a.token(t, "a", "1")}

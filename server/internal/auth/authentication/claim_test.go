@@ -39,7 +39,7 @@ func TestTheClusterThatATokenClaims(t *testing.T) {
 	}
 }
 
-// recorder keeps the private claims that it is to sign.
+// recorder records the private claims that it must sign.
 type recorder struct{ private any }
 
 func (r *recorder) GenerateToken(_ context.Context, _ *jwt.Claims, private any) (string, error) {
@@ -47,7 +47,7 @@ func (r *recorder) GenerateToken(_ context.Context, _ *jwt.Claims, private any) 
 	return "signed", nil
 }
 
-func TestTokensOfBothFormsSayTheirCluster(t *testing.T) {
+func TestTokensInBothFormatsHaveTheirCluster(t *testing.T) {
 	_, legacy := serviceaccount.LegacyClaims(corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "bot"}}, corev1.Secret{})
 	for name, private := range map[string]any{"of a secret": legacy, "requested": map[string]any{"kubernetes.io": map[string]any{"namespace": "ns"}}, "empty": nil} {
 		r := &recorder{}
@@ -68,7 +68,7 @@ func TestTokensOfBothFormsSayTheirCluster(t *testing.T) {
 	}
 }
 
-func TestRequestsOfServiceAccountsFindTheirCluster(t *testing.T) {
+func TestRequestsOfServiceAccountsAreRoutedToTheirCluster(t *testing.T) {
 	token := unsigned(`{"kubernetes.io":{"clusterName":"a"}}`)
 	for _, c := range []struct{ path, token, want string }{
 		{"/api/v1/pods?watch=1", token, "/clusters/a/api/v1/pods?watch=1"},
@@ -88,7 +88,7 @@ func TestRequestsOfServiceAccountsFindTheirCluster(t *testing.T) {
 		var got *http.Request
 		WithInClusterServiceAccount(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = r })).ServeHTTP(nil, r)
 		if got.URL.RequestURI() != c.want || got.RequestURI != c.want {
-			t.Errorf("%s leads to %s (%s), want %s", c.path, got.URL.RequestURI(), got.RequestURI, c.want)
+			t.Errorf("%s is routed to %s (%s), want %s", c.path, got.URL.RequestURI(), got.RequestURI, c.want)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/serviceaccount"
 )
 
-// secret is the only object there is.
+// secret is the only object.
 type secret corev1.Secret
 
 func (s *secret) Get(_ context.Context, _, _ string, into runtime.Object) error {
@@ -18,7 +18,7 @@ func (s *secret) Get(_ context.Context, _, _ string, into runtime.Object) error 
 	return nil
 }
 
-func TestSecretsOfUsedTokensAreLabelledOnceADay(t *testing.T) {
+func TestSecretsOfUsedTokensAreLabeledOnceADay(t *testing.T) {
 	today := time.Now().UTC().Format(time.DateOnly)
 	for name, c := range map[string]struct {
 		kind   corev1.SecretType
@@ -37,7 +37,7 @@ func TestSecretsOfUsedTokensAreLabelledOnceADay(t *testing.T) {
 		stored := ""
 		getter := Getter{Objects: object, Label: func(_ context.Context, _ *corev1.Secret, label, day string) error {
 			stored = label + "=" + day
-			return context.Canceled // which keeps nobody out
+			return context.Canceled // which does not deny access
 		}}
 		got, err := getter.GetSecret(t.Context(), "ns", "token")
 		if err != nil || (stored != "") != c.stored || (c.stored && stored != serviceaccount.LastUsedLabelKey+"="+today) {

@@ -19,8 +19,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// impersonationChain is the part of the server that knows about impersonation. Mallory may do everything in a, including
-// to impersonate, and nothing in b. The handler reports whom it serves.
+// impersonationChain is the part of the server that handles impersonation. Mallory has all permissions in a, including
+// impersonation, and none in b. The handler reports the user of each request.
 func impersonationChain(as *user.DefaultInfo, constrained bool) http.Handler {
 	rights := authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 		cluster, _ := logicalcluster.NameFrom(ctx)
@@ -61,7 +61,7 @@ func TestImpersonationIsAllowedAndLimitedPerCluster(t *testing.T) {
 			{mallory, []struct{ cluster, impersonate, want string }{
 				{"b", "alice", ""},
 				{"a", "alice", "alice [cluster:a]"},
-				{"b", "alice", ""}, // what was allowed in a is remembered for a
+				{"b", "alice", ""}, // a permission in a is cached for a
 				{"a", "alice", "alice [cluster:a]"},
 				{"a", "system:serviceaccount:ns:bot", "system:serviceaccount:ns:bot [cluster:a]"},
 				{"b", "system:serviceaccount:ns:bot", ""},
@@ -85,14 +85,14 @@ func TestImpersonationIsAllowedAndLimitedPerCluster(t *testing.T) {
 	}
 }
 
-func TestOnlyImpersonatorsAreRemembered(t *testing.T) {
+func TestOnlyImpersonatorsAreRecorded(t *testing.T) {
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{RequestedClusterKey: {"forged"}}}
 	authn := RememberOriginalUser(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		return &authenticator.Response{User: alice}, true, nil
 	}))
 	r := requestAt("a")
 	if response, _, _ := authn.AuthenticateRequest(r); response.User != user.Info(alice) {
-		t.Error("a request that impersonates nobody has another user")
+		t.Error("a request without impersonation has another user")
 	}
 	original := &authorization.Impersonator{}
 	response, _, _ := authn.AuthenticateRequest(r.WithContext(authorization.WithImpersonator(r.Context(), original)))

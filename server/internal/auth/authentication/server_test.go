@@ -8,7 +8,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/auth/authorization"
 )
 
-func TestTheServerIsKnownByItsTokenOnly(t *testing.T) {
+func TestTheServerIsIdentifiedOnlyByItsToken(t *testing.T) {
 	const token = "token-of-the-server"
 	for _, c := range []struct {
 		name, token string

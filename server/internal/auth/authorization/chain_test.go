@@ -102,7 +102,7 @@ func groupSubject(name string) rbacv1.Subject {
 	return rbacv1.Subject{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: name}
 }
 
-func TestWhoMayReadConfigMapsWhere(t *testing.T) {
+func TestPermissionsToReadConfigMapsByCluster(t *testing.T) {
 	const ready = corev1alpha1.LogicalClusterPhaseReady
 	chain := world(t,
 		logicalClusterIn("a", ready, ""),
@@ -114,7 +114,7 @@ func TestWhoMayReadConfigMapsWhere(t *testing.T) {
 		binding("guarded", "cluster-admin", userSubject("alice"), userSubject("bob")),
 		binding("young", "cluster-admin", userSubject("alice")),
 		binding("a", "view", userSubject("viewer")),
-		&rbacv1.ClusterRole{ObjectMeta: at("b", "cluster-admin", nil)}, // a role of one's own hides the standard one in that cluster only
+		&rbacv1.ClusterRole{ObjectMeta: at("b", "cluster-admin", nil)}, // a role of the cluster hides the default role only in that cluster
 	)
 	authenticated := func(name string, groups ...string) *user.DefaultInfo {
 		return &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}
@@ -207,7 +207,7 @@ func TestGuardedGroupsCanOnlyBeImpersonatedByTheirMembers(t *testing.T) {
 	}
 }
 
-func TestTheServersOwnPathsFollowThePolicyOfRoot(t *testing.T) {
+func TestThePolicyOfRootAppliesToPathsOfTheServer(t *testing.T) {
 	chain := world(t, logicalClusterIn("root", corev1alpha1.LogicalClusterPhaseReady, ""), binding("root", metricsReaderRole, userSubject("prometheus")))
 	for _, c := range []struct {
 		user, path string

@@ -12,7 +12,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestDefaultRolesAreShownAsTheyApply(t *testing.T) {
+func TestVisibleDefaultRolesHaveTheirEffectiveRules(t *testing.T) {
 	objects := append(rolesWith(3, 2), logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""), logicalClusterIn("b", corev1alpha1.LogicalClusterPhaseReady, ""),
 		&rbacv1.ClusterRole{ObjectMeta: at("b", "edit", nil)})
 	rules := NewRules(setOf(t, objects...))
@@ -52,7 +52,7 @@ func TestDefaultRolesAreShownAsTheyApply(t *testing.T) {
 	}
 }
 
-func TestTheRulesOfAShownRoleAreBounded(t *testing.T) {
+func TestTheRulesOfAVisibleRoleAreLimited(t *testing.T) {
 	rules := NewRules(setOf(t, append(rolesWith(100, 1000), logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""))...))
 	role, err := rules.DefaultClusterRole(logicalcluster.WithName(t.Context(), "a"), "view")
 	if err != nil {

@@ -18,7 +18,7 @@ func names(n int) (list []string) {
 	return list
 }
 
-func TestARoleHasABoundedNumberOfCombinations(t *testing.T) {
+func TestTheCombinationsOfARoleAreLimited(t *testing.T) {
 	for name, rule := range map[string]rbacv1.PolicyRule{
 		"of groups, resources and verbs": {APIGroups: names(22), Resources: names(22), Verbs: names(22)},
 		"of names":                       {APIGroups: names(1), Resources: names(10), Verbs: names(10), ResourceNames: names(101)},
@@ -36,7 +36,7 @@ func TestARoleHasABoundedNumberOfCombinations(t *testing.T) {
 	}
 }
 
-func TestOfARoleThatIsBoundCombinationsAreBounded(t *testing.T) {
+func TestTheCombinationsOfABoundRoleAreLimited(t *testing.T) {
 	role := &rbacv1.ClusterRole{ObjectMeta: at("a", "large", nil), Rules: []rbacv1.PolicyRule{{APIGroups: names(100), Resources: names(1000), Verbs: names(1000)}}}
 	rules := NewRules(setOf(t, role))
 	got, err := rules.GetRoleReferenceRules(logicalcluster.WithName(t.Context(), "a"), rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "large"}, "")
@@ -45,7 +45,7 @@ func TestOfARoleThatIsBoundCombinationsAreBounded(t *testing.T) {
 	}
 }
 
-func TestOfAUserABoundedNumberOfRulesIsListed(t *testing.T) {
+func TestTheListedRulesOfAUserAreLimited(t *testing.T) {
 	rules := NewRules(setOf(t, append(rolesWith(20, 1000), bindTo("b", "view", "u"))...))
 	got, err := rules.RulesFor(logicalcluster.WithName(t.Context(), "a"), &user.DefaultInfo{Name: "u"}, "")
 	if len(got) != maxRulesOfUser || err == nil {

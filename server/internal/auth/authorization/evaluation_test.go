@@ -62,7 +62,7 @@ func TestTheRulesOfARoleAreVisitedOnce(t *testing.T) {
 	}
 }
 
-func TestAnEvaluationHasABoundedWeight(t *testing.T) {
+func TestTheWeightOfAnEvaluationIsLimited(t *testing.T) {
 	objects := append(rolesWith(300, 1000), bindTo("b", "view", "u"), bindTo(OwnersBindingName, "cluster-admin", "owner"),
 		logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""))
 	crowd := make([]string, 10_000)
@@ -82,10 +82,10 @@ func TestAnEvaluationHasABoundedWeight(t *testing.T) {
 			t.Errorf("%s: got %v, %q, %v", who, got, reason, err)
 		}
 	}
-	want("owner", allow) // who can clear up
+	want("owner", allow) // who can delete roles
 	want("u", noOpinion)
 	if len(rules.lanes.clusters) > 0 || len(rules.lanes.all) > 0 {
-		t.Error("a heavy evaluation has not left its lane")
+		t.Error("a heavy evaluation is still in its lane")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestTheWildcardFollowsBindingsInSystemAdminForReadsOnly(t *testing.T) {
+func TestTheWildcardIsGrantedByBindingsInSystemAdminForReads(t *testing.T) {
 	chain := world(t,
 		logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""),
 		binding("system:admin", "cluster-admin", userSubject("auditor"), userSubject("system:kcp:serviceaccount:a:ns:bot")),
@@ -51,7 +51,7 @@ func TestTheWildcardFollowsBindingsInSystemAdminForReadsOnly(t *testing.T) {
 	}
 }
 
-func TestWhoPassesTheGates(t *testing.T) {
+func TestTheGatesOfAuthorization(t *testing.T) {
 	chain := world(t,
 		logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""),
 		logicalClusterIn("guarded", corev1alpha1.LogicalClusterPhaseReady, "staff"),
@@ -79,24 +79,24 @@ func TestWhoPassesTheGates(t *testing.T) {
 		want    authorizer.Decision
 		reason  string
 	}{
-		"the administrator of logical clusters":                    {"a", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... before the logical cluster exists":                    {"missing", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... past required groups":                                 {"guarded", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... in any phase":                                         {"young", member(LogicalClusterAdminGroup), get, allow, ""},
-		"... not in the clusters of the server":                    {"system:admin", member(LogicalClusterAdminGroup), get, noOpinion, "only administrators of the shard"},
-		"the external administrator":                               {"guarded", member(ExternalAdminGroup), get, allow, ""},
-		"... needs the logical cluster":                            {"missing", member(ExternalAdminGroup), get, deny, "LogicalCluster not found"},
-		"... in its phase":                                         {"young", member(ExternalAdminGroup), get, noOpinion, `not permitted due to phase ""`},
-		"... which may be that of deletion":                        {"gone", member(ExternalAdminGroup), get, allow, ""},
-		"a stranger at a cluster that does not exist":              {"missing", member(user.AllAuthenticated), get, deny, "LogicalCluster not found"},
-		"a stranger at a cluster that does":                        {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
-		"a stranger at a cluster with required groups":             {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
-		"one whom an issuer of root puts into required groups":     {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
-		"one with a certificate that names required groups":        {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
-		"one whom an issuer of a tenant puts into required groups": {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
-		"the status of a binding":                                  {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "only the server may write the status"},
-		"the status of a binding, for masters":                     {"a", member(user.SystemPrivilegedGroup), status, allow, ""},
-		"a scoped administrator outside of his scope":              {"a", &user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}, get, noOpinion, "access"},
+		"the administrator of logical clusters":               {"a", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... before the logical cluster exists":               {"missing", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... past required groups":                            {"guarded", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... in any phase":                                    {"young", member(LogicalClusterAdminGroup), get, allow, ""},
+		"... not in the clusters of the server":               {"system:admin", member(LogicalClusterAdminGroup), get, noOpinion, "only administrators of the shard"},
+		"the external administrator":                          {"guarded", member(ExternalAdminGroup), get, allow, ""},
+		"... needs the logical cluster":                       {"missing", member(ExternalAdminGroup), get, deny, "LogicalCluster not found"},
+		"... in its phase":                                    {"young", member(ExternalAdminGroup), get, noOpinion, `not permitted due to phase ""`},
+		"... which may be that of deletion":                   {"gone", member(ExternalAdminGroup), get, allow, ""},
+		"a user without access, cluster does not exist":       {"missing", member(user.AllAuthenticated), get, deny, "LogicalCluster not found"},
+		"a user without access, cluster exists":               {"a", member(user.AllAuthenticated), get, noOpinion, "workspace access not permitted"},
+		"a user without access, cluster with required groups": {"guarded", member(user.AllAuthenticated), get, deny, "user is not a member of required groups: staff"},
+		"a user in required groups by an issuer of root":      {"byroot", issued("byroot"), get, noOpinion, "workspace access not permitted"},
+		"a user with a certificate that has required groups":  {"byroot", byCertificate("byroot"), get, deny, "user is not a member of required groups: staff"},
+		"a user in required groups by an issuer of a tenant":  {"bytenant", issued("bytenant"), get, deny, "user is not a member of required groups: staff"},
+		"the status of a binding":                             {"a", &user.DefaultInfo{Name: "alice"}, status, deny, "only the server may write the status"},
+		"the status of a binding, for masters":                {"a", member(user.SystemPrivilegedGroup), status, allow, ""},
+		"a scoped administrator outside of the scope":         {"a", &user.DefaultInfo{Name: "u", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}, get, noOpinion, "access"},
 		"a service account of another cluster that is in the group of administrators": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",
 			Groups: []string{AdminGroup}, Extra: map[string][]string{"authentication.kcp.io/cluster-name": {"b"}}}, get, noOpinion, "access"},
 		"... in that of masters": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",
@@ -104,7 +104,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 		"... in that of administrators of logical clusters": {"a", &user.DefaultInfo{Name: "system:serviceaccount:ns:bot",
 			Groups: []string{LogicalClusterAdminGroup}, Extra: map[string][]string{"authentication.kcp.io/cluster-name": {"b"}}}, get, noOpinion, "access"},
 		"a forged member of the cluster's administrators": {"a", &user.DefaultInfo{Name: LogicalClusterAdminGroup}, get, noOpinion, "access"},
-		"nobody": {"a", nil, get, noOpinion, "no user"},
+		"no user": {"a", nil, get, noOpinion, "no user"},
 	} {
 		c.a.User = c.user
 		decision, reason, err := chain.Authorize(logicalcluster.WithName(context.Background(), c.cluster), c.a)
@@ -114,7 +114,7 @@ func TestWhoPassesTheGates(t *testing.T) {
 	}
 }
 
-func TestAlwaysAllowedPathsMayEndInAStar(t *testing.T) {
+func TestAlwaysAllowedPathsCanEndWithAnAsterisk(t *testing.T) {
 	set := sets.New[string]()
 	chain, err := New(Config{Order: []string{AlwaysAllowPaths}, AlwaysAllowPaths: []string{"/readyz", "/healthz/*"}})
 	if err != nil {
@@ -154,7 +154,8 @@ func TestTheFirstDecisionOfARequestIsInTheAuditLog(t *testing.T) {
 	})
 }
 
-// annotated fails the test unless the audit event of ctx has these annotations. Who reads audit logs knows their names.
+// annotated fails the test unless the audit event of ctx has these annotations. Readers of audit logs depend on their
+// names.
 func annotated(t *testing.T, ctx context.Context, want map[string]string) {
 	t.Helper()
 	for key, value := range want {
@@ -195,11 +196,11 @@ func TestDeepReviewsAreForMastersThatCreateReviews(t *testing.T) {
 		info   request.RequestInfo
 		want   bool
 	}{
-		"asked by a master":        {"true", []string{user.SystemPrivilegedGroup}, create, true},
-		"not asked":                {"", []string{user.SystemPrivilegedGroup}, create, false},
-		"asked by somebody":        {"true", []string{AdminGroup}, create, false},
-		"asked of something else":  {"true", []string{user.SystemPrivilegedGroup}, other, false},
-		"asked in a strange voice": {"yes", []string{user.SystemPrivilegedGroup}, create, false},
+		"requested by a member of system:masters": {"true", []string{user.SystemPrivilegedGroup}, create, true},
+		"not requested":                  {"", []string{user.SystemPrivilegedGroup}, create, false},
+		"requested by another user":      {"true", []string{AdminGroup}, create, false},
+		"requested for another resource": {"true", []string{user.SystemPrivilegedGroup}, other, false},
+		"requested with another value":   {"yes", []string{user.SystemPrivilegedGroup}, create, false},
 	} {
 		var got bool
 		h := WithDeepReview(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = IsDeepReview(r.Context()) }))

@@ -70,7 +70,7 @@ func TestEffectiveIdentities(t *testing.T) {
 	}
 }
 
-func TestWarrantsAreBounded(t *testing.T) {
+func TestWarrantsAreLimited(t *testing.T) {
 	nested := `{"user":"w"}`
 	for range 20 {
 		nested = fmt.Sprintf(`{"user":"w","extra":{%q:[%q,%q]}}`, WarrantKey, nested, `{"user":"v"}`)
@@ -95,7 +95,7 @@ func FuzzScopesAndWarrantsNeverWidenAScope(f *testing.F) {
 	})
 }
 
-func TestGroupsCountWhereTheirHolderActs(t *testing.T) {
+func TestGroupsApplyWhereTheirMemberActs(t *testing.T) {
 	bot := &user.DefaultInfo{Name: "system:serviceaccount:ns:bot", Groups: []string{AdminGroup}, Extra: map[string][]string{logicalcluster.UserExtraKey: {"there"}}}
 	scoped := &user.DefaultInfo{Name: "alice", Groups: []string{AdminGroup}, Extra: map[string][]string{ScopesKey: {"cluster:there"}}}
 	warranted := person(map[string][]string{WarrantKey: {`{"user":"bob","groups":["` + AdminGroup + `"]}`}})

@@ -22,7 +22,7 @@ func warrantOf(groups string, nested ...string) string {
 	return fmt.Sprintf(`{"user":"eve","groups":[%q]%s}`, groups, extra)
 }
 
-func TestGuardedGroupsCannotBeReachedByDetours(t *testing.T) {
+func TestGuardedGroupsCannotBeReachedIndirectly(t *testing.T) {
 	chain := world(t, logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""), binding("a", "cluster-admin", userSubject("alice")))
 	ctx := logicalcluster.WithName(context.Background(), "a")
 	for name, c := range map[string]struct {
@@ -48,7 +48,7 @@ func TestGuardedGroupsCannotBeReachedByDetours(t *testing.T) {
 		"... as a master":                      {[]string{user.SystemPrivilegedGroup}, "impersonate", "userextras", FormerClusterNameKey, "a", false},
 		"... in a warrant": {nil, "impersonate", "userextras", WarrantKey,
 			warrantOf("devs", `{"user":"x","extra":{"authentication.kubernetes.io/cluster-name":["a"]}}`), false},
-		"a warrant nobody can read":           {nil, "impersonate", "userextras", WarrantKey, `{"groups":`, true},
+		"a warrant that cannot be parsed":     {nil, "impersonate", "userextras", WarrantKey, `{"groups":`, true},
 		"a question about a request in-force": {nil, "impersonate-on:user-info:list", "groups", "", AdminGroup, true},
 	} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice", Groups: c.groups}, Verb: c.verb, APIGroup: "authentication.k8s.io",
@@ -74,7 +74,7 @@ func TestAnImpersonatedIdentityIsLimitedToTheClusterWithAllItsWarrants(t *testin
 		user         user.Info
 		want         user.Info
 	}{
-		"nobody impersonates":             {nil, eve, nil},
+		"no impersonation":                {nil, eve, nil},
 		"the impersonator himself":        {&Impersonator{alice}, alice, nil},
 		"an equal user is not the same":   {&Impersonator{alice}, &user.DefaultInfo{Name: "alice"}, &user.DefaultInfo{Name: "alice", Extra: map[string][]string{ScopesKey: {"cluster:a"}}}},
 		"a user impersonates":             {&Impersonator{alice}, eve, limited},
@@ -104,7 +104,7 @@ func TestAnImpersonatedIdentityIsLimitedToTheClusterWithAllItsWarrants(t *testin
 	}
 }
 
-func TestARequestIsJudgedByTheLimitedIdentity(t *testing.T) {
+func TestARequestIsAuthorizedWithTheLimitedIdentity(t *testing.T) {
 	chain := world(t, logicalClusterIn("a", corev1alpha1.LogicalClusterPhaseReady, ""), binding("a", "cluster-admin", userSubject("alice"), groupSubject("system:cluster:b")))
 	inB := &user.DefaultInfo{Name: "eve", Groups: []string{user.AllAuthenticated}, Extra: map[string][]string{ScopesKey: {"cluster:b"}}}
 	ctx := request.WithUser(logicalcluster.WithName(context.Background(), "a"), inB)

@@ -20,7 +20,7 @@ func limitedExport(t *testing.T, subjects ...rbacv1.Subject) (*apisv1alpha2.APIE
 	return export, NewRules(setOf(t, binding("provider", "cluster-admin", subjects...)))
 }
 
-func TestAPolicyHasToAllowTheImpersonatorToo(t *testing.T) {
+func TestAPolicyMustAllowTheImpersonatorAsWell(t *testing.T) {
 	export, rules := limitedExport(t, groupSubject(BindingPrefix+"trusted"), userSubject(BindingPrefix+"system:kcp:serviceaccount:consumer:ns:bot"))
 	named := func(name string, groups ...string) *user.DefaultInfo {
 		return &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}
@@ -33,14 +33,14 @@ func TestAPolicyHasToAllowTheImpersonatorToo(t *testing.T) {
 		by, as *user.DefaultInfo
 		want   bool
 	}{
-		"a member":                  {nil, named("tina", "trusted"), true},
-		"somebody else":             {nil, named("mallory"), false},
-		"somebody else as a member": {named("mallory"), named("tina", "trusted"), false},
-		"somebody else with a warrant of a member":            {named("mallory"), warranted, false},
-		"somebody else as a service account":                  {named("mallory"), bot, false},
+		"a member":                 {nil, named("tina", "trusted"), true},
+		"another user":             {nil, named("mallory"), false},
+		"another user as a member": {named("mallory"), named("tina", "trusted"), false},
+		"another user with a warrant of a member":             {named("mallory"), warranted, false},
+		"another user as a service account":                   {named("mallory"), bot, false},
 		"a service account as a member":                       {bot, named("x", "trusted"), true},
 		"a member as another one":                             {named("tina", "trusted"), named("tom", "trusted"), true},
-		"a member as somebody else":                           {named("tina", "trusted"), named("mallory"), false},
+		"a member as another user":                            {named("tina", "trusted"), named("mallory"), false},
 		"a member of masters as a member":                     {named("root", user.SystemPrivilegedGroup), named("tina", "trusted"), true},
 		"a member of masters who is none here, as a member":   {&user.DefaultInfo{Name: "r", Groups: []string{user.SystemPrivilegedGroup}, Extra: map[string][]string{ScopesKey: {"cluster:x"}}}, named("tina", "trusted"), false},
 		"an administrator of the installation, as a member":   {named("admin", AdminGroup), named("tina", "trusted"), false},
@@ -58,7 +58,7 @@ func TestAPolicyHasToAllowTheImpersonatorToo(t *testing.T) {
 	}
 }
 
-func TestAPolicyTrustsNoNameThatAConsumerGives(t *testing.T) {
+func TestAPolicyDoesNotTrustNamesAssignedByConsumers(t *testing.T) {
 	export, rules := limitedExport(t, groupSubject(BindingPrefix+"trusted"), userSubject(BindingPrefix+"tina"), groupSubject(BindingPrefix+"system:cluster:friend"))
 	issued := func(cluster string) *user.DefaultInfo {
 		return &user.DefaultInfo{Name: "tina", Groups: []string{"trusted", user.AllAuthenticated}, Extra: map[string][]string{logicalcluster.UserExtraKey: {cluster}, ScopesKey: {scopePrefix + cluster}}}
@@ -67,7 +67,7 @@ func TestAPolicyTrustsNoNameThatAConsumerGives(t *testing.T) {
 		a := authorizer.AttributesRecord{User: issued(cluster), Verb: "create", APIGroup: "example.org", Resource: "widgets", ResourceRequest: true}
 		got, reason, err := rules.WithinPolicy(context.Background(), export, logicalcluster.Name(cluster), a)
 		if err != nil || got != want {
-			t.Errorf("whom the issuer of %s vouches for: allowed %t, want %t (%s, %v)", cluster, got, want, reason, err)
+			t.Errorf("a user of the issuer of %s: allowed %t, want %t (%s, %v)", cluster, got, want, reason, err)
 		}
 	}
 }

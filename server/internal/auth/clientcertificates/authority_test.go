@@ -44,7 +44,7 @@ var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // secrets is an etcd that several servers share.
 type secrets struct {
 	stored *corev1.Secret
-	race   *corev1.Secret // what another server stores just before this one
+	race   *corev1.Secret // the Secret that another server stores just before this one
 }
 
 func (s *secrets) Get(_ context.Context, _, name string, into runtime.Object) error {
@@ -166,7 +166,7 @@ func TestACertificateProvesAnIdentityInItsClusterOnly(t *testing.T) {
 	}
 }
 
-func TestWhichCertificatesAreRefused(t *testing.T) {
+func TestInvalidCertificatesAreRejected(t *testing.T) {
 	lc := logicalCluster("a", "uid-1")
 	shared := &secrets{}
 	a, clock := newAuthority(t, shared, lc)
@@ -215,7 +215,7 @@ func TestWhichCertificatesAreRefused(t *testing.T) {
 	}
 }
 
-func TestWhichRequestsAreNotSigned(t *testing.T) {
+func TestInvalidRequestsAreNotSigned(t *testing.T) {
 	lc := logicalCluster("a", "uid-1")
 	a, _ := newAuthority(t, &secrets{}, lc)
 	small, err := rsa.GenerateKey(rand.Reader, 1024)
@@ -317,7 +317,7 @@ func TestServersShareOneAuthority(t *testing.T) {
 	}
 }
 
-func TestAServerLooksForAnotherAuthority(t *testing.T) {
+func TestAServerReloadsTheAuthority(t *testing.T) {
 	shared := &secrets{}
 	a, clock := newAuthority(t, shared)
 	changed := make(listener)

@@ -8,7 +8,7 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// evaluated returns what an expression makes of claims, or why it makes nothing of them.
+// evaluated returns the result of an expression for claims, or its error.
 func evaluated(t *testing.T, expression string, claims map[string]any) (any, error) {
 	t.Helper()
 	compiler := newCompiler()
@@ -23,7 +23,7 @@ func evaluated(t *testing.T, expression string, claims map[string]any) (any, err
 	return value.Value(), nil
 }
 
-func TestAnExpressionOfAnIssuerHasABoundedCost(t *testing.T) {
+func TestTheCostOfAnIssuersExpressionIsLimited(t *testing.T) {
 	groups := make([]string, 200)
 	for i := range groups {
 		groups[i] = "group"

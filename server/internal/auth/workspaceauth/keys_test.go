@@ -23,7 +23,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/outbound"
 )
 
-// site is what an issuer publishes, by URL, and how often it was fetched.
+// site contains the documents of an issuer, by URL, and how often they were fetched.
 type site struct {
 	mu      sync.Mutex
 	answers map[string]string
@@ -61,13 +61,13 @@ const (
 
 func document(keys string) string { return fmt.Sprintf(`{"issuer":%q,"jwks_uri":%q}`, issuerURL, keys) }
 
-// published returns the keys of an issuer that publishes what a site has.
+// published returns the keys of an issuer that publishes a site.
 func published(t *testing.T, discovery string) (*keys, *site) {
 	s := &site{answers: map[string]string{}, fetched: map[string]int{}}
 	return newKeys(t.Context(), issuerURL, discovery, func(l outbound.Limits) http.RoundTripper { return l.RoundTripper(s) }), s
 }
 
-// signer returns what signs tokens, and the set of its key.
+// signer returns a signer of tokens, and the set with its key.
 func signer(t *testing.T) (sign func() string, set string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -91,7 +91,7 @@ func signer(t *testing.T) (sign func() string, set string) {
 	}, string(content)
 }
 
-func TestAnIssuerThatFailsIsAskedLessAndLessOften(t *testing.T) {
+func TestRequestsToAFailingIssuerBackOff(t *testing.T) {
 	k, s := published(t, "")
 	now := time.Now()
 	k.now = func() time.Time { return now }
@@ -110,7 +110,7 @@ func TestAnIssuerThatFailsIsAskedLessAndLessOften(t *testing.T) {
 		}
 	}
 	if want := "[0s 1s 3s 7s 15s 31s 1m3s 2m7s 4m15s 8m31s 13m31s"; !strings.HasPrefix(fmt.Sprint(at), want) || s.count(documentURL) != len(at) {
-		t.Errorf("it was asked %d times, at %v", s.count(documentURL), at)
+		t.Errorf("it got %d requests, at %v", s.count(documentURL), at)
 	}
 	s.answer(documentURL, document(keysURL))
 	s.answer(keysURL, set)
@@ -120,7 +120,7 @@ func TestAnIssuerThatFailsIsAskedLessAndLessOften(t *testing.T) {
 	}
 }
 
-func TestKeysAreFetchedAFewTimesForTokensThatTheyDoNotVerify(t *testing.T) {
+func TestFetchesOfKeysForUnverifiedTokensAreLimited(t *testing.T) {
 	k, s := published(t, "")
 	sign, set := signer(t)
 	strange, _ := signer(t)
@@ -128,7 +128,7 @@ func TestKeysAreFetchedAFewTimesForTokensThatTheyDoNotVerify(t *testing.T) {
 	s.answer(keysURL, set)
 	for range 100 {
 		if _, err := k.VerifySignature(t.Context(), strange()); err == nil {
-			t.Fatal("a token of somebody else is verified")
+			t.Fatal("a token of another issuer is verified")
 		}
 	}
 	if n := s.count(keysURL); n != keysBurst || s.count(documentURL) != 1 {
@@ -144,7 +144,7 @@ func TestManyTokensWaitForOneDocument(t *testing.T) {
 	sign, set := signer(t)
 	s.answer(documentURL, document(keysURL))
 	s.answer(keysURL, set)
-	s.mu.Lock() // nothing answers
+	s.mu.Lock() // nothing responds
 	impatient, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := k.VerifySignature(impatient, sign()); !errors.Is(err, context.Canceled) {
@@ -165,7 +165,7 @@ func TestManyTokensWaitForOneDocument(t *testing.T) {
 	}
 }
 
-func TestADiscoveryDocumentMayBeElsewhere(t *testing.T) {
+func TestADiscoveryDocumentCanHaveAnotherURL(t *testing.T) {
 	k, s := published(t, "https://elsewhere.example.org/document")
 	sign, set := signer(t)
 	s.answer("https://elsewhere.example.org/document", document(keysURL))
@@ -175,7 +175,7 @@ func TestADiscoveryDocumentMayBeElsewhere(t *testing.T) {
 	}
 }
 
-func TestIssuersPublishLittle(t *testing.T) {
+func TestTheDocumentsOfIssuersAreLimited(t *testing.T) {
 	sign, set := signer(t)
 	large := rsa.PublicKey{N: new(big.Int).Lsh(big.NewInt(1), maxKeyBits), E: 65537}
 	rsaSet, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: &large, KeyID: "one"}}})
@@ -184,7 +184,7 @@ func TestIssuersPublishLittle(t *testing.T) {
 	}
 	spaces := strings.Repeat(" ", int(keysLimits.Bytes))
 	for name, test := range map[string]struct{ document, set, want string }{
-		"all is well":             {document(keysURL), set, ""},
+		"valid documents":         {document(keysURL), set, ""},
 		"a large document":        {document(keysURL) + spaces, set, "more than 262144 bytes"},
 		"a deep document":         {`{"x":` + strings.Repeat("[", 200000), set, "discovery document of issuer " + issuerURL},
 		"large keys":              {document(keysURL), set + spaces, "more than 262144 bytes"},

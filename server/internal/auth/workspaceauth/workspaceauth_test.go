@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestAUserOfAnIssuerIsSomebodyInOneClusterOnly(t *testing.T) {
+func TestAUserOfAnIssuerIsLimitedToOneCluster(t *testing.T) {
 	response, ok, err := confine(&authenticator.Response{User: &user.DefaultInfo{
 		Name: "jane", UID: "7", Groups: []string{"developers", "system:masters", "system:kcp:logical-cluster-admin", "apis.kcp.io:binding:system:kcp:tenancy:workspace-bootstrapper"},
 		Extra: map[string][]string{"mail": {"j@x"}, "authorization.kcp.io/warrant": {"{}"}, "authentication.kcp.io/scopes": {"cluster:other"}},
@@ -37,7 +37,7 @@ func TestAUserOfAnIssuerIsSomebodyInOneClusterOnly(t *testing.T) {
 	}
 }
 
-func TestAUserOfAnIssuerIsSmall(t *testing.T) {
+func TestTheSizeOfAnIssuersUserIsLimited(t *testing.T) {
 	for count, want := range map[int]bool{maxUser / 128: true, maxUser / 10: false} {
 		groups := make([]string, count)
 		for n := range groups {
@@ -49,7 +49,7 @@ func TestAUserOfAnIssuerIsSmall(t *testing.T) {
 	}
 }
 
-func TestARequestWithoutOneClusterIsNobody(t *testing.T) {
+func TestARequestWithoutASingleClusterIsNotAuthenticated(t *testing.T) {
 	i := &Issuers{}
 	for _, ctx := range []context.Context{t.Context(), logicalcluster.WithWildcard(t.Context())} {
 		if _, ok, err := i.AuthenticateToken(ctx, "a.b.c"); ok || err != nil {
@@ -58,7 +58,7 @@ func TestARequestWithoutOneClusterIsNobody(t *testing.T) {
 	}
 }
 
-func TestWhatWasNotUsedForLongestMakesRoom(t *testing.T) {
+func TestTheLeastRecentlyUsedConfigurationIsDropped(t *testing.T) {
 	i := &Issuers{ready: map[informers.Key]*ready{}}
 	stopped := 0
 	began := time.Now()
@@ -73,7 +73,7 @@ func TestWhatWasNotUsedForLongestMakesRoom(t *testing.T) {
 	}
 }
 
-func TestExpressionsOfIssuersCostLittle(t *testing.T) {
+func TestExpressionsOfIssuersAreLimited(t *testing.T) {
 	list := make([]any, 1000)
 	for n := range list {
 		list[n] = float64(n)

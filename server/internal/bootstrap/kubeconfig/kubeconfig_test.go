@@ -13,7 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// started is what a server with some users does when it starts with the files in dir. config is nil if there is no file.
+// started starts a server with some users and the files in dir. config is nil if there is no file.
 func started(t *testing.T, dir string, users Users) (tokens *Tokens, config *clientcmdapi.Config, err error) {
 	t.Helper()
 	file := filepath.Join(dir, "admin.kubeconfig")
@@ -29,7 +29,7 @@ func started(t *testing.T, dir string, users Users) (tokens *Tokens, config *cli
 	return tokens, config, err
 }
 
-// identity returns who a token belongs to, as "name groups".
+// identity returns the user of a token, as "name groups".
 func identity(t *testing.T, tokens *Tokens, token string) string {
 	t.Helper()
 	response, ok, err := tokens.AuthenticateToken(t.Context(), token)
@@ -93,7 +93,7 @@ func TestWithoutUsersNothingIsWritten(t *testing.T) {
 	}
 }
 
-func TestOnlyTheTokenOfTheShardAdministratorOutlivesAServer(t *testing.T) {
+func TestOnlyTheTokenOfTheShardAdministratorOutlivesTheServer(t *testing.T) {
 	dir := t.TempDir()
 	users := Users{Admins: true, Plain: true}
 	_, before, err := started(t, dir, users)
@@ -119,7 +119,7 @@ func TestOnlyTheTokenOfTheShardAdministratorOutlivesAServer(t *testing.T) {
 	}
 }
 
-func TestFilesThatDisagreeAreRefusedWithWhatToDo(t *testing.T) {
+func TestInconsistentFilesAreErrorsWithTheNextStep(t *testing.T) {
 	for name, spoil := range map[string]func(dir string) error{
 		"another token": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "hash"), []byte(strings.Repeat("0", 64)), 0o600)
@@ -143,8 +143,8 @@ func TestFilesThatDisagreeAreRefusedWithWhatToDo(t *testing.T) {
 	}
 }
 
-// As when its port is in use.
-func TestAServerThatFailedBeforeItWroteTheFileStartsAgain(t *testing.T) {
+// For example, because its port is in use.
+func TestAServerThatFailedBeforeWritingTheFileStartsAgain(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Load(Users{Admins: true}, filepath.Join(dir, "admin.kubeconfig"), filepath.Join(dir, "hash")); err != nil {
 		t.Fatal(err)

@@ -47,7 +47,7 @@ func written(t *testing.T) string {
 	return directory
 }
 
-func TestAStartSaysWhichFileIsDamaged(t *testing.T) {
+func TestTheErrorOfAStartNamesTheDamagedFile(t *testing.T) {
 	database := func(directory string) string { return databaseFile(filepath.Join(directory, "data")) }
 	log := func(directory string) string {
 		files, err := filepath.Glob(filepath.Join(directory, "data", "member", "wal", "*.wal"))
@@ -113,10 +113,10 @@ func TestAStartSaysWhichFileIsDamaged(t *testing.T) {
 			}
 			t.Logf("after %s: %v", time.Since(began), err)
 			if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), filepath.Dir(c.file(directory))) || !strings.Contains(err.Error(), remedy) {
-				t.Error("it does not say which file is damaged, or what to do")
+				t.Error("the error has no damaged file or next step")
 			}
 			if strings.Contains(err.Error(), "\n") {
-				t.Error("it says more than one sentence")
+				t.Error("the error has more than one line")
 			}
 		})
 	}

@@ -10,8 +10,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// All watches of a client share a stream, in which the ends of many meet the answers to them.
-func TestAWatchGoesOnWhenManyOthersEndTogether(t *testing.T) {
+// All watches of a client share a stream, in which cancellations of many watches meet the responses to them.
+func TestAWatchContinuesWhenManyOthersEndTogether(t *testing.T) {
 	ctx := t.Context()
 	server, err := Start(ctx, Config{Directory: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
@@ -38,10 +38,10 @@ func TestAWatchGoesOnWhenManyOthersEndTogether(t *testing.T) {
 		select {
 		case told := <-lasting:
 			if len(told.Events) != 1 || string(told.Events[0].Kv.Value) != fmt.Sprint(round) {
-				t.Fatalf("write %d is told as %+v", round, told)
+				t.Fatalf("write %d is reported as %+v", round, told)
 			}
 		case <-time.After(30 * time.Second):
-			t.Fatalf("write %d is not told of", round)
+			t.Fatalf("write %d is not reported", round)
 		}
 	}
 }

@@ -11,12 +11,12 @@ import (
 func heapInUse() int64 {
 	var stats runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what has a finalizer goes with the second collection
+	runtime.GC() // objects with a finalizer are freed in the second collection
 	runtime.ReadMemStats(&stats)
 	return int64(stats.HeapAlloc)
 }
 
-func TestTheLogInMemoryIsBoundedByItsSize(t *testing.T) {
+func TestTheLogInMemoryIsLimitedInSize(t *testing.T) {
 	server, err := Start(t.Context(), Config{Directory: filepath.Join(t.TempDir(), "etcd")})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// eventually waits until something is true.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -34,7 +34,7 @@ func random(n int) string {
 	return string(text)
 }
 
-func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
+func TestAFullDatabaseFreesSpaceAfterDeletions(t *testing.T) {
 	config := Config{Directory: filepath.Join(t.TempDir(), "etcd"), QuotaBackendBytes: 8 << 20}
 	server, err := Start(t.Context(), config)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 	stop := func() { client.Close(); server.Stop() }
 	defer func() { stop() }()
 	large := random(512 << 10)
-	// A test is faster than what makes room, so that etcd itself may refuse a write: it does not for long.
+	// A test writes faster than space is freed, so etcd itself may reject a write, but not for long.
 	put := func(key, value string) {
 		t.Helper()
 		eventually(t, key+" is written", func() bool {
@@ -52,7 +52,7 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 			return err == nil
 		})
 	}
-	// History is no reason to refuse: what was overwritten makes room.
+	// History is not a reason to reject writes: compacting overwritten values frees space.
 	for n := range 64 {
 		eventually(t, fmt.Sprintf("there is room for version %d", n), func() bool { return server.Grow() == nil })
 		put("/overwritten", large)
@@ -62,9 +62,9 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 	}
 	eventually(t, "the database is full", func() bool { return server.Grow() != nil })
 	if !strings.Contains(server.Grow().Error(), "of 8.0 MiB are used") || server.Write() != nil {
-		t.Errorf("it says %v, %v", server.Grow(), server.Write())
+		t.Errorf("got %v, %v", server.Grow(), server.Write())
 	}
-	// The same of an earlier version of the server, which had stopped with the alarm of etcd.
+	// The same for an earlier version of the server, which stopped with the alarm of etcd.
 	if _, err := server.etcd.Server.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE, MemberID: uint64(server.etcd.Server.MemberID())}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 	}
 	client = server.Client()
 	if server.Grow() == nil {
-		t.Error("after a restart nobody knows that it is full")
+		t.Error("after a restart the full database is not detected")
 	}
 	put("/small", "what a deletion writes")
 	if _, err := client.Delete(t.Context(), "/key/", clientv3.WithPrefix()); err != nil {
@@ -85,7 +85,7 @@ func TestAFullDatabaseGetsRoomWhenSomethingIsDeleted(t *testing.T) {
 	put("/large", large)
 }
 
-func TestNothingIsWrittenOnceTheDiskIsNearlyFull(t *testing.T) {
+func TestWritesAreRejectedWhenTheDiskIsNearlyFull(t *testing.T) {
 	var left atomic.Int64
 	left.Store(1 << 30)
 	config := Config{Directory: filepath.Join(t.TempDir(), "etcd"), WALSizeBytes: 1 << 20, free: func(string) (int64, error) { return left.Load(), nil }}

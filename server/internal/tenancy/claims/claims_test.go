@@ -62,7 +62,7 @@ func binding(name string, claims ...apisv1alpha2.AcceptablePermissionClaim) *api
 	return b
 }
 
-// exportOf tells of bindings whose names begin with an export's that they are to it, and does not know the lost ones.
+// exportOf assigns bindings whose names begin with the name of an export to that export, and does not find others.
 func exportOf(b *apisv1alpha2.APIBinding) (Export, bool) {
 	name, _, _ := strings.Cut(b.Name, "-")
 	return Export{"provider", name}, name != "lost"
@@ -73,7 +73,7 @@ func base62(text string) string {
 	return new(big.Int).SetBytes(sum[:]).Text(62)
 }
 
-func TestHashesAreOfWhatIsClaimed(t *testing.T) {
+func TestHashesDependOnTheClaimedResource(t *testing.T) {
 	for name, tc := range map[string]struct {
 		claim apisv1alpha2.PermissionClaim
 		json  string
@@ -122,7 +122,7 @@ func TestLabelsShowWhoMayAccessAnObject(t *testing.T) {
 		want     map[string]string
 		err      string
 	}{
-		"nobody":                    {"configmaps", nil, nil, nil, ""},
+		"no binding":                {"configmaps", nil, nil, nil, ""},
 		"all objects":               {"configmaps", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("configmaps", all))...)}, label("one", "configmaps"), ""},
 		"a rejected claim":          {"configmaps", nil, []*apisv1alpha2.APIBinding{binding("one", rejected...)}, nil, ""},
 		"another resource":          {"secrets", nil, []*apisv1alpha2.APIBinding{binding("one", accepted(scoped("configmaps", all))...)}, nil, ""},
@@ -182,7 +182,7 @@ func TestBindingsShowTheirExport(t *testing.T) {
 	}
 }
 
-func TestRelabelLeavesOnlyTheLabelsOfClaimsThatHold(t *testing.T) {
+func TestRelabelKeepsOnlyTheLabelsOfValidClaims(t *testing.T) {
 	forged := apisv1alpha2.ClaimedLabelPrefix + "x"
 	for name, tc := range map[string]struct{ object, claimed, want map[string]string }{
 		"none":       {nil, nil, nil},
@@ -196,7 +196,7 @@ func TestRelabelLeavesOnlyTheLabelsOfClaimsThatHold(t *testing.T) {
 	}
 }
 
-func TestSelectorsSelect(t *testing.T) {
+func TestSelectorsMatchLabels(t *testing.T) {
 	mixed := matchLabels("color", "red")
 	mixed.MatchExpressions = expression("size", metav1.LabelSelectorOpIn, "s", "m").MatchExpressions
 	ambiguous := matchLabels("color", "red")
@@ -229,7 +229,7 @@ func TestSelectorsSelect(t *testing.T) {
 	}
 }
 
-func TestCompleteAddsTheLabelsThatASelectorWants(t *testing.T) {
+func TestCompleteAddsTheLabelsThatASelectorRequires(t *testing.T) {
 	in := expression("size", metav1.LabelSelectorOpIn, "s")
 	for name, tc := range map[string]struct {
 		selector     apisv1alpha2.PermissionClaimSelector
@@ -254,7 +254,7 @@ func TestCompleteAddsTheLabelsThatASelectorWants(t *testing.T) {
 	}
 }
 
-func TestCompareTellsWhatIsToBeDone(t *testing.T) {
+func TestCompareReturnsTheRequiredChanges(t *testing.T) {
 	a, b, c := scoped("a", all, "get"), scoped("b", all), scoped("c.example.io:id", red)
 	list := func(claims ...apisv1alpha2.ScopedPermissionClaim) []apisv1alpha2.ScopedPermissionClaim { return claims }
 	for name, tc := range map[string]struct {
@@ -299,7 +299,7 @@ func TestVerbsAreAllowedByBothSides(t *testing.T) {
 		{"get list", "get", "get", true},
 		{"get list", "get", "list", false},
 		{"*", "*", "delete", true},
-		{"*", "get", "get", false}, // "*" is a verb like others
+		{"*", "get", "get", false}, // "*" is an ordinary verb
 		{"* get", "get", "get", true},
 		{"* get", "get", "*", false},
 		{"", "", "get", false},
@@ -311,7 +311,7 @@ func TestVerbsAreAllowedByBothSides(t *testing.T) {
 	}
 }
 
-func TestMismatchesAreToldToUsers(t *testing.T) {
+func TestMismatchesAreDescribedForUsers(t *testing.T) {
 	withDefault := claim("b", "get")
 	withDefault.DefaultSelector = &red
 	exported := []apisv1alpha2.PermissionClaim{claim("a", "get", "list"), withDefault, claim("c", "*"), claim("d", "*", "get"), claim("e", "get")}
@@ -329,9 +329,9 @@ func TestMismatchesAreToldToUsers(t *testing.T) {
 	}
 }
 
-// Whatever is exported, accepted and applied: a claim that is accepted is either expected or not; what is done leaves
-// nothing to do but what failed; and objects that are selected have the label, and no others.
-func TestClaimsSettle(t *testing.T) {
+// For all exported, accepted and applied claims: an accepted claim is either expected or not; applying the changes
+// leaves nothing to do but what failed; and objects that are selected have the label, and no others.
+func TestClaimsConverge(t *testing.T) {
 	names := []string{"configmaps", "secrets", "events", "events.events.k8s.io", "widgets.example.io:a", "widgets.example.io:b"}
 	selectors := []apisv1alpha2.PermissionClaimSelector{all, red, blue}
 	for seed := range uint64(2000) {

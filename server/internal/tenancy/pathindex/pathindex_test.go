@@ -56,7 +56,7 @@ func newTree(t *testing.T, clusters ...*corev1alpha1.LogicalCluster) *Tree {
 	return New(set)
 }
 
-func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
+func TestAPathIsResolvedThroughTheWorkspaces(t *testing.T) {
 	const ready, unavailable = corev1alpha1.LogicalClusterPhaseReady, corev1alpha1.LogicalClusterPhaseUnavailable
 	tree := newTree(t, logicalCluster("root", "root", ""), logicalCluster("aaa", "root:org", "root"),
 		logicalCluster("v1u4alow0iv9", "user:alice", ""))
@@ -85,7 +85,7 @@ func TestAPathLeadsThroughTheWorkspaces(t *testing.T) {
 	}
 	for _, path := range []string{"", "other", "root:new", "root:gone", "root:org:team:none", "root:org:mounted:further", "root:org:broken:further", "user:bob", "org", "root:"} {
 		if got, ok := tree.Lookup(path); ok {
-			t.Errorf("%s leads to %+v", path, got)
+			t.Errorf("%s resolves to %+v", path, got)
 		}
 	}
 	if got := tree.Path("aaa"); got != "root:org" {

@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// etcd is what is stored: by cluster and name. It counts how often it is asked, and tells the tree of what it was asked for.
+// etcd contains the stored objects by cluster and name. It counts its requests, and adds requested objects to the index.
 type etcd struct {
 	objects map[string]runtime.Object
 	asked   int
@@ -65,24 +65,24 @@ func newStored(t *testing.T) (*Stored, *etcd) {
 	return NewStored(tree, e, e, func(r *http.Request) bool { return r.Header.Get("own") != "" }), e
 }
 
-func TestWhatAnotherServerHasStoredIsFound(t *testing.T) {
+func TestWorkspacesStoredByAnotherServerAreFound(t *testing.T) {
 	for path, want := range map[string]logicalcluster.Name{"root:team": "2x9k", "2x9k": "2x9k", "root:absent": "", "absent": "", "root:later": "", "root:team:absent": "", "absent:team": ""} {
 		s, e := newStored(t)
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		place, ok, err := s.Find(r, path)
 		if err != nil || ok != (want != "") || place.Cluster != want {
-			t.Errorf("%s leads to %+v, %t, %v", path, place, ok, err)
+			t.Errorf("%s resolves to %+v, %t, %v", path, place, ok, err)
 		}
 		if e.asked == 0 {
-			t.Errorf("%s: storage was not asked", path)
+			t.Errorf("%s: storage was not read", path)
 		}
 		asked := e.asked
 		if _, ok, err := s.Find(r, "root"); !ok || err != nil || e.asked != asked {
-			t.Errorf("root, which is known: %t, %v; storage was asked %d times", ok, err, e.asked-asked)
+			t.Errorf("root, which is known: %t, %v; storage was read %d times", ok, err, e.asked-asked)
 		}
 		r.Header.Set("own", "yes")
 		if _, ok, err := s.Find(r, "root:absent"); ok || err != nil || e.asked != asked {
-			t.Errorf("the server itself: %t, %v; storage was asked %d times", ok, err, e.asked-asked)
+			t.Errorf("the server itself: %t, %v; storage was read %d times", ok, err, e.asked-asked)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func from(address, token string) *http.Request {
 	return r
 }
 
-// flood asks for what does not exist, and returns how often it was refused.
+// flood requests paths that do not exist, and returns how often it was rejected.
 func flood(t *testing.T, s *Stored, requests func(i int) *http.Request) (refused int) {
 	t.Helper()
 	for i := range 3 * serverBurst {
@@ -110,10 +110,10 @@ func flood(t *testing.T, s *Stored, requests func(i int) *http.Request) (refused
 	return refused
 }
 
-func TestNobodyAsksStorageWithoutEnd(t *testing.T) {
+func TestLookupsInStorageAreLimited(t *testing.T) {
 	s, e := newStored(t)
 	if flood(t, s, func(i int) *http.Request { return from(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), fmt.Sprint(i)) }) == 0 || e.asked > 2*serverBurst {
-		t.Errorf("storage was asked %d times", e.asked)
+		t.Errorf("storage was read %d times", e.asked)
 	}
 	if _, ok, err := s.Find(from("10.1.0.1:1", "a"), "absent"); ok || err != nil {
 		t.Errorf("a name beyond the limit: %t, %v; want authorization to decide", ok, err)
@@ -144,7 +144,7 @@ func TestAFloodOfUnknownPathsDoesNotStopOthers(t *testing.T) {
 	}
 }
 
-func TestAStorageThatDoesNotAnswerIsNoAnswer(t *testing.T) {
+func TestAnErrorOfStorageIsReturned(t *testing.T) {
 	s, e := newStored(t)
 	e.err = apierrors.NewServiceUnavailable("no answer")
 	if _, _, err := s.Find(httptest.NewRequest(http.MethodGet, "/", nil), "root:team"); !errors.Is(err, e.err) {

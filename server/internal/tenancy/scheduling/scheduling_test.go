@@ -12,13 +12,13 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-func TestWhoWaitsForAnArrivalGoesOnWhenItComes(t *testing.T) {
+func TestArrivalsReleaseWaitingRequests(t *testing.T) {
 	a := &arrivals{waiting: map[informers.Key][]chan struct{}{}}
 	key := informers.Key{Cluster: "c", Name: "n"}
 	first, forgetFirst := a.expect(key)
 	second, forgetSecond := a.expect(key)
 	_, forgetOther := a.expect(informers.Key{Cluster: "d", Name: "n"})
-	forgetSecond() // gives up: the first still waits
+	forgetSecond() // stops waiting: the first still waits
 	arrived := make(chan time.Duration)
 	go func() {
 		began := time.Now()
@@ -36,7 +36,7 @@ func TestWhoWaitsForAnArrivalGoesOnWhenItComes(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	second(ended) // returns at once, though nothing arrives
+	second(ended) // returns immediately, although no object arrives
 }
 
 func TestMarkDeletedKeepsTheFirstTime(t *testing.T) {

@@ -88,7 +88,7 @@ func TestTheMostSpecificURLIsChosen(t *testing.T) {
 	}
 }
 
-func TestNoURLLeadsElsewhere(t *testing.T) {
+func TestOnlyAllowedURLsAreChosen(t *testing.T) {
 	allowed, err := ParseAllowed("root:notes=" + notes)
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +103,10 @@ func TestNoURLLeadsElsewhere(t *testing.T) {
 		"https:notes.example.org/services/notes", "file:///etc/passwd", "https://notes.example.org/services/notes\x00",
 	} {
 		if got, err := choose(all(bad), nil, allowed.permits); err == nil {
-			t.Errorf("%q leads to %s", bad, got)
+			t.Errorf("%q resolves to %s", bad, got)
 		}
 		if got, err := choose([]endpoint{onShards(endpoint{URL: bad}, true, nil)}, nil, allowed.permits); err == nil {
-			t.Errorf("%q, for all shards, leads to %s", bad, got)
+			t.Errorf("%q, for all shards, resolves to %s", bad, got)
 		}
 	}
 	for _, bad := range []string{"", "root", "root=", "=" + notes, "root=https://notes.example.org", "root=http://notes.example.org/services/notes", "root=" + notes + "/clusters/x"} {
@@ -162,7 +162,7 @@ func newEndpoints(t *testing.T, server *httptest.Server, url string) *Endpoints 
 	return e
 }
 
-// read lists books as a consumer, with everything in the context that must not leave the server.
+// read lists books as a consumer, with all values in the context that must not leave the server.
 func read(t *testing.T, e *Endpoints, at *url.URL) (*unstructured.UnstructuredList, error) {
 	t.Helper()
 	client, err := e.objects(at, books)
@@ -173,7 +173,7 @@ func read(t *testing.T, e *Endpoints, at *url.URL) (*unstructured.UnstructuredLi
 	return client("").List(ctx, metav1.ListOptions{})
 }
 
-func TestOnlyTheWorkspaceThatMayIsLedThere(t *testing.T) {
+func TestAURLIsAllowedOnlyForItsWorkspace(t *testing.T) {
 	server := httptest.NewTLSServer(http.NotFoundHandler())
 	defer server.Close()
 	e := newEndpoints(t, server, server.URL+"/services/books/of/ada")
@@ -190,14 +190,14 @@ func TestOnlyTheWorkspaceThatMayIsLedThere(t *testing.T) {
 		"another kind":                   {"library", corev1.TypedLocalObjectReference{APIGroup: slice.APIGroup, Kind: "Secret", Name: "books"}},
 	} {
 		if u, err := e.URL(t.Context(), test.cluster, test.reference); err == nil {
-			t.Errorf("%s leads to %s", name, u)
+			t.Errorf("%s resolves to %s", name, u)
 		} else if strings.Contains(err.Error(), server.URL) {
-			t.Errorf("%s: consumers are told %q", name, err)
+			t.Errorf("%s: consumers get %q", name, err)
 		}
 	}
 }
 
-func TestARequestTakesNothingAlong(t *testing.T) {
+func TestARequestForwardsNoCredentialsOrIdentity(t *testing.T) {
 	var got *http.Request
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(context.Background())
@@ -225,11 +225,11 @@ func TestARequestTakesNothingAlong(t *testing.T) {
 		}
 	}
 	if len(got.TLS.PeerCertificates) != 0 {
-		t.Error("a certificate is shown that nobody has configured")
+		t.Error("a certificate is presented that is not configured")
 	}
 }
 
-func TestWhatAVirtualWorkspaceMustNotDo(t *testing.T) {
+func TestMisbehavingVirtualWorkspacesAreErrors(t *testing.T) {
 	internal := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { t.Error("a redirect was followed") }))
 	defer internal.Close()
 	answers := map[string]http.HandlerFunc{
@@ -274,8 +274,8 @@ func TestWhatAVirtualWorkspaceMustNotDo(t *testing.T) {
 			t.Errorf("%s: consumers get %v, %v", what, list, err)
 		}
 	}
-	// Whoever cannot prove to be the virtual workspace gets no request.
-	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("an untrusted server was asked") }))
+	// A server that cannot prove to be the virtual workspace gets no request.
+	stranger := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("an untrusted server got a request") }))
 	stranger.TLS = &tls.Config{}
 	stranger.StartTLS()
 	defer stranger.Close()
@@ -287,7 +287,7 @@ func TestWhatAVirtualWorkspaceMustNotDo(t *testing.T) {
 	}
 }
 
-func TestConsumersAreToldNothingElse(t *testing.T) {
+func TestConsumersGetOnlyKnownErrors(t *testing.T) {
 	for _, err := range []error{errors.New("secret"), apierrors.NewUnauthorized("secret"), apierrors.NewInternalError(errors.New("secret"))} {
 		if got := told(err); !apierrors.IsServiceUnavailable(got) || strings.Contains(got.Error(), "secret") {
 			t.Errorf("%v becomes %v", err, got)

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-func TestTheOwnerIsSomebodyInTheirWorkspaceOnly(t *testing.T) {
+func TestTheOwnerIsLimitedToTheWorkspace(t *testing.T) {
 	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{logicalcluster.AnnotationKey: "theirs"}}}
 	lc.Spec.CreatedBy = &corev1alpha1.UserInfo{
 		Username: "alice", Groups: []string{"team-a", "system:masters"},

@@ -12,7 +12,7 @@ import (
 
 type props = apiextensionsv1.JSONSchemaProps
 
-// definition has one version with a schema, which may be that of nothing, and columns.
+// definition has one version with a schema, which may be empty, and columns.
 func definition(spec *props, columns ...string) *apiextensionsv1.CustomResourceDefinition {
 	version := apiextensionsv1.CustomResourceDefinitionVersion{Name: "v1"}
 	if spec != nil {
@@ -73,7 +73,7 @@ func wide(n int) *props {
 	return s
 }
 
-func TestWhatADefinitionMayMakeTheServerCompute(t *testing.T) {
+func TestDefinitionsAreLimited(t *testing.T) {
 	many := make([]string, MaxColumns+1)
 	for i := range many {
 		many[i] = fmt.Sprint(".spec.a", i)
@@ -84,7 +84,7 @@ func TestWhatADefinitionMayMakeTheServerCompute(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		crd  *apiextensionsv1.CustomResourceDefinition
-		want string // in one of the errors; empty: none
+		want string // must be in one of the errors; empty if there must be none
 	}{
 		"usual columns":             {definition(nil, ".spec.a", ".spec.hosts", `.status.conditions[?(@.type=="Ready")].status`, ".spec.list[*].name", ".spec.list[0:2].x", `.metadata.labels['a\.b/c']`, ".spec['a','b']", ".metadata.creationTimestamp"), ""},
 		"a column that is no path":  {definition(nil, ".spec[", ".spec[?(@.a"), ""}, // upstream prints nothing
@@ -111,7 +111,7 @@ func TestWhatADefinitionMayMakeTheServerCompute(t *testing.T) {
 		"a large default of items":      {definition(list(object("a", text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`)))), "spec.versions[0].schema.openAPIV3Schema.properties[spec].items: Forbidden: defaults add more than 2048 bytes"},
 		"the same in lists of a length": {definition(&props{Type: "array", MaxItems: ptr.To[int64](4), Items: list(object("a", text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))).Items}), ""},
 		"a large default of values":     {definition(&props{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Schema: object("a", text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))}}), "defaults add more than 2048 bytes"},
-		"an item that null stands for":  {definition(list(text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))), "the default of an item adds more than 2048 bytes"},
+		"an item given as null":         {definition(list(text(&props{}, `"`+strings.Repeat("a", MaxItemDefaults)+`"`))), "the default of an item adds more than 2048 bytes"},
 		"defaults that multiply":        {definition(laughs(20)), "defaults add more than 16384 bytes"},
 		"a rule that makes a long text": {definition(&props{Type: "string", XValidations: apiextensionsv1.ValidationRules{{Rule: `self.replace("", self).size() > 0`}}}), "x-kubernetes-validations[0].rule: Forbidden: the second argument of replace()"},
 		"an object as a default":        {definition(object("a", &props{Type: "object", Default: raw(map[string]any{})})), ""},
@@ -128,7 +128,7 @@ func TestWhatADefinitionMayMakeTheServerCompute(t *testing.T) {
 	}
 }
 
-func TestColumnsBeyondTheLimitsAreLeftOut(t *testing.T) {
+func TestColumnsThatExceedTheLimitsAreOmitted(t *testing.T) {
 	crd := definition(nil, ".spec.a", ".spec..a", ".spec.b")
 	served, errs := WithoutColumns(crd)
 	if len(errs) != 1 || len(served.Spec.Versions[0].AdditionalPrinterColumns) != 2 || served.Spec.Versions[0].AdditionalPrinterColumns[1].JSONPath != ".spec.b" {
@@ -146,7 +146,7 @@ func TestColumnsBeyondTheLimitsAreLeftOut(t *testing.T) {
 	}
 }
 
-func TestObjectsAreWeighedBeforeTheyAreValidated(t *testing.T) {
+func TestTheCostOfValidationIsEstimatedBeforeValidation(t *testing.T) {
 	values := func(n int, value any) []any {
 		all := make([]any, n)
 		for i := range all {
