@@ -156,7 +156,7 @@ func (s *server) newRequests(views virtual.Views, stopping <-chan struct{}) (*re
 	q := &requests{
 		opts: s.opts, tenancy: t, served: s.served, views: views, fresh: s.fresh,
 		loopbackToken: s.clients.loopback.BearerToken, stopping: stopping,
-		entry: &defaultcontent.Entry{
+		entry: &defaultcontent.Writer{
 			Set: t.set, Creator: &s.served.registries, CA: s.up.rootCA, Bindings: t.defaultBindings, Stored: t.stored["apibindings"],
 		},
 	}

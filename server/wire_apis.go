@@ -78,8 +78,8 @@ func (s *server) installDefinitions(g *genericapiserver.GenericAPIServer, slices
 	v.custom, v.discovery, v.builtin = custom, d, d.Builtin()
 	v.openapi = openapi.New(custom, v.staticOpenAPI.Load)
 	v.documents = d.WithDiscovery(v.openapi.WithOpenAPI(v.api))
-	v.sliceDocuments = discovery.Of(slices.Shown).WithDiscovery(openapi.Of(slices.Shown).WithOpenAPI(openapi.NothingBuiltIn))
-	inViews := apiexport.Shown(s.tenancy.exports, custom.List)
+	v.sliceDocuments = discovery.Of(slices.Shown).WithDiscovery(openapi.Of(slices.Shown).WithOpenAPI(openapi.NoBuiltIn))
+	inViews := apiexport.CustomResources(s.tenancy.exports, custom.List)
 	ofViews := d.ForViews(apiexport.Claimed(s.tenancy.exports), inViews)
 	v.exportDocuments = ofViews.WithDiscovery(openapi.ForViews(inViews, ofViews.BuiltinVersions).WithOpenAPI(v.api))
 	return nil

@@ -87,7 +87,7 @@ func (c controllers) ofKubernetes() []runnable {
 		customresourcedefinition.New(definitions),
 		customresourcedefinition.NewDeleter(definitions),
 		namespace.New(namespace.Inputs{
-			Set: c.set, Kube: c.kube, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.Held,
+			Set: c.set, Kube: c.kube, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.StoredResources,
 		}),
 		validatingadmissionpolicystatus.New(validatingadmissionpolicystatus.Inputs{
 			Set: c.set, Kube: c.kube, Schemas: c.served.schemas, RESTMapper: c.served.restMapper,
@@ -115,7 +115,7 @@ func (c controllers) ofTenancy() []runnable {
 	}
 	return []runnable{
 		logicalcluster.New(logicalcluster.Inputs{
-			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.Held, Serves: c.served.custom.List,
+			Set: c.set, Metadata: c.metadata, Resources: c.served.discovery.Resources, Held: c.backend.StoredResources, Serves: c.served.custom.List,
 			Remains: c.remains, Clusters: clusters, Workspaces: workspaces, ExternalURL: c.opts.ShardExternalURL, Clock: c.clock,
 		}),
 		workspace.New(workspace.Inputs{

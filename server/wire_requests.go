@@ -37,7 +37,7 @@ type requests struct {
 	fresh    *freshness.State
 	inflight *inflight.Limits
 	mounts   *mount.Proxy
-	entry    *defaultcontent.Entry
+	entry    *defaultcontent.Writer
 	// health has the reasons of failed checks.
 	health health.Checks
 	// loopbackToken authenticates requests of the server to itself.

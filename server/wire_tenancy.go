@@ -36,7 +36,7 @@ type tenancy struct {
 	set       *informers.Set
 	// stored is the storage that the server uses without requests, by resource.
 	stored    map[string]*storage.Typed
-	tree      *pathindex.Tree
+	tree      *pathindex.Index
 	types     *workspacetypes.Types
 	exports   *exports.Exports
 	cached    *cachedresources.Resources
@@ -121,7 +121,7 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 func (t *tenancy) defaultBindings(lc *corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding {
 	bindings := t.defaults.Of(lc)
 	for _, b := range bindings {
-		b.Labels = claims.WantedOfBinding(t.exports, logicalcluster.Of(lc), b)
+		b.Labels = claims.RequiredLabelsOfBinding(t.exports, logicalcluster.Of(lc), b)
 	}
 	return bindings
 }

@@ -102,7 +102,7 @@ func newAPI(client dynamic.Interface) (http.Handler, error) {
 		Objects: func(_ context.Context, namespace string) (resources.Objects, error) {
 			return resources.Mapped{
 				Stored: client.Resource(configMaps).Namespace(namespace), Of: schema.GroupResource{Group: "example.org", Resource: "notes"},
-				Selected: isNote, Shown: noteOf, Kept: configMapOf,
+				Selected: isNote, ToServed: noteOf, ToStored: configMapOf,
 			}, nil
 		},
 	})

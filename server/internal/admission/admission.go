@@ -38,7 +38,7 @@ type Config struct {
 	Kube       kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Authorizer authorizer.UnconditionalAuthorizer
-	Tree       *pathindex.Tree
+	Tree       *pathindex.Index
 	Types      *workspacetypes.Types
 	Exports    *exports.Exports
 	Limits     *objectlimit.Limits

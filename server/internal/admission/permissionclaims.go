@@ -80,7 +80,7 @@ func (p permissionClaims) wanted(ctx context.Context, a admission.Attributes) (m
 	if resource == apisv1alpha2.Resource("apibindings") {
 		return p.ofBinding(cluster, a, m, labels)
 	}
-	return m, claims.Wanted(p.config.Exports, cluster, resource, labels), nil
+	return m, claims.RequiredLabels(p.config.Exports, cluster, resource, labels), nil
 }
 
 // ofBinding is wanted for a binding, which the provider of its export can always read.
@@ -94,5 +94,5 @@ func (p permissionClaims) ofBinding(cluster logicalcluster.Name, a admission.Att
 	b.Name, b.Labels = m.GetName(), labels
 	b.Spec.Reference.Export = r
 	b.Annotations = map[string]string{logicalcluster.AnnotationKey: string(cluster)}
-	return m, claims.WantedOfBinding(p.config.Exports, cluster, b), nil
+	return m, claims.RequiredLabelsOfBinding(p.config.Exports, cluster, b), nil
 }

@@ -31,7 +31,7 @@ import (
 type Backend struct {
 	client   *etcdkubernetes.Client
 	root     string // of all keys
-	decoded  *decoded
+	decoded  *decodeCache
 	streams  *streams
 	next     *nextPages
 	limit    Limit
@@ -52,9 +52,9 @@ type Backend struct {
 func NewBackend(client *clientv3.Client, root string, compactInterval time.Duration) *Backend {
 	wrapped := &etcdkubernetes.Client{Client: client}
 	streams := newStreams(newBudget(watchUnread, accountUnread, allUnread))
-	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newAhead(), sizes: newSizes(), history: streams.history}
+	wrapped.Kubernetes = transactions{Interface: wrapped, kv: client.KV, ahead: newReadAhead(), sizes: newSizes(), history: streams.history}
 	return &Backend{
-		client: wrapped, root: root, decoded: newDecoded(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
+		client: wrapped, root: root, decoded: newDecodeCache(decodedLimit), streams: streams, next: newNextPages(), limit: unlimited{},
 		identity: func(logicalcluster.Name, schema.GroupResource) string { return "" },
 		reports:  newReports(), typed: &sync.Map{}, acknowledged: &sync.Map{},
 		compactor: etcd3.NewCompactor(client, compactInterval, clock.RealClock{}, func() {}),

@@ -240,7 +240,7 @@ func (s *clusterStorage) GetList(ctx context.Context, key string, opts storage.L
 		return err
 	}
 	read := func(ctx context.Context) error { return s.read(ctx, absolute, opts, list) }
-	return s.listAgain(ctx, read(ctx), list, read)
+	return s.listTolerant(ctx, read(ctx), list, read)
 }
 
 // read lists the objects with keys that begin with absolute.

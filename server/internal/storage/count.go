@@ -17,9 +17,9 @@ import (
 // rangesPerRead is the number of ranges that one transaction reads: etcd rejects more than 128 operations.
 const rangesPerRead = 120
 
-// Held returns the resources for which the cluster of ctx stores any object, in one namespace unless that is empty.
+// StoredResources returns the resources for which the cluster of ctx stores any object, in one namespace unless that is empty.
 // It does not read objects, and checks all resources at once.
-func (b *Backend) Held(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error) {
+func (b *Backend) StoredResources(ctx context.Context, resources []schema.GroupResource, namespace string) ([]schema.GroupResource, error) {
 	var held []schema.GroupResource
 	err := b.ranges(ctx, resources, namespace, func(r schema.GroupResource, found *etcdserverpb.RangeResponse) {
 		if len(found.Kvs) > 0 && !slices.Contains(held, r) {

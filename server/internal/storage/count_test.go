@@ -24,7 +24,7 @@ func TestStoredResourcesReadsOnlyItsClusterAndNamespace(t *testing.T) {
 		{"ours", "configmaps", "other", false}, {"our", "configmaps", "", false}, {"ours", "secrets", "", false}, {"ours2", "configmaps", "other", true},
 	} {
 		asked := schema.GroupResource{Resource: test.resource}
-		got, err := b.Held(in(test.cluster), []schema.GroupResource{{Group: "none", Resource: "others"}, asked}, test.namespace)
+		got, err := b.StoredResources(in(test.cluster), []schema.GroupResource{{Group: "none", Resource: "others"}, asked}, test.namespace)
 		if err != nil || slices.Contains(got, asked) != test.want || len(got) > 1 {
 			t.Errorf("%+v: got %v, %v", test, got, err)
 		}
@@ -34,10 +34,10 @@ func TestStoredResourcesReadsOnlyItsClusterAndNamespace(t *testing.T) {
 		many[i] = schema.GroupResource{Resource: fmt.Sprintf("others%d", i)}
 	}
 	last := schema.GroupResource{Resource: "configmaps"}
-	if got, err := b.Held(in("ours"), append(many, last), ""); err != nil || !slices.Equal(got, []schema.GroupResource{last}) {
+	if got, err := b.StoredResources(in("ours"), append(many, last), ""); err != nil || !slices.Equal(got, []schema.GroupResource{last}) {
 		t.Errorf("among many: got %v, %v", got, err)
 	}
-	if _, err := b.Held(in("*"), []schema.GroupResource{{Resource: "configmaps"}}, ""); err == nil {
+	if _, err := b.StoredResources(in("*"), []schema.GroupResource{{Resource: "configmaps"}}, ""); err == nil {
 		t.Error("it answered for all clusters")
 	}
 }
@@ -70,7 +70,7 @@ func TestStoredResourcesReadsBoundResourcesBelowTheirIdentity(t *testing.T) {
 	widgets := []schema.GroupResource{{Group: "example.org", Resource: "widgets"}}
 	for identity, want := range map[string]int{"abc": 1, "another": 0, "": 0} {
 		b.Identify(func(logicalcluster.Name, schema.GroupResource) string { return identity })
-		if got, err := b.Held(in("ours"), widgets, "default"); err != nil || len(got) != want {
+		if got, err := b.StoredResources(in("ours"), widgets, "default"); err != nil || len(got) != want {
 			t.Errorf("below the identity %q: found %v, %v", identity, got, err)
 		}
 		if n, err := b.Count(in("ours"), widgets); err != nil || n != int64(want) {

@@ -18,10 +18,10 @@ import (
 // decodedLimit limits the stored size in bytes of cached decoded objects; they take several times as much memory.
 const decodedLimit = 2 << 20
 
-// decoded caches objects that are listed repeatedly, so that a list reads the stored values but decodes only those
+// decodeCache caches objects that are listed repeatedly, so that a list reads the stored values but decodes only those
 // that changed. Its size is limited for the whole process, and it is independent of clusters: its keys are revisions
 // and contents.
-type decoded struct {
+type decodeCache struct {
 	limit int
 	seed  maphash.Seed
 
@@ -45,11 +45,11 @@ type decodedEntry struct {
 	object runtime.Object
 }
 
-func newDecoded(limit int) *decoded {
-	return &decoded{limit: limit, seed: maphash.MakeSeed(), entries: map[decodedKey]*linked.Element{}, order: linked.New()}
+func newDecodeCache(limit int) *decodeCache {
+	return &decodeCache{limit: limit, seed: maphash.MakeSeed(), entries: map[decodedKey]*linked.Element{}, order: linked.New()}
 }
 
-func (d *decoded) get(key decodedKey) (runtime.Object, bool) {
+func (d *decodeCache) get(key decodedKey) (runtime.Object, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e, ok := d.entries[key]
@@ -61,7 +61,7 @@ func (d *decoded) get(key decodedKey) (runtime.Object, bool) {
 }
 
 // wants reports whether a newly decoded object should be cached: not on its first request.
-func (d *decoded) wants(key decodedKey, size int) bool {
+func (d *decodeCache) wants(key decodedKey, size int) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.entries[key]; ok || size > d.limit/16 {
@@ -74,7 +74,7 @@ func (d *decoded) wants(key decodedKey, size int) bool {
 }
 
 // add caches a wanted object.
-func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
+func (d *decodeCache) add(key decodedKey, size int, object runtime.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, ok := d.entries[key]; ok {
@@ -87,14 +87,14 @@ func (d *decoded) add(key decodedKey, size int, object runtime.Object) {
 	}
 }
 
-func (d *decoded) remove(e *linked.Element) {
+func (d *decodeCache) remove(e *linked.Element) {
 	entry := d.order.Remove(e).(decodedEntry)
 	delete(d.entries, entry.key)
 	d.size -= entry.size
 }
 
 // forget drops the entries of a closed storage.
-func (d *decoded) forget(storage *cachingDecoder) {
+func (d *decodeCache) forget(storage *cachingDecoder) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for e := d.order.Front(); e != nil; {
@@ -115,13 +115,13 @@ func (d *decoded) forget(storage *cachingDecoder) {
 // upstream's watch cache.
 type cachingDecoder struct {
 	etcd3.Decoder
-	cache *decoded
+	cache *decodeCache
 }
 
 // DecodeListItem implements etcd3.Decoder. Lists across all clusters are read once, by informers, and not cached.
 func (c *cachingDecoder) DecodeListItem(ctx context.Context, data []byte, revision uint64,
 	newItem func() runtime.Object) (runtime.Object, error) {
-	if l, ok := ctx.Value(laterKey{}).(*later); ok {
+	if l, ok := ctx.Value(deferredKey{}).(*deferredItems); ok {
 		l.items = append(l.items, undecoded{c, data, revision, newItem})
 		return &unstructured.Unstructured{}, nil
 	}

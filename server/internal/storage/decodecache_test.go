@@ -26,7 +26,7 @@ func (c *countingDecoder) DecodeListItem(_ context.Context, data []byte, revisio
 }
 
 func TestRepeatedlyListedObjectsAreCached(t *testing.T) {
-	cache := newDecoded(16 * 100)
+	cache := newDecodeCache(16 * 100)
 	inner := &countingDecoder{}
 	one, other := &cachingDecoder{inner, cache}, &cachingDecoder{inner, cache}
 	inCluster := logicalcluster.WithName(t.Context(), "a")
@@ -72,7 +72,7 @@ func TestRepeatedlyListedObjectsAreCached(t *testing.T) {
 
 func TestTheCallerOwnsASingleObject(t *testing.T) {
 	inner := &countingDecoder{}
-	d := &cachingDecoder{inner, newDecoded(16 * 100)}
+	d := &cachingDecoder{inner, newDecodeCache(16 * 100)}
 	for read := range 5 {
 		got := &corev1.ConfigMap{}
 		if err := d.Decode([]byte("x"), got, 1); err != nil || got.Data["is"] != "1x" {
@@ -87,7 +87,7 @@ func TestTheCallerOwnsASingleObject(t *testing.T) {
 
 func TestTheCacheOfDecodedObjectsIsLimited(t *testing.T) {
 	const limit = 1600
-	cache := newDecoded(limit)
+	cache := newDecodeCache(limit)
 	d := &cachingDecoder{&countingDecoder{}, cache}
 	ctx := logicalcluster.WithName(t.Context(), "a")
 	for i := range uint64(1000) {

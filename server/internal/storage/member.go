@@ -69,7 +69,7 @@ func (s *streams) watch(ctx context.Context, keys streamKeys, opts storage.ListO
 func (m *member) begin(version uint64) (deliver func(), err error) {
 	switch {
 	case !initial(m.opts):
-		return m.goOn(version)
+		return m.continueAfter(version)
 	case m.account != "":
 		fairqueue.From(m.ctx).Lists()
 		return m.fromSnapshot, nil
@@ -86,9 +86,9 @@ func initial(opts storage.ListOptions) bool {
 	return opts.ResourceVersion == "" || opts.ResourceVersion == "0"
 }
 
-// goOn returns the function that delivers the events after version: those of the stream of the keys, or of its own stream if the
+// continueAfter returns the function that delivers the events after version: those of the stream of the keys, or of its own stream if the
 // former does not reach back to version.
-func (m *member) goOn(version uint64) (deliver func(), err error) {
+func (m *member) continueAfter(version uint64) (deliver func(), err error) {
 	if version > 0 && !m.keys.storage.unshared {
 		if st, at, err := m.streams.join(m, nil, version); err != nil || st != nil {
 			return func() { m.follow(st, at, version, false) }, err
@@ -123,7 +123,7 @@ func (m *member) fromSnapshot() {
 	if source.version == 0 || m.ctx.Err() != nil {
 		return
 	}
-	deliver, err := m.goOn(source.version)
+	deliver, err := m.continueAfter(source.version)
 	if err != nil {
 		m.deliver(errorEvent(err))
 		return

@@ -18,7 +18,7 @@ import (
 func TestClientsRetryWhileEtcdDeniesAccessToTheServer(t *testing.T) {
 	for name, cause := range map[string]error{"an error of the client": rpctypes.ErrPermissionDenied, "an error of a call": rpctypes.ErrGRPCUserNotFound} {
 		for _, answer := range []time.Duration{0, firstAnswer} {
-			_, lost, err := again(t.Context(), answer, func(context.Context) (int, error) { return 0, cause })
+			_, lost, err := retry(t.Context(), answer, func(context.Context) (int, error) { return 0, cause })
 			if !apierrors.IsServiceUnavailable(err) || lost != nil || !errors.Is(err, cause) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -29,7 +29,7 @@ func TestClientsRetryWhileEtcdDeniesAccessToTheServer(t *testing.T) {
 	}
 	// A write that may have been applied must not be reported as rejected.
 	calls := 0
-	_, _, err := again(t.Context(), firstAnswer, func(context.Context) (int, error) {
+	_, _, err := retry(t.Context(), firstAnswer, func(context.Context) (int, error) {
 		if calls++; calls == 1 {
 			return 0, status.Error(codes.Unavailable, "connection refused")
 		}
@@ -58,7 +58,7 @@ func TestWritesDuringAnEtcdOutageFailSoonWithTheCorrectError(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				_, _, err := again(t.Context(), c.answer, c.ask)
+				_, _, err := retry(t.Context(), c.answer, c.ask)
 				if took := time.Since(began); took > patience || took < patience-time.Second {
 					t.Errorf("it took %s", took)
 				}

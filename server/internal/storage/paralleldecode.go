@@ -16,9 +16,9 @@ import (
 // few is the number of objects that one goroutine decodes as fast as several.
 const few = 64
 
-// later are the items of a list of custom resources, which are decoded on all processors after all of them are read; upstream
+// deferredItems are the items of a list of custom resources, which are decoded on all processors after all of them are read; upstream
 // decodes them one by one.
-type later struct{ items []undecoded }
+type deferredItems struct{ items []undecoded }
 
 type undecoded struct {
 	decoder  *cachingDecoder
@@ -27,12 +27,12 @@ type undecoded struct {
 	newItem  func() kruntime.Object
 }
 
-type laterKey struct{}
+type deferredKey struct{}
 
 // readList reads a list without selectors on the content of objects.
 func readList(ctx context.Context, s *clusterStorage, key string, opts storage.ListOptions, list *unstructured.UnstructuredList) error {
-	l := &later{}
-	if err := s.Interface.GetList(context.WithValue(ctx, laterKey{}, l), key, opts, list); err != nil {
+	l := &deferredItems{}
+	if err := s.Interface.GetList(context.WithValue(ctx, deferredKey{}, l), key, opts, list); err != nil {
 		return err
 	}
 	if len(l.items) != len(list.Items) || !l.decode(ctx, list.Items) {
@@ -43,7 +43,7 @@ func readList(ctx context.Context, s *clusterStorage, key string, opts storage.L
 }
 
 // decode decodes each value into the object at its index, and reports whether all could be decoded.
-func (l *later) decode(ctx context.Context, into []unstructured.Unstructured) bool {
+func (l *deferredItems) decode(ctx context.Context, into []unstructured.Unstructured) bool {
 	var next atomic.Int64
 	var failed atomic.Bool
 	work := func() {

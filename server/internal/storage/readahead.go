@@ -15,10 +15,10 @@ const (
 	aheadSize, aheadLists, aheadTime = 4 << 20, 16, 10 * time.Second
 )
 
-// ahead holds the next pages of lists across all clusters that clients read page by page. For every page, etcd counts all
+// readAhead holds the next pages of lists across all clusters that clients read page by page. For every page, etcd counts all
 // remaining keys, which takes longer than reading the page: for 100,000 objects in pages of 500, it would count ten million
 // keys.
-type ahead struct {
+type readAhead struct {
 	mu    sync.Mutex
 	rests map[place]rest
 }
@@ -37,10 +37,10 @@ type rest struct {
 	timer *time.Timer        // drops it
 }
 
-func newAhead() *ahead { return &ahead{rests: map[place]rest{}} }
+func newReadAhead() *readAhead { return &readAhead{rests: map[place]rest{}} }
 
 // list returns a page, and reads pages ahead if it is not the first.
-func (a *ahead) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string,
+func (a *readAhead) list(ctx context.Context, kv etcdkubernetes.Interface, prefix string,
 	opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
 	r := a.take(place{prefix, opts.Continue, opts.Revision})
 	if int64(len(r.read)) < min(opts.Limit, r.count) || r.count == 0 {
@@ -75,7 +75,7 @@ func averageSize(kvs []*mvccpb.KeyValue) int {
 }
 
 // take removes and returns the known remainder of a list.
-func (a *ahead) take(at place) rest {
+func (a *readAhead) take(at place) rest {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r, ok := a.rests[at]
@@ -86,7 +86,7 @@ func (a *ahead) take(at place) rest {
 	return r
 }
 
-func (a *ahead) put(at place, r rest) {
+func (a *readAhead) put(at place, r rest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if _, ok := a.rests[at]; ok || len(a.rests) == aheadLists {

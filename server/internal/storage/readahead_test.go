@@ -43,7 +43,7 @@ func (e *numbered) List(_ context.Context, prefix string, opts etcdkubernetes.Li
 }
 
 // pages returns the keys of a list in pages of limit; each page equals the response of etcd.
-func pages(t *testing.T, a *ahead, e *numbered, limit int64) []string {
+func pages(t *testing.T, a *readAhead, e *numbered, limit int64) []string {
 	t.Helper()
 	var keys []string
 	opts := etcdkubernetes.ListOptions{Limit: limit}
@@ -69,7 +69,7 @@ func pages(t *testing.T, a *ahead, e *numbered, limit int64) []string {
 func TestPagesReadAheadAreThePagesOfEtcd(t *testing.T) {
 	for _, n := range []int{0, 1, 499, 500, 501, 1000, 12_345} {
 		for _, size := range []int{1, 1000, 100_000} {
-			a, e := newAhead(), &numbered{n: n, size: size}
+			a, e := newReadAhead(), &numbered{n: n, size: size}
 			if size > 1000 {
 				e.n = min(n, 600)
 			}
@@ -91,7 +91,7 @@ func TestPagesReadAheadAreThePagesOfEtcd(t *testing.T) {
 }
 
 func TestAbandonedListsAreLimited(t *testing.T) {
-	a, e := newAhead(), &numbered{n: 1000, size: 1000}
+	a, e := newReadAhead(), &numbered{n: 1000, size: 1000}
 	for i := range 3 * aheadLists {
 		prefix := fmt.Sprintf("/%d/", i)
 		if _, err := a.list(t.Context(), e, prefix, etcdkubernetes.ListOptions{Limit: 1}); err != nil {
@@ -110,7 +110,7 @@ func TestAbandonedListsAreLimited(t *testing.T) {
 }
 
 func TestTwoReadersOfTheSameListGetAllOfIt(t *testing.T) {
-	a, e := newAhead(), &numbered{n: 5000, size: 10}
+	a, e := newReadAhead(), &numbered{n: 5000, size: 10}
 	opts := [2]etcdkubernetes.ListOptions{{Limit: 500}, {Limit: 500}}
 	for step := range 10 {
 		for i := range opts {

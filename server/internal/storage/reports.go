@@ -29,16 +29,16 @@ type reports struct {
 	count *metrics.Counter
 	tells atomic.Pointer[func(Unreadable)]
 
-	mu   sync.Mutex
-	told map[uint64]uint64 // by the hash of the key, the hash of key and value; at most mostTold
+	mu       sync.Mutex
+	reported map[uint64]uint64 // by the hash of the key, the hash of key and value; at most mostReported
 }
 
-// mostTold is the number of remembered values. With more values, some are reported again.
-const mostTold = 4096
+// mostReported is the number of remembered values. With more values, some are reported again.
+const mostReported = 4096
 
 func newReports() *reports {
 	return &reports{
-		seed: maphash.MakeSeed(), told: map[uint64]uint64{}, log: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 50),
+		seed: maphash.MakeSeed(), reported: map[uint64]uint64{}, log: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 50),
 		count: metrics.NewCounter(&metrics.CounterOpts{
 			Name:           "kcp_storage_unreadable_objects_total",
 			Help:           "Number of stored objects that could not be decoded and were set aside.",
@@ -55,8 +55,8 @@ func (b *Backend) RegisterMetrics(register func(metrics.Registerable) error) err
 // OnUnreadable makes the storages call f for each object that they set aside. f must not block.
 func (b *Backend) OnUnreadable(f func(Unreadable)) { b.reports.tells.Store(&f) }
 
-// tell reports a stored value.
-func (r *reports) tell(u Unreadable, value []byte) {
+// report reports a stored value.
+func (r *reports) report(u Unreadable, value []byte) {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
 	for _, part := range []string{string(u.Cluster), u.Resource.String(), u.Namespace, u.Name} {
@@ -81,12 +81,12 @@ func (r *reports) tell(u Unreadable, value []byte) {
 func (r *reports) isNew(key, sum uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told[key] == sum {
+	if r.reported[key] == sum {
 		return false
 	}
-	if len(r.told) >= mostTold {
-		clear(r.told)
+	if len(r.reported) >= mostReported {
+		clear(r.reported)
 	}
-	r.told[key] = sum
+	r.reported[key] = sum
 	return true
 }

@@ -27,12 +27,12 @@ const (
 	tryPause = 50 * time.Millisecond
 )
 
-// again repeats a request until etcd responds. An etcd with several members does not respond, and does not report whether a write
+// retry repeats a request until etcd responds. An etcd with several members does not respond, and does not report whether a write
 // was applied, during the election of a leader, and when the requested member stops. A write must contain the revision that it
 // replaces, so that it is applied at most once. If lost is not nil, an attempt before the successful one failed with that error
 // and may have been applied. The first attempt takes at most answer, and all attempts together at most patience; zero, for reads,
 // means no limit.
-func again[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (response R, lost, err error) {
+func retry[R any](ctx context.Context, answer time.Duration, ask func(context.Context) (R, error)) (response R, lost, err error) {
 	reads := answer == 0
 	for end := time.Now().Add(patience); ; answer = min(2*answer, patience) {
 		response, err = try(ctx, answer, end, ask)
@@ -81,9 +81,9 @@ func unavailable(err error, reads bool) error {
 		return &outage{cause: err, StatusError: apierrors.NewTimeoutError(
 			"the storage of the server did not respond: check whether the change was applied before you retry", 0)}
 	}
-	told := apierrors.NewServiceUnavailable("the storage of the server does not respond: retry the request")
-	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-	return &outage{cause: err, StatusError: told}
+	response := apierrors.NewServiceUnavailable("the storage of the server does not respond: retry the request")
+	response.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return &outage{cause: err, StatusError: response}
 }
 
 // denied reports whether etcd denied a request because of the identity of the server, which etcd checks before it applies
@@ -98,9 +98,9 @@ func denied(err error) bool {
 // forbidden returns the error for clients when etcd denies access to the server: as soon as etcd grants access, requests
 // work again.
 func forbidden(err error) error {
-	told := apierrors.NewServiceUnavailable("etcd denies access to this server: an administrator of the installation must grant access")
-	told.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
-	return &outage{cause: err, StatusError: told}
+	response := apierrors.NewServiceUnavailable("etcd denies access to this server: an administrator of the installation must grant access")
+	response.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+	return &outage{cause: err, StatusError: response}
 }
 
 // unanswered reports whether an error leaves open whether etcd applied a request, and a retry can succeed. Errors without a
@@ -115,11 +115,11 @@ func unanswered(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || ok && (s.Code() == codes.Unavailable || s.Code() == codes.Unknown)
 }
 
-// putAgain is OptimisticPut of kv, repeated until etcd responds.
-func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64,
+// retryPut is OptimisticPut of kv, repeated until etcd responds.
+func retryPut(ctx context.Context, kv etcdkubernetes.Interface, key string, value []byte, revision int64,
 	options etcdkubernetes.PutOptions) (etcdkubernetes.PutResponse, error) {
 	options.GetOnFailure = true
-	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
+	response, lost, err := retry(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.PutResponse, error) {
 		return kv.OptimisticPut(ctx, key, value, revision, options)
 	})
 	if err != nil || response.Succeeded || lost == nil {
@@ -131,11 +131,11 @@ func putAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, valu
 	return etcdkubernetes.PutResponse{}, lost // it may have been applied, and replaced
 }
 
-// deleteAgain is OptimisticDelete of kv, repeated until etcd responds.
-func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64,
+// retryDelete is OptimisticDelete of kv, repeated until etcd responds.
+func retryDelete(ctx context.Context, kv etcdkubernetes.Interface, key string, revision int64,
 	options etcdkubernetes.DeleteOptions) (etcdkubernetes.DeleteResponse, error) {
 	options.GetOnFailure = true
-	response, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
+	response, lost, err := retry(ctx, firstAnswer, func(ctx context.Context) (etcdkubernetes.DeleteResponse, error) {
 		return kv.OptimisticDelete(ctx, key, revision, options)
 	})
 	switch {
@@ -150,14 +150,14 @@ func deleteAgain(ctx context.Context, kv etcdkubernetes.Interface, key string, r
 	return response, nil
 }
 
-// commitAgain stores all held objects, or none if any of them exists.
-func commitAgain(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
+// retryCommit stores all held objects, or none if any of them exists.
+func retryCommit(ctx context.Context, kv clientv3.KV, held []put) (etcdkubernetes.PutResponse, error) {
 	absent, puts := make([]clientv3.Cmp, len(held)), make([]clientv3.Op, len(held))
 	for i, h := range held {
 		absent[i] = clientv3.Compare(clientv3.ModRevision(h.key), "=", 0)
 		puts[i] = clientv3.OpPut(h.key, string(h.value), clientv3.WithLease(h.options.LeaseID))
 	}
-	done, lost, err := again(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
+	done, lost, err := retry(ctx, firstAnswer, func(ctx context.Context) (*clientv3.TxnResponse, error) {
 		return kv.Txn(ctx).If(absent...).Then(puts...).Else(clientv3.OpGet(held[0].key)).Commit()
 	})
 	switch {

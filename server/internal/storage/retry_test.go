@@ -105,7 +105,7 @@ func TestAWriteWithoutAResponseIsAppliedOnce(t *testing.T) {
 				c.err = rpctypes.ErrTimeoutDueToLeaderFail
 			}
 			kv := &lossy{Interface: backend.client, done: c.done, since: func() { c.since(t, key) }, err: c.err}
-			response, err := putAgain(t.Context(), kv, key, []byte("mine"), revision, etcdkubernetes.PutOptions{})
+			response, err := retryPut(t.Context(), kv, key, []byte("mine"), revision, etcdkubernetes.PutOptions{})
 			if c.lost {
 				if !errors.Is(err, c.err) || response.Succeeded {
 					t.Errorf("got %+v, %v", response, err)
@@ -141,7 +141,7 @@ func TestADeletionWithoutAResponseIsAppliedOnce(t *testing.T) {
 			key := "/" + t.Name()
 			revision := store(t, key, "before")
 			kv := &lossy{Interface: backend.client, done: c.done, since: func() { c.since(t, key) }, err: rpctypes.ErrLeaderChanged}
-			response, err := deleteAgain(t.Context(), kv, key, revision, etcdkubernetes.DeleteOptions{})
+			response, err := retryDelete(t.Context(), kv, key, revision, etcdkubernetes.DeleteOptions{})
 			if (err != nil) != c.lost || response.Succeeded == c.there {
 				t.Errorf("got %+v, %v", response, err)
 			}
@@ -184,7 +184,7 @@ func TestATransactionWithoutAResponseIsAppliedOnce(t *testing.T) {
 				}
 			}
 			kv := lossyKV{client.KV, &lossy{done: c.done, since: since, err: rpctypes.ErrLeaderChanged}}
-			response, err := commitAgain(t.Context(), kv, held)
+			response, err := retryCommit(t.Context(), kv, held)
 			if (err != nil) != c.lost || response.Succeeded == c.lost {
 				t.Fatalf("got %+v, %v", response, err)
 			}
@@ -268,11 +268,11 @@ func TestNoWriteFailsWhileTheLeaderOfEtcdChanges(t *testing.T) {
 		ended <- func() error {
 			for ctx.Err() == nil {
 				key := fmt.Sprintf("/written/%d", written.Load())
-				created, err := putAgain(t.Context(), kv, key, []byte("created"), 0, etcdkubernetes.PutOptions{})
+				created, err := retryPut(t.Context(), kv, key, []byte("created"), 0, etcdkubernetes.PutOptions{})
 				if err != nil || !created.Succeeded {
 					return fmt.Errorf("creating %s: %+v, %w", key, created, err)
 				}
-				changed, err := putAgain(t.Context(), kv, key, []byte("changed"), created.Revision, etcdkubernetes.PutOptions{})
+				changed, err := retryPut(t.Context(), kv, key, []byte("changed"), created.Revision, etcdkubernetes.PutOptions{})
 				if err != nil || !changed.Succeeded {
 					return fmt.Errorf("changing %s: %+v, %w", key, changed, err)
 				}

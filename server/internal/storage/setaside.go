@@ -34,8 +34,8 @@ func (s *clusterStorage) tolerant(ctx context.Context, err error) (context.Conte
 	return withStandIns(ctx, shown), isDeletion(ctx)
 }
 
-// listAgain lists after an error. It returns an error that does not concern stored values.
-func (s *clusterStorage) listAgain(ctx context.Context, err error, list runtime.Object, read func(context.Context) error) error {
+// listTolerant lists after an error. It returns an error that does not concern stored values.
+func (s *clusterStorage) listTolerant(ctx context.Context, err error, list runtime.Object, read func(context.Context) error) error {
 	if !IsUnreadable(err) {
 		return err
 	}

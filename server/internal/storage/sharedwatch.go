@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// shared is an object that several watches deliver. It implements runtime.CacheableObject: it is serialized once in each
+// sharedObject is an object that several watches deliver. It implements runtime.CacheableObject: it is serialized once in each
 // format. It must not be modified.
-type shared struct {
+type sharedObject struct {
 	metav1.Object
 	object runtime.Object
 	made   func(bytes int64) // called with the size of each serialized format
@@ -29,7 +29,7 @@ func share(object runtime.Object, made func(bytes int64)) runtime.Object {
 	if err != nil {
 		return object
 	}
-	return &shared{Object: m, object: object, made: made}
+	return &sharedObject{Object: m, object: object, made: made}
 }
 
 type form struct {
@@ -39,7 +39,7 @@ type form struct {
 }
 
 // CacheEncode implements runtime.CacheableObject.
-func (s *shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
+func (s *sharedObject) CacheEncode(id runtime.Identifier, encode func(runtime.Object, io.Writer) error, w io.Writer) error {
 	s.mu.Lock()
 	f := s.forms[id]
 	if f == nil {
@@ -68,14 +68,14 @@ func (s *shared) CacheEncode(id runtime.Identifier, encode func(runtime.Object, 
 }
 
 // GetObject implements runtime.CacheableObject.
-func (s *shared) GetObject() runtime.Object { return s.object.DeepCopyObject() }
+func (s *sharedObject) GetObject() runtime.Object { return s.object.DeepCopyObject() }
 
 // GetObjectKind implements runtime.Object.
-func (s *shared) GetObjectKind() schema.ObjectKind { return s.object.GetObjectKind() }
+func (s *sharedObject) GetObjectKind() schema.ObjectKind { return s.object.GetObjectKind() }
 
 // DeepCopyObject implements runtime.Object.
-func (s *shared) DeepCopyObject() runtime.Object {
+func (s *sharedObject) DeepCopyObject() runtime.Object {
 	copied := s.object.DeepCopyObject()
 	m, _ := meta.Accessor(copied) // like the original
-	return &shared{Object: m, object: copied, made: func(int64) {}}
+	return &sharedObject{Object: m, object: copied, made: func(int64) {}}
 }

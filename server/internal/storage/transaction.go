@@ -94,7 +94,7 @@ func join(ctx context.Context, resource schema.GroupResource) error {
 type transactions struct {
 	etcdkubernetes.Interface
 	kv    clientv3.KV
-	ahead *ahead
+	ahead *readAhead
 	sizes *sizes
 	room  Room                       // nil if it is not known
 	own   func(context.Context) bool // of room
@@ -103,7 +103,7 @@ type transactions struct {
 
 // List implements etcdkubernetes.Interface.
 func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernetes.ListOptions) (etcdkubernetes.ListResponse, error) {
-	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.ListResponse, error) {
+	response, _, err := retry(ctx, 0, func(ctx context.Context) (etcdkubernetes.ListResponse, error) {
 		if cluster, ok := logicalcluster.From(ctx); ok && cluster.Wildcard && opts.Limit > 0 {
 			response, err := t.ahead.list(ctx, t.Interface, prefix, opts)
 			if err == nil {
@@ -118,7 +118,7 @@ func (t transactions) List(ctx context.Context, prefix string, opts etcdkubernet
 
 // Get implements etcdkubernetes.Interface.
 func (t transactions) Get(ctx context.Context, key string, opts etcdkubernetes.GetOptions) (etcdkubernetes.GetResponse, error) {
-	response, _, err := again(ctx, 0, func(ctx context.Context) (etcdkubernetes.GetResponse, error) {
+	response, _, err := retry(ctx, 0, func(ctx context.Context) (etcdkubernetes.GetResponse, error) {
 		response, err := t.Interface.Get(ctx, key, opts)
 		if err == nil && response.KV != nil {
 			err = fairqueue.From(ctx).Take(weightOf(response.KV.Value))
@@ -138,7 +138,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 		if exists, err := t.refusePut(ctx, key, value, revision); err != nil || exists != nil {
 			return derefPut(exists), err
 		}
-		response, err := putAgain(ctx, t.Interface, key, value, revision, options)
+		response, err := retryPut(ctx, t.Interface, key, value, revision, options)
 		if err == nil && response.Succeeded {
 			t.wrote(uint64(response.Revision), int64(len(key)+len(value)))
 		}
@@ -151,7 +151,7 @@ func (t transactions) OptimisticPut(ctx context.Context, key string, value []byt
 	if err := t.refuseHeld(ctx, p.held); err != nil {
 		return etcdkubernetes.PutResponse{}, err
 	}
-	response, err := commitAgain(ctx, t.kv, p.held)
+	response, err := retryCommit(ctx, t.kv, p.held)
 	if err == nil && response.Succeeded {
 		bytes := 0
 		for _, h := range p.held {
@@ -176,5 +176,5 @@ func (t transactions) OptimisticDelete(ctx context.Context, key string, revision
 	if err := t.refuseWrite(); err != nil {
 		return etcdkubernetes.DeleteResponse{}, err
 	}
-	return deleteAgain(ctx, t.Interface, key, revision, options)
+	return retryDelete(ctx, t.Interface, key, revision, options)
 }

@@ -164,7 +164,7 @@ func (t *Typed) Delete(ctx context.Context, name string, into runtime.Object, al
 func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finalizer string, empty func() runtime.Object) error {
 	left := 0
 	err := t.Update(ctx, name, empty(), func(obj runtime.Object) error {
-		live, err := t.going(obj, name, uid)
+		live, err := t.terminating(obj, name, uid)
 		if err == nil {
 			live.SetFinalizers(slices.DeleteFunc(live.GetFinalizers(), func(f string) bool { return f == finalizer }))
 			left = len(live.GetFinalizers())
@@ -173,7 +173,7 @@ func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finaliz
 	})
 	if err == nil && left == 0 {
 		err = t.Delete(ctx, name, empty(), func(obj runtime.Object) error {
-			live, err := t.going(obj, name, uid)
+			live, err := t.terminating(obj, name, uid)
 			if err == nil && len(live.GetFinalizers()) > 0 {
 				err = apierrors.NewConflict(t.resource, name, errors.New("the object has other finalizers"))
 			}
@@ -186,8 +186,8 @@ func (t *Typed) Release(ctx context.Context, name string, uid types.UID, finaliz
 	return err
 }
 
-// going returns the object if it is the one that is being deleted.
-func (t *Typed) going(obj runtime.Object, name string, uid types.UID) (metav1.Object, error) {
+// terminating returns the object if it is the one that is being deleted.
+func (t *Typed) terminating(obj runtime.Object, name string, uid types.UID) (metav1.Object, error) {
 	live, err := meta.Accessor(obj)
 	if err == nil && (live.GetUID() != uid || live.GetDeletionTimestamp() == nil) {
 		err = apierrors.NewNotFound(t.resource, name) // another object has its name

@@ -173,7 +173,7 @@ func (g *guard) TransformFromStorage(ctx context.Context, data []byte, dataCtx v
 		return data, stale, nil
 	}
 	u := Unreadable{Cluster: place.cluster, Resource: g.resource, Namespace: place.namespace, Name: place.name, Err: err}
-	defer g.backend.reports.tell(u, stored)
+	defer g.backend.reports.report(u, stored)
 	if less := withoutConditions(data); !g.kind.Empty() && less != nil && g.check(place, less) == nil {
 		return less, true, nil
 	}

@@ -16,29 +16,29 @@ import (
 // Mapped are objects that are stored in another form, or of which only some are visible.
 type Mapped struct {
 	// Stored are the underlying objects: the stored form of an object has the same name, namespace, labels and resourceVersion,
-	// and all other fields that Shown and Kept do not change.
+	// and all other fields that ToServed and ToStored do not change.
 	Stored Objects
 	// Of is the served resource, for errors.
 	Of schema.GroupResource
 	// Selected are the labels of all visible objects. Other objects are neither visible nor writable.
 	Selected labels.Set
-	// Shown converts a stored object to the served form, and Kept converts in the opposite direction. Both may modify their
+	// ToServed converts a stored object to the served form, and ToStored converts in the opposite direction. Both may modify their
 	// argument. Nil means no conversion.
-	Shown, Kept func(*unstructured.Unstructured) (*unstructured.Unstructured, error)
+	ToServed, ToStored func(*unstructured.Unstructured) (*unstructured.Unstructured, error)
 }
 
-func (m Mapped) shown(u *unstructured.Unstructured, err error) (*unstructured.Unstructured, error) {
-	if err != nil || m.Shown == nil {
+func (m Mapped) served(u *unstructured.Unstructured, err error) (*unstructured.Unstructured, error) {
+	if err != nil || m.ToServed == nil {
 		return u, err
 	}
-	return m.Shown(u)
+	return m.ToServed(u)
 }
 
-func (m Mapped) kept(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (m Mapped) toStored(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	u = u.DeepCopy()
-	if m.Kept != nil {
+	if m.ToStored != nil {
 		var err error
-		if u, err = m.Kept(u); err != nil {
+		if u, err = m.ToStored(u); err != nil {
 			return nil, err
 		}
 	}
@@ -61,17 +61,17 @@ func (m Mapped) stored(ctx context.Context, name string, options metav1.GetOptio
 // Get implements Objects.
 func (m Mapped) Get(ctx context.Context, name string, options metav1.GetOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
-	return m.shown(m.stored(ctx, name, options, subresources...))
+	return m.served(m.stored(ctx, name, options, subresources...))
 }
 
 // Create implements Objects.
 func (m Mapped) Create(ctx context.Context, obj *unstructured.Unstructured, options metav1.CreateOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
-	u, err := m.kept(obj)
+	u, err := m.toStored(obj)
 	if err != nil {
 		return nil, err
 	}
-	return m.shown(m.Stored.Create(ctx, u, options, subresources...))
+	return m.served(m.Stored.Create(ctx, u, options, subresources...))
 }
 
 // Update implements Objects. It does not change invisible stored objects: the resourceVersion is that of a stored
@@ -81,11 +81,11 @@ func (m Mapped) Update(ctx context.Context, obj *unstructured.Unstructured, opti
 	if _, err := m.stored(ctx, obj.GetName(), metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
-	u, err := m.kept(obj)
+	u, err := m.toStored(obj)
 	if err != nil {
 		return nil, err
 	}
-	return m.shown(m.Stored.Update(ctx, u, options, subresources...))
+	return m.served(m.Stored.Update(ctx, u, options, subresources...))
 }
 
 // Delete implements Objects.
@@ -114,7 +114,7 @@ func (m Mapped) List(ctx context.Context, options metav1.ListOptions) (*unstruct
 		return nil, err
 	}
 	for i := range list.Items {
-		u, err := m.shown(&list.Items[i], nil)
+		u, err := m.served(&list.Items[i], nil)
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (m Mapped) Watch(ctx context.Context, options metav1.ListOptions) (watch.In
 	if err != nil {
 		return nil, err
 	}
-	return converted(watching, func(u *unstructured.Unstructured) (runtime.Object, error) { return m.shown(u, nil) }), nil
+	return converted(watching, func(u *unstructured.Unstructured) (runtime.Object, error) { return m.served(u, nil) }), nil
 }
 
 // converted returns a watch that delivers converted objects.

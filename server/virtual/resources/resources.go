@@ -80,7 +80,7 @@ func Documents(all ...Resource) (http.Handler, error) {
 }
 
 func documentsOf(d *discovery.Discovery, custom *customresources.Handler) http.Handler {
-	return d.WithDiscovery(openapi.Of(custom.List).WithOpenAPI(openapi.NothingBuiltIn))
+	return d.WithDiscovery(openapi.Of(custom.List).WithOpenAPI(openapi.NoBuiltIn))
 }
 
 func static(all []Resource) (*customresources.Handler, error) {

@@ -22,8 +22,8 @@ func Set(all *[]corev1alpha1.Condition, wanted corev1alpha1.Condition) {
 	*all = append(*all, wanted)
 }
 
-// Judge returns a condition, which is True if there is no problem.
-func Judge(kind, reason string, problem error) corev1alpha1.Condition {
+// FromError returns a condition, which is True if there is no problem.
+func FromError(kind, reason string, problem error) corev1alpha1.Condition {
 	if problem == nil {
 		return corev1alpha1.Condition{Type: kind, Status: metav1.ConditionTrue}
 	}

@@ -131,7 +131,7 @@ func New(config Config) (*Handler, error) {
 	}
 	h.registry.watch(config.Definitions.Informer)
 	h.registry.conversions = config.Conversions
-	h.registry.stands = config.System.Stands
+	h.registry.isSystemResource = config.System.IsSystemResource
 	h.registry.followExports(config.Exports, config.Schemas)
 	h.registry.followBindings(config.Bindings.Informer, config.Schemas)
 	return h, nil
@@ -290,7 +290,7 @@ func (h *Handler) find(r *http.Request, cluster logicalcluster.Cluster, key stri
 			return Installed{}, err
 		}
 	}
-	if installed.Binding != "" && !claimed && h.cameBefore(r.Context(), installed) {
+	if installed.Binding != "" && !claimed && h.arrivedBeforeBinding(r.Context(), installed) {
 		if err := h.authorizeAgain(r.Context()); err != nil {
 			return Installed{}, err
 		}

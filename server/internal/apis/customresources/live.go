@@ -24,7 +24,7 @@ const (
 // live finds resources that were established or bound a moment ago: it waits for the pending event. Clients that read the
 // definition or binding from any server can rely on it.
 func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key string) (Installed, error) {
-	defined, bound, err := h.coming(ctx, cluster, key)
+	defined, bound, err := h.isStored(ctx, cluster, key)
 	if err != nil || (!defined && !bound) {
 		return Installed{}, err
 	}
@@ -40,8 +40,8 @@ func (h *Handler) live(ctx context.Context, cluster logicalcluster.Name, key str
 	return installed, err
 }
 
-// coming reports whether the storage has a definition or a binding of a resource in a cluster.
-func (h *Handler) coming(ctx context.Context, cluster logicalcluster.Name, key string) (defined, bound bool, err error) {
+// isStored reports whether the storage has a definition or a binding of a resource in a cluster.
+func (h *Handler) isStored(ctx context.Context, cluster logicalcluster.Name, key string) (defined, bound bool, err error) {
 	crd, err := h.config.Live(ctx, key)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, false, err
@@ -61,9 +61,9 @@ func (h *Handler) coming(ctx context.Context, cluster logicalcluster.Name, key s
 	return false, false, err
 }
 
-// cameBefore reports whether a request arrived before this server knew the binding, so that it may have been authorized
+// arrivedBeforeBinding reports whether a request arrived before this server knew the binding, so that it may have been authorized
 // without it.
-func (h *Handler) cameBefore(ctx context.Context, installed Installed) bool {
+func (h *Handler) arrivedBeforeBinding(ctx context.Context, installed Installed) bool {
 	received, ok := request.ReceivedTimestampFrom(ctx)
 	return !ok || received.Sub(h.registry.made) <= installed.boundAt
 }

@@ -47,8 +47,8 @@ type registry struct {
 	// called when no cluster serves it. Neither is called with the lock held.
 	moved     func(cluster logicalcluster.Name, key string)
 	forgotten func(key string)
-	// stands reports whether a resource of an export is a system definition.
-	stands func(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool
+	// isSystemResource reports whether a resource of an export is a system definition.
+	isSystemResource func(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool
 	// conversions are the conversion rules of schemas, by the names of the schemas.
 	conversions informers.Lister[*apisv1alpha1.APIConversion]
 
@@ -64,12 +64,12 @@ type registry struct {
 func newRegistry(compile func(*Definition) (http.Handler, error)) *registry {
 	return &registry{
 		made: time.Now(), compile: compile, system: map[string]*Definition{}, byHash: map[string]*Definition{},
-		byContent: map[contentKey]*Definition{},
-		byKey:     map[string]sets.Set[*Definition]{},
-		installed: map[logicalcluster.Name]map[string]Installed{},
-		bound:     newBound(),
-		stands:    exports.System{}.Stands,
-		moved:     func(logicalcluster.Name, string) {}, forgotten: func(string) {},
+		byContent:        map[contentKey]*Definition{},
+		byKey:            map[string]sets.Set[*Definition]{},
+		installed:        map[logicalcluster.Name]map[string]Installed{},
+		bound:            newBound(),
+		isSystemResource: exports.System{}.IsSystemResource,
+		moved:            func(logicalcluster.Name, string) {}, forgotten: func(string) {},
 	}
 }
 

@@ -97,7 +97,7 @@ func (r *registry) follow(export *apisv1alpha2.APIExport, schemas informers.List
 	cluster := logicalcluster.Of(export)
 	offered := map[string]*Definition{}
 	for _, resource := range export.Spec.Resources {
-		if r.stands(cluster, export.Name, schema.GroupResource{Group: resource.Group, Resource: resource.Name}) {
+		if r.isSystemResource(cluster, export.Name, schema.GroupResource{Group: resource.Group, Resource: resource.Name}) {
 			key := ResourceName(resource.Name, resource.Group)
 			offered[key] = r.system[key]
 			continue

@@ -66,7 +66,7 @@ func watchedPart(p cachedresources.Part) watched {
 // the provider's workspace.
 func (h *Handler) origin(ctx context.Context, d *Definition) (origin, error) {
 	resource := schema.GroupResource{Group: d.CRD.Spec.Group, Resource: d.CRD.Spec.Names.Plural}
-	if reference, ok := h.config.Cached.Elsewhere(d.shownBy.Cluster, d.shownBy.Name, resource); ok && h.config.Endpoints != nil {
+	if reference, ok := h.config.Cached.EndpointSlice(d.shownBy.Cluster, d.shownBy.Name, resource); ok && h.config.Endpoints != nil {
 		return h.originElsewhere(ctx, d, reference)
 	}
 	source, err := h.config.Cached.Source(d.shownBy.Cluster, d.shownBy.Name, resource)

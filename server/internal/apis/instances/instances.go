@@ -17,9 +17,9 @@ import (
 // counted is the maximum number of objects that are counted one by one.
 const counted = 500
 
-// Asking limits the time of deletions through the API of objects that are deleted in any case: admission and conversion can wait
+// APITimeout limits the time of deletions through the API of objects that are deleted in any case: admission and conversion can wait
 // for hosts of tenants.
-const Asking = 10 * time.Second
+const APITimeout = 10 * time.Second
 
 // Version returns the version of a definition in which objects are deleted: the storage version if it is served, otherwise any
 // served version.

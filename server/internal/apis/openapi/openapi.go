@@ -54,7 +54,7 @@ func New(custom *customresources.Handler, static func() *spec.Swagger) *OpenAPI 
 	return newOpenAPI(custom.List, static)
 }
 
-// Of returns OpenAPI of only the custom resources that list returns: pass NothingBuiltIn to its WithOpenAPI.
+// Of returns OpenAPI of only the custom resources that list returns: pass NoBuiltIn to its WithOpenAPI.
 func Of(list func(logicalcluster.Name) []customresources.Installed) *OpenAPI {
 	return ForViews(list, func(logicalcluster.Name) sets.Set[schema.GroupVersion] { return nil })
 }

@@ -232,7 +232,7 @@ func TestViewsDescribeAllThatTheyServe(t *testing.T) {
 		handler http.Handler
 		want    string
 	}{
-		"of custom resources only": {Of(list).WithOpenAPI(NothingBuiltIn), "[api apis apis/example.org apis/example.org/v1 version]"},
+		"of custom resources only": {Of(list).WithOpenAPI(NoBuiltIn), "[api apis apis/example.org apis/example.org/v1 version]"},
 		"of built-in types, too": {
 			ForViews(list, things).WithOpenAPI(newUpstream()), "[api apis apis/example.net apis/example.net/v1 apis/example.org apis/example.org/v1 version]",
 		},

@@ -164,7 +164,7 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 }
 
 func condition(status *apisv1alpha2.APIBindingStatus, kind string, problem error, reason string) {
-	conditions.Set(&status.Conditions, conditions.Judge(kind, reason, problem))
+	conditions.Set(&status.Conditions, conditions.FromError(kind, reason, problem))
 }
 
 // isTrue tells whether a condition holds.

@@ -89,7 +89,7 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 		decisionlog.ForFailure(ctx, key.Cluster).Info("Labelling claimed objects in the storage because labelling through the API failed",
 			decisionlog.Cluster, key.Cluster, decisionlog.Claim, claim, decisionlog.Reason, err)
 		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {
-			return claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, labels)
+			return claims.RequiredLabels(r.Exports, key.Cluster, claim.GroupResource, labels)
 		})
 	}
 	return nil
@@ -105,7 +105,7 @@ func (r *reconciler) relabelAll(ctx context.Context, key informers.Key, claim cl
 		}
 		for i := range list.Items {
 			item := &list.Items[i]
-			if maps.Equal(claims.Wanted(r.Exports, key.Cluster, claim.GroupResource, item.Labels), item.Labels) {
+			if maps.Equal(claims.RequiredLabels(r.Exports, key.Cluster, claim.GroupResource, item.Labels), item.Labels) {
 				continue
 			}
 			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})

@@ -30,7 +30,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, instances.Asking)
+	asking, cancel := context.WithTimeout(ctx, instances.APITimeout)
 	defer cancel()
 	var remaining []string
 	for _, resource := range binding.Status.BoundResources {
@@ -123,7 +123,7 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 				decisionlog.Cluster, key.Cluster, decisionlog.Name, key.Name, decisionlog.Resource, of, decisionlog.Reason, err)
 		}
 	}
-	trying, cancel := context.WithTimeout(ctx, instances.Asking)
+	trying, cancel := context.WithTimeout(ctx, instances.APITimeout)
 	defer cancel()
 	waits := r.held.waits(key, of, func(u *unstructured.Unstructured) error {
 		if !ok { // it was never served, or a definition of the cluster has come before

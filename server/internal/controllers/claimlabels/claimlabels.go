@@ -48,7 +48,7 @@ func (r *reconciler) Changed(resource schema.GroupVersionResource, obj metav1.Ob
 	if resource.GroupResource() == apisv1alpha2.Resource("apibindings") {
 		return // their own controller writes them when anything changes
 	}
-	if !maps.Equal(claims.Wanted(r.Exports, logicalcluster.Of(obj), resource.GroupResource(), obj.GetLabels()), obj.GetLabels()) {
+	if !maps.Equal(claims.RequiredLabels(r.Exports, logicalcluster.Of(obj), resource.GroupResource(), obj.GetLabels()), obj.GetLabels()) {
 		r.controller.Enqueue(runner.ObjectKeyOf(resource, obj))
 	}
 }

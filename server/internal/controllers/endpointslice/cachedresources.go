@@ -77,7 +77,7 @@ func checkExport(cached *cachedresources.Resources, s *cachedSlice, conditions *
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case len(cachedresources.Shown(export, s.Name)) == 0:
+	case len(cachedresources.Published(export, s.Name)) == 0:
 		note(conditions, cachev1alpha1.APIExportValid, cachev1alpha1.ReasonAPIExportInvalidReference, errNotShown)
 	default:
 		note(conditions, cachev1alpha1.APIExportValid, "", nil)

@@ -182,5 +182,5 @@ func (r *reconciler[T]) describe(slice T, status *status) error {
 
 // note sets a condition: it is true if there is no problem.
 func note(all *[]corev1alpha1.Condition, kind, reason string, problem error) {
-	conditions.Set(all, conditions.Judge(kind, reason, problem))
+	conditions.Set(all, conditions.FromError(kind, reason, problem))
 }

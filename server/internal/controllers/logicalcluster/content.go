@@ -79,7 +79,7 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 	group.SetLimit(parallelDeletions)
 	for i, d := range resources {
 		group.Go(func() error {
-			asking, cancel := context.WithTimeout(ctx, instances.Asking)
+			asking, cancel := context.WithTimeout(ctx, instances.APITimeout)
 			defer cancel()
 			n, err := r.deleteResource(ctx, asking, d)
 			left[i] = n

@@ -39,7 +39,7 @@ func (o observation) show(ws *tenancyv1alpha1.Workspace) {
 		}
 		// There is nothing to initialize; clients wait for this condition all the same.
 		conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue})
-		scheduling.Shrink(ws)
+		scheduling.ShrinkOwner(ws)
 	}
 	conditions.Set(&ws.Status.Conditions, ready)
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))

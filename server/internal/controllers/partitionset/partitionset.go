@@ -62,12 +62,12 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 		return err
 	}
 	wanted, problem := divide(&set.Spec, shards)
-	valid := conditions.Judge(topologyv1alpha1.PartitionSetValid, topologyv1alpha1.ReasonInvalidSelector, problem)
+	valid := conditions.FromError(topologyv1alpha1.PartitionSetValid, topologyv1alpha1.ReasonInvalidSelector, problem)
 	if problem != nil {
 		return r.commit(ctx, set, set.Status.Count, valid)
 	}
 	err = r.settle(ctx, set, wanted)
-	ready := conditions.Judge(topologyv1alpha1.PartitionsReady, topologyv1alpha1.ReasonErrorGeneratingPartitions, err)
+	ready := conditions.FromError(topologyv1alpha1.PartitionsReady, topologyv1alpha1.ReasonErrorGeneratingPartitions, err)
 	if commitErr := r.commit(ctx, set, len(wanted), valid, ready); err == nil {
 		err = commitErr
 	}

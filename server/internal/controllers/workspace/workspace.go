@@ -107,7 +107,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	case r.isExpected(live, lc):
 		r.controller.EnqueueAfter(key, time.Second)
 	default:
-		r.Scheduler.Mirror(wanted, lc)
+		r.Scheduler.MirrorStatus(wanted, lc)
 		if lc != nil {
 			wanted.Spec.URL = r.url(lc)
 		}
@@ -199,7 +199,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 			decisionlog.Name, key.Name, decisionlog.Reason, impossible.Reason)
 		r.waiting.Add(key)
 		conditions.Set(&ws.Status.Conditions,
-			conditions.Judge(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
+			conditions.FromError(tenancyv1alpha1.WorkspaceScheduled, tenancyv1alpha1.ReasonUnschedulable, impossible))
 		return nil
 	}
 	if err := r.create(logicalcluster.WithName(ctx, name), ws, lc); err != nil {
@@ -208,7 +208,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	if ws.Annotations[tenancyv1alpha1.ClusterAnnotation] == "" { // the name was taken
 		return nil
 	}
-	r.Scheduler.Settle(ws, name, lc)
+	r.Scheduler.SetLocation(ws, name, lc)
 	return nil
 }
 

@@ -51,8 +51,8 @@ type Creator interface {
 	Create(ctx context.Context, obj runtime.Object) error
 }
 
-// Entry creates the default objects of logical clusters.
-type Entry struct {
+// Writer creates the default objects of logical clusters.
+type Writer struct {
 	Set *informers.Set
 	// Creator creates objects in the logical cluster of each call's context.
 	Creator Creator
@@ -67,7 +67,7 @@ type Entry struct {
 
 // WithContent serves requests for resources in a logical cluster after the logical cluster has its default objects. It must be called after
 // authorization: a refused request creates nothing. Requests of the server itself do not need default objects; they create them.
-func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
+func (e *Writer) WithContent(next http.Handler, s runtime.NegotiatedSerializer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cluster, ok := logicalcluster.From(r.Context())
 		info, known := request.RequestInfoFrom(r.Context())
@@ -92,7 +92,7 @@ func (e *Entry) WithContent(next http.Handler, s runtime.NegotiatedSerializer) h
 }
 
 // entered reports whether a logical cluster has its default objects. The default namespaces cannot be deleted.
-func (e *Entry) entered(cluster logicalcluster.Name) bool {
+func (e *Writer) entered(cluster logicalcluster.Name) bool {
 	for _, name := range namespaces {
 		if _, err := e.Set.Namespaces.Get(cluster, "", name); err != nil {
 			return false
@@ -103,7 +103,7 @@ func (e *Entry) entered(cluster logicalcluster.Name) bool {
 
 // make stores the default objects of a logical cluster once, for any number of concurrent requests, and waits until the informers have
 // them.
-func (e *Entry) make(ctx context.Context, cluster logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
+func (e *Writer) make(ctx context.Context, cluster logicalcluster.Name, lc *corev1alpha1.LogicalCluster) error {
 	_, err, _ := e.making.Do(string(cluster), func() (any, error) {
 		if e.entered(cluster) {
 			return nil, nil
@@ -151,7 +151,7 @@ func divide(all []*apisv1alpha2.APIBinding) (bound, pending []*apisv1alpha2.APIB
 }
 
 // bind stores bindings one by one, and keeps existing ones. Their status will contain what cannot be bound, and why.
-func (e *Entry) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) error {
+func (e *Writer) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) error {
 	for _, b := range bindings {
 		if err := e.Stored.Create(ctx, b.Name, b); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
@@ -161,7 +161,7 @@ func (e *Entry) bind(ctx context.Context, bindings []*apisv1alpha2.APIBinding) e
 }
 
 // waitForBound waits, for a short time, until the APIs of bindings are served.
-func (e *Entry) waitForBound(ctx context.Context, cluster logicalcluster.Name, bindings []*apisv1alpha2.APIBinding) {
+func (e *Writer) waitForBound(ctx context.Context, cluster logicalcluster.Name, bindings []*apisv1alpha2.APIBinding) {
 	ctx, cancel := context.WithTimeout(ctx, bindTimeout)
 	defer cancel()
 	for _, b := range bindings {
@@ -173,7 +173,7 @@ func (e *Entry) waitForBound(ctx context.Context, cluster logicalcluster.Name, b
 }
 
 // create stores objects of different resources, and a binding if any, in one transaction. If some of them exist, it creates the others.
-func (e *Entry) create(ctx context.Context, objects []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
+func (e *Writer) create(ctx context.Context, objects []runtime.Object, binding []*apisv1alpha2.APIBinding) error {
 	together := &storage.Transaction{}
 	defer together.End()
 	held := together.Hold(ctx)

@@ -174,7 +174,7 @@ func (h *Homes) create(ctx context.Context, name logicalcluster.Name, who user.I
 	if err != nil {
 		return nil, err
 	}
-	lc, err := h.Scheduler.Unowned(homeType, name, pathOf(who.GetName(), name))
+	lc, err := h.Scheduler.WithoutWorkspace(homeType, name, pathOf(who.GetName(), name))
 	if err != nil {
 		return nil, err
 	}
@@ -209,6 +209,6 @@ func (h *Homes) show(name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) 
 		},
 		Spec: tenancyv1alpha1.WorkspaceSpec{Type: homeType.DeepCopy(), Cluster: string(name), URL: lc.Status.URL},
 	}
-	h.Scheduler.Mirror(ws, lc)
+	h.Scheduler.MirrorStatus(ws, lc)
 	return ws
 }

@@ -88,8 +88,8 @@ func (r *Resources) Export(slice *cachev1alpha1.ClusterCachedResourceEndpointSli
 	return export, err
 }
 
-// Shown returns the resources of an export whose virtual storage is a slice.
-func Shown(export *apisv1alpha2.APIExport, slice string) []schema.GroupResource {
+// Published returns the resources of an export whose virtual storage is a slice.
+func Published(export *apisv1alpha2.APIExport, slice string) []schema.GroupResource {
 	var shown []schema.GroupResource
 	for _, resource := range export.Spec.Resources {
 		if of, err := sliceOf(resource); err == nil && of == slice {
@@ -113,9 +113,9 @@ func sliceOf(resource apisv1alpha2.ResourceSchema) (string, error) {
 	return virtual.Reference.Name, nil
 }
 
-// Elsewhere returns the reference to the storage of a virtual resource if that is not a ClusterCachedResource: an endpoint
+// EndpointSlice returns the reference to the storage of a virtual resource if that is not a ClusterCachedResource: an endpoint
 // slice of another kind in the workspace of the export.
-func (r *Resources) Elsewhere(cluster logicalcluster.Name, name string,
+func (r *Resources) EndpointSlice(cluster logicalcluster.Name, name string,
 	resource schema.GroupResource) (reference corev1.TypedLocalObjectReference, ok bool) {
 	exported, err := r.exported(cluster, name, resource)
 	if err != nil || exported.Storage.Virtual == nil {

@@ -38,7 +38,7 @@ type Exports struct {
 	schemas  informers.Lister[*apisv1alpha1.APIResourceSchema]
 	bindings informers.Lister[*apisv1alpha2.APIBinding]
 	slices   informers.Lister[*apisv1alpha1.APIExportEndpointSlice]
-	tree     *pathindex.Tree
+	index    *pathindex.Index
 	stored   Stored
 	system   System
 
@@ -53,10 +53,10 @@ type Stored interface {
 }
 
 // New returns Exports over set, whose informers must not run yet. System are the resources that the server itself serves.
-func New(set *informers.Set, t *pathindex.Tree, system System, bindings Stored) (*Exports, error) {
+func New(set *informers.Set, t *pathindex.Index, system System, bindings Stored) (*Exports, error) {
 	e := &Exports{
 		exports: set.APIExports, schemas: set.APIResourceSchemas, bindings: set.APIBindings, slices: set.APIExportEndpointSlices,
-		tree: t, system: system, stored: bindings, bound: map[string]int{},
+		index: t, system: system, stored: bindings, bound: map[string]int{},
 	}
 	err := set.APIExportEndpointSlices.Informer.Indexer().AddIndexers(cache.Indexers{byName: func(obj any) ([]string, error) {
 		return []string{obj.(*apisv1alpha1.APIExportEndpointSlice).Spec.Export.Name}, nil
@@ -102,7 +102,7 @@ func (e *Exports) Cluster(from logicalcluster.Name, path string) (logicalcluster
 	if path == "" {
 		return from, true
 	}
-	place, ok := e.tree.Lookup(path)
+	place, ok := e.index.Lookup(path)
 	return place.Cluster, ok && place.Cluster != ""
 }
 
@@ -116,7 +116,7 @@ func (e *Exports) Find(from logicalcluster.Name, reference apisv1alpha2.ExportBi
 		}
 	}
 	err := apierrors.NewNotFound(apisv1alpha2.Resource("apiexports"), reference.Name)
-	err.ErrStatus.Message = fmt.Sprintf("APIExport %s|%s not found", cmp.Or(reference.Path, e.tree.Path(from)), reference.Name)
+	err.ErrStatus.Message = fmt.Sprintf("APIExport %s|%s not found", cmp.Or(reference.Path, e.index.Path(from)), reference.Name)
 	return nil, err
 }
 

@@ -45,8 +45,8 @@ func Everywhere(cluster logicalcluster.Name, export string) bool {
 	return slices.Contains(everywhere, tenancyv1alpha1.APIExportReference{Path: string(cluster), Export: export})
 }
 
-// Stands reports whether the server itself serves a resource of an export.
-func (s System) Stands(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool {
+// IsSystemResource reports whether the server itself serves a resource of an export.
+func (s System) IsSystemResource(cluster logicalcluster.Name, export string, resource schema.GroupResource) bool {
 	return cluster == logicalcluster.Root && export != "" && s[resource] == export
 }
 
@@ -78,7 +78,7 @@ func (e *Exports) System() System { return e.system }
 // IsSystem reports whether an export represents only resources of the server.
 func (e *Exports) IsSystem(export *apisv1alpha2.APIExport) bool {
 	for _, r := range export.Spec.Resources {
-		if !e.system.Stands(logicalcluster.Of(export), export.Name, schema.GroupResource{Group: r.Group, Resource: r.Name}) {
+		if !e.system.IsSystemResource(logicalcluster.Of(export), export.Name, schema.GroupResource{Group: r.Group, Resource: r.Name}) {
 			return false
 		}
 	}

@@ -26,19 +26,19 @@ type Place struct {
 	Code int
 }
 
-// Tree is the index. It reads the informers, which find every object by its logical cluster and name.
-type Tree struct {
+// Index is the index. It reads the informers, which find every object by its logical cluster and name.
+type Index struct {
 	clusters   informers.Lister[*corev1alpha1.LogicalCluster]
 	workspaces informers.Lister[*tenancyv1alpha1.Workspace]
 }
 
 // New returns an index of the workspaces and logical clusters of set.
-func New(set *informers.Set) *Tree {
-	return &Tree{clusters: set.LogicalClusters, workspaces: set.Workspaces}
+func New(set *informers.Set) *Index {
+	return &Index{clusters: set.LogicalClusters, workspaces: set.Workspaces}
 }
 
 // child returns the place of a workspace; false if the workspace does not exist, or has no place yet.
-func (t *Tree) child(parent logicalcluster.Name, name string) (Place, bool) {
+func (t *Index) child(parent logicalcluster.Name, name string) (Place, bool) {
 	ws, err := t.workspaces.Get(parent, "", name)
 	if err != nil || ws.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
 		return Place{}, false
@@ -71,7 +71,7 @@ func canonical(path string) string {
 }
 
 // Lookup resolves a path. Its first part is the name of a logical cluster; user:<name> is the home of a user.
-func (t *Tree) Lookup(path string) (Place, bool) {
+func (t *Index) Lookup(path string) (Place, bool) {
 	first, rest, more := strings.Cut(canonical(path), ":")
 	if _, err := t.clusters.Get(logicalcluster.Name(first), "", corev1alpha1.LogicalClusterName); err != nil {
 		return Place{}, false
@@ -96,7 +96,7 @@ func (t *Tree) Lookup(path string) (Place, bool) {
 }
 
 // Current waits until Lookup of a path sees every workspace on it that this server has acknowledged.
-func (t *Tree) Current(ctx context.Context, path string) {
+func (t *Index) Current(ctx context.Context, path string) {
 	first, rest, more := strings.Cut(canonical(path), ":")
 	cluster := logicalcluster.Name(first)
 	t.clusters.Current(ctx, cluster)
@@ -114,7 +114,7 @@ func (t *Tree) Current(ctx context.Context, path string) {
 }
 
 // Path returns the canonical path of a logical cluster, which is its name if it has none.
-func (t *Tree) Path(cluster logicalcluster.Name) string {
+func (t *Index) Path(cluster logicalcluster.Name) string {
 	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Annotations[corev1alpha1.PathAnnotation] == "" {
 		return string(cluster)
@@ -124,7 +124,7 @@ func (t *Tree) Path(cluster logicalcluster.Name) string {
 
 // Parent returns the logical cluster that contains the workspace of a cluster; false for a cluster without a
 // workspace.
-func (t *Tree) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
+func (t *Index) Parent(cluster logicalcluster.Name) (logicalcluster.Name, bool) {
 	lc, err := t.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.Spec.Owner == nil || lc.Spec.Owner.Cluster == "" {
 		return "", false

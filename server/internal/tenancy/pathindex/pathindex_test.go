@@ -43,7 +43,7 @@ func workspace(parent, name, cluster string, phase corev1alpha1.LogicalClusterPh
 	}
 }
 
-func newTree(t *testing.T, clusters ...*corev1alpha1.LogicalCluster) *Tree {
+func newIndex(t *testing.T, clusters ...*corev1alpha1.LogicalCluster) *Index {
 	t.Helper()
 	set := &informers.Set{}
 	set.LogicalClusters.Informer = informers.New(corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}, &cache.ListWatch{}, nil)
@@ -58,7 +58,7 @@ func newTree(t *testing.T, clusters ...*corev1alpha1.LogicalCluster) *Tree {
 
 func TestAPathIsResolvedThroughTheWorkspaces(t *testing.T) {
 	const ready, unavailable = corev1alpha1.LogicalClusterPhaseReady, corev1alpha1.LogicalClusterPhaseUnavailable
-	tree := newTree(t, logicalCluster("root", "root", ""), logicalCluster("aaa", "root:org", "root"),
+	index := newIndex(t, logicalCluster("root", "root", ""), logicalCluster("aaa", "root:org", "root"),
 		logicalCluster("v1u4alow0iv9", "user:alice", ""))
 	mount := workspace("aaa", "mounted", "", ready)
 	mount.Spec.Mount, mount.Spec.URL = &tenancyv1alpha1.Mount{}, "https://elsewhere"
@@ -69,7 +69,7 @@ func TestAPathIsResolvedThroughTheWorkspaces(t *testing.T) {
 		workspace("ccc", "below", "ddd", ready), workspace("root", "new", "eee", corev1alpha1.LogicalClusterPhaseScheduling), mount,
 		workspace("v1u4alow0iv9", "toys", "fff", ready),
 	} {
-		if err := tree.workspaces.Indexer().Add(ws); err != nil {
+		if err := index.workspaces.Indexer().Add(ws); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,19 +79,19 @@ func TestAPathIsResolvedThroughTheWorkspaces(t *testing.T) {
 		"root:org:mounted": {URL: "https://elsewhere", Mounted: informers.Key{Cluster: "aaa", Name: "mounted"}}, "root:org:broken": {Code: http.StatusServiceUnavailable},
 		"user:alice": {Cluster: "v1u4alow0iv9"}, "user:alice:toys": {Cluster: "fff"},
 	} {
-		if got, ok := tree.Lookup(path); !ok || got != want {
+		if got, ok := index.Lookup(path); !ok || got != want {
 			t.Errorf("%s: got %+v, %t, want %+v", path, got, ok, want)
 		}
 	}
 	for _, path := range []string{"", "other", "root:new", "root:gone", "root:org:team:none", "root:org:mounted:further", "root:org:broken:further", "user:bob", "org", "root:"} {
-		if got, ok := tree.Lookup(path); ok {
+		if got, ok := index.Lookup(path); ok {
 			t.Errorf("%s resolves to %+v", path, got)
 		}
 	}
-	if got := tree.Path("aaa"); got != "root:org" {
+	if got := index.Path("aaa"); got != "root:org" {
 		t.Errorf("the path of aaa is %s", got)
 	}
-	if parent, ok := tree.Parent("aaa"); !ok || parent != "root" {
+	if parent, ok := index.Parent("aaa"); !ok || parent != "root" {
 		t.Errorf("the parent of aaa is %s", parent)
 	}
 }

@@ -35,19 +35,19 @@ type Reader interface {
 
 // Stored finds objects that another server stored a moment ago, and that this server does not know yet.
 type Stored struct {
-	*Tree
+	*Index
 	// Clusters and Workspaces read both kinds from storage.
 	Clusters, Workspaces Reader
 
 	own     func(*http.Request) bool
-	askers  *askers
+	limits  *lookupLimits
 	looking singleflight.Group
 }
 
 // NewStored returns the index with storage as a fallback. own recognizes requests of the server itself, which concern objects that it
 // knows.
-func NewStored(tree *Tree, clusters, workspaces Reader, own func(*http.Request) bool) *Stored {
-	return &Stored{Tree: tree, Clusters: clusters, Workspaces: workspaces, own: own, askers: newAskers()}
+func NewStored(index *Index, clusters, workspaces Reader, own func(*http.Request) bool) *Stored {
+	return &Stored{Index: index, Clusters: clusters, Workspaces: workspaces, own: own, limits: newLookupLimits()}
 }
 
 // Find resolves a path as Lookup does. It looks up unknown paths in storage, and waits for the event of an object that is stored: a
@@ -61,7 +61,7 @@ func (s *Stored) Find(r *http.Request, path string) (Place, bool, error) {
 	case s.own(r):
 		place, ok := s.Lookup(path)
 		return place, ok, nil
-	case s.askers.allow(r):
+	case s.limits.allow(r):
 	case !isPath:
 		return Place{}, false, nil // authorization decides, because the cluster may not exist
 	default:

@@ -49,20 +49,20 @@ func (e *etcd) Get(ctx context.Context, name string, out runtime.Object) error {
 
 func newStored(t *testing.T) (*Stored, *etcd) {
 	t.Helper()
-	tree := newTree(t, logicalCluster("root", "root", ""))
+	index := newIndex(t, logicalCluster("root", "root", ""))
 	e := &etcd{objects: map[string]runtime.Object{
 		"root|team":    workspace("root", "team", "2x9k", corev1alpha1.LogicalClusterPhaseReady),
 		"2x9k|cluster": logicalCluster("2x9k", "root:team", "root"),
 		"root|later":   workspace("root", "later", "", corev1alpha1.LogicalClusterPhaseScheduling),
 	}}
 	e.told = func(obj runtime.Object) {
-		informer := tree.workspaces.Informer
+		informer := index.workspaces.Informer
 		if _, ok := obj.(*corev1alpha1.LogicalCluster); ok {
-			informer = tree.clusters.Informer
+			informer = index.clusters.Informer
 		}
 		time.AfterFunc(10*time.Millisecond, func() { _ = informer.Indexer().Add(obj) })
 	}
-	return NewStored(tree, e, e, func(r *http.Request) bool { return r.Header.Get("own") != "" }), e
+	return NewStored(index, e, e, func(r *http.Request) bool { return r.Header.Get("own") != "" }), e
 }
 
 func TestWorkspacesStoredByAnotherServerAreFound(t *testing.T) {

@@ -39,7 +39,7 @@ type Scheduler struct {
 	// LogicalClusters and Shards are the existing objects.
 	LogicalClusters informers.Lister[*corev1alpha1.LogicalCluster]
 	Shards          informers.Lister[*corev1alpha1.Shard]
-	Tree            *pathindex.Tree
+	Tree            *pathindex.Index
 	Types           *workspacetypes.Types
 	// ShardName is the name of this shard, ExternalURL its URL for users.
 	ShardName, ExternalURL string
@@ -134,8 +134,8 @@ func (s *Scheduler) LogicalCluster(ws *tenancyv1alpha1.Workspace, name logicalcl
 	return lc, nil
 }
 
-// Unowned returns the LogicalCluster of a workspace without a Workspace object, in its first stored state.
-func (s *Scheduler) Unowned(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name,
+// WithoutWorkspace returns the LogicalCluster of a workspace without a Workspace object, in its first stored state.
+func (s *Scheduler) WithoutWorkspace(of tenancyv1alpha1.WorkspaceTypeReference, name logicalcluster.Name,
 	path string) (*corev1alpha1.LogicalCluster, error) {
 	lc := s.fresh(name, path)
 	if err := s.settleType(lc, logicalcluster.Root, of); err != nil {
@@ -214,8 +214,8 @@ func Owner(ws *tenancyv1alpha1.Workspace) *corev1alpha1.UserInfo {
 	return owner
 }
 
-// Shrink removes everything except the user name from the annotation with the creator of a workspace.
-func Shrink(ws *tenancyv1alpha1.Workspace) {
+// ShrinkOwner removes everything except the user name from the annotation with the creator of a workspace.
+func ShrinkOwner(ws *tenancyv1alpha1.Workspace) {
 	owner := Owner(ws)
 	if owner == nil || (owner.UID == "" && len(owner.Groups) == 0 && len(owner.Extra) == 0) {
 		return
@@ -225,8 +225,8 @@ func Shrink(ws *tenancyv1alpha1.Workspace) {
 	}
 }
 
-// Settle sets the location and the state of its logical cluster in a workspace.
-func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) {
+// SetLocation sets the location and the state of its logical cluster in a workspace.
+func (s *Scheduler) SetLocation(ws *tenancyv1alpha1.Workspace, name logicalcluster.Name, lc *corev1alpha1.LogicalCluster) {
 	if ws.Annotations == nil {
 		ws.Annotations = map[string]string{}
 	}
@@ -242,12 +242,12 @@ func (s *Scheduler) Settle(ws *tenancyv1alpha1.Workspace, name logicalcluster.Na
 		metav1.SetMetaDataLabel(&ws.ObjectMeta, "region", shard.Labels["region"])
 	}
 	conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceScheduled, Status: metav1.ConditionTrue})
-	s.Mirror(ws, lc)
+	s.MirrorStatus(ws, lc)
 }
 
-// Mirror copies the status of a logical cluster, nil if it no longer exists, to its workspace, which is not being
+// MirrorStatus copies the status of a logical cluster, nil if it no longer exists, to its workspace, which is not being
 // deleted.
-func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
+func (s *Scheduler) MirrorStatus(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
 	initialized := corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue}
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
 	switch {
@@ -265,7 +265,7 @@ func (s *Scheduler) Mirror(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Logic
 		initialized.Message = fmt.Sprintf("initializers still exist: %v", lc.Status.Initializers)
 	default:
 		ws.Status.Initializers, ws.Status.Terminators = nil, lc.Status.Terminators
-		Shrink(ws)
+		ShrinkOwner(ws)
 	}
 	conditions.Set(&ws.Status.Conditions, initialized)
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))

@@ -69,7 +69,7 @@ func TestMirrorShowsTheStateOfTheLogicalCluster(t *testing.T) {
 		"initializing": {&corev1alpha1.LogicalCluster{Status: corev1alpha1.LogicalClusterStatus{Phase: "Initializing", Initializers: steps}}, "Initializing", metav1.ConditionFalse},
 	} {
 		ws := &tenancyv1alpha1.Workspace{}
-		s.Mirror(ws, c.lc)
+		s.MirrorStatus(ws, c.lc)
 		if ws.Status.Phase != c.phase || ws.Labels[corev1alpha1.PhaseLabel] != string(c.phase) || ws.Status.Conditions[0].Status != c.initialized {
 			t.Errorf("%s: %+v", what, ws.Status)
 		}

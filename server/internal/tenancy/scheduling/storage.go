@@ -148,7 +148,7 @@ func (s *Scheduler) schedule(parent logicalcluster.Name, u *unstructured.Unstruc
 	if err != nil {
 		return "", nil, err
 	}
-	s.Settle(ws, name, lc)
+	s.SetLocation(ws, name, lc)
 	u.SetLabels(ws.Labels)
 	u.SetAnnotations(ws.Annotations)
 	u.SetFinalizers(ws.Finalizers)

@@ -51,7 +51,7 @@ func (t Type) String() string { return t.Reference().String() }
 // Types finds workspace types. It does not have the clusters of other shards.
 type Types struct {
 	types informers.Lister[*tenancyv1alpha1.WorkspaceType]
-	tree  *pathindex.Tree
+	index *pathindex.Index
 	// awaitPath and awaitTypes wait until the acknowledged workspaces on a path, and the acknowledged types in a cluster, are known; nil
 	// means no waiting.
 	awaitPath  func(path string)
@@ -59,16 +59,16 @@ type Types struct {
 }
 
 // New returns the types of set.
-func New(set *informers.Set, t *pathindex.Tree) *Types {
-	return &Types{types: set.WorkspaceTypes, tree: t}
+func New(set *informers.Set, t *pathindex.Index) *Types {
+	return &Types{types: set.WorkspaceTypes, index: t}
 }
 
 // Current returns the same types for a request of ctx, which finds everything that this server has acknowledged
 // before.
 func (t *Types) Current(ctx context.Context) *Types {
 	return &Types{
-		types: t.types, tree: t.tree,
-		awaitPath:  func(path string) { t.tree.Current(ctx, path) },
+		types: t.types, index: t.index,
+		awaitPath:  func(path string) { t.index.Current(ctx, path) },
 		awaitTypes: func(cluster logicalcluster.Name) { t.types.Current(ctx, cluster) },
 	}
 }
@@ -80,7 +80,7 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		if t.awaitPath != nil {
 			t.awaitPath(ref.Path)
 		}
-		place, ok := t.tree.Lookup(ref.Path)
+		place, ok := t.index.Lookup(ref.Path)
 		if !ok || place.Cluster == "" {
 			return Type{}, notFound(ref, "workspace "+ref.Path+" does not exist")
 		}
@@ -94,8 +94,8 @@ func (t *Types) Find(from logicalcluster.Name, ref tenancyv1alpha1.WorkspaceType
 		if found, ok := t.in(cluster, ref.Name); ok {
 			return found, nil
 		}
-		looked = append(looked, t.tree.Path(cluster))
-		parent, ok := t.tree.Parent(cluster)
+		looked = append(looked, t.index.Path(cluster))
+		parent, ok := t.index.Parent(cluster)
 		if !ok {
 			break
 		}
@@ -138,7 +138,7 @@ func (t *Types) in(cluster logicalcluster.Name, name string) (Type, bool) {
 	if err != nil {
 		return Type{}, false
 	}
-	return Type{WorkspaceType: found, Cluster: cluster, Path: t.tree.Path(cluster)}, true
+	return Type{WorkspaceType: found, Cluster: cluster, Path: t.index.Path(cluster)}, true
 }
 
 // Aliases returns a type and all types that it extends, each once, the type itself last.

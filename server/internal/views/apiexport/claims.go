@@ -47,9 +47,9 @@ func Claimed(all *exports.Exports) func(view logicalcluster.Name, resource schem
 	}
 }
 
-// Shown returns a function that returns the custom resources of a view: those of its export, and those of other exports that
+// CustomResources returns a function that returns the custom resources of a view: those of its export, and those of other exports that
 // it claims by their identity. list returns the resources of an export.
-func Shown(all *exports.Exports,
+func CustomResources(all *exports.Exports,
 	list func(view logicalcluster.Name) []customresources.Installed) func(view logicalcluster.Name) []customresources.Installed {
 	return func(view logicalcluster.Name) []customresources.Installed {
 		shown := list(view)

@@ -182,34 +182,34 @@ type objects struct{ dynamic.ResourceInterface }
 func (o objects) Get(ctx context.Context, name string, options metav1.GetOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
 	got, err := o.ResourceInterface.Get(ctx, name, options, subresources...)
-	return got, told(err)
+	return got, consumerError(err)
 }
 
 // List implements resources.Objects.
 func (o objects) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list, err := o.ResourceInterface.List(ctx, options)
-	return list, told(err)
+	return list, consumerError(err)
 }
 
 // Watch implements resources.Objects.
 func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	watching, err := o.ResourceInterface.Watch(ctx, options)
 	if err != nil {
-		return nil, told(err)
+		return nil, consumerError(err)
 	}
 	return watch.Filter(watching, func(e watch.Event) (watch.Event, bool) {
 		if e.Type != watch.Error {
 			return e, true
 		}
 		var status apierrors.APIStatus
-		_ = errors.As(told(apierrors.FromObject(e.Object)), &status)
+		_ = errors.As(consumerError(apierrors.FromObject(e.Object)), &status)
 		s := status.Status()
 		return watch.Event{Type: watch.Error, Object: &s}, true
 	}), nil
 }
 
-// told converts an error of a virtual workspace to the error for consumers.
-func told(err error) error {
+// consumerError converts an error of a virtual workspace to the error for consumers.
+func consumerError(err error) error {
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsBadRequest(err),
 		apierrors.IsTooManyRequests(err):

@@ -289,12 +289,12 @@ func TestMisbehavingVirtualWorkspacesAreErrors(t *testing.T) {
 
 func TestConsumersGetOnlyKnownErrors(t *testing.T) {
 	for _, err := range []error{errors.New("secret"), apierrors.NewUnauthorized("secret"), apierrors.NewInternalError(errors.New("secret"))} {
-		if got := told(err); !apierrors.IsServiceUnavailable(got) || strings.Contains(got.Error(), "secret") {
+		if got := consumerError(err); !apierrors.IsServiceUnavailable(got) || strings.Contains(got.Error(), "secret") {
 			t.Errorf("%v becomes %v", err, got)
 		}
 	}
 	for _, err := range []error{nil, apierrors.NewNotFound(schema.GroupResource{}, "x"), apierrors.NewResourceExpired("x")} {
-		if got := told(err); !errors.Is(got, err) {
+		if got := consumerError(err); !errors.Is(got, err) {
 			t.Errorf("%v becomes %v", err, got)
 		}
 	}

@@ -72,7 +72,7 @@ func (c Config) Shown(name logicalcluster.Name) []customresources.Installed {
 	if err != nil {
 		return nil
 	}
-	shown := cachedresources.Shown(export, slice)
+	shown := cachedresources.Published(export, slice)
 	return slices.DeleteFunc(c.Offers(customresources.ViewOf(logicalcluster.Of(export), export.Name)), func(i customresources.Installed) bool {
 		return !i.IsVirtual() || !slices.ContainsFunc(shown, func(r schema.GroupResource) bool {
 			return i.Key() == customresources.ResourceName(r.Resource, r.Group)
@@ -122,7 +122,7 @@ func (v *view) Authorize(ctx context.Context, a authorizer.Attributes) (authoriz
 // isBound reports whether the target binds a resource of the slice.
 func (v *view) isBound(slice *cachev1alpha1.ClusterCachedResourceEndpointSlice, export *apisv1alpha2.APIExport,
 	resource schema.GroupResource) bool {
-	if !slices.Contains(cachedresources.Shown(export, slice.Name), resource) {
+	if !slices.Contains(cachedresources.Published(export, slice.Name), resource) {
 		return false
 	}
 	binding, bound := v.Exports.Bound(v.target, resource)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/kube-openapi/pkg/handler3"
 )
 
-// NothingBuiltIn is the next handler of WithOpenAPI for views without built-in types: its documents are empty.
-var NothingBuiltIn http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// NoBuiltIn is the next handler of WithOpenAPI for views without built-in types: its documents are empty.
+var NoBuiltIn http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != pathV3 {
 		notDescribed(w, r)
 		return

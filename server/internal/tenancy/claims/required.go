@@ -10,10 +10,10 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Wanted returns the labels that an object of a cluster must have, whatever labels of claims it has now. All components that
+// RequiredLabels returns the labels that an object of a cluster must have, whatever labels of claims it has now. All components that
 // label objects use it; it considers all current bindings of the cluster. A binding with invalid claims does not block others:
 // its status reports the error.
-func Wanted(all *exports.Exports, cluster logicalcluster.Name, resource schema.GroupResource, object map[string]string) map[string]string {
+func RequiredLabels(all *exports.Exports, cluster logicalcluster.Name, resource schema.GroupResource, object map[string]string) map[string]string {
 	bindings := all.BindingsIn(cluster)
 	if len(bindings) == 0 && !labelled(object) {
 		return object
@@ -22,8 +22,8 @@ func Wanted(all *exports.Exports, cluster logicalcluster.Name, resource schema.G
 	return Relabel(object, claimed)
 }
 
-// WantedOfBinding is Wanted for a binding of a cluster, which is always visible to its export.
-func WantedOfBinding(all *exports.Exports, cluster logicalcluster.Name, binding *apisv1alpha2.APIBinding) map[string]string {
+// RequiredLabelsOfBinding is RequiredLabels for a binding of a cluster, which is always visible to its export.
+func RequiredLabelsOfBinding(all *exports.Exports, cluster logicalcluster.Name, binding *apisv1alpha2.APIBinding) map[string]string {
 	claimed, _ := LabelsOfBinding(binding, all.BindingsIn(cluster), exportsOf(all))
 	return Relabel(binding.Labels, claimed)
 }

@@ -17,30 +17,30 @@ const (
 	perCredential, credentialBurst = 100, 200
 	perSource, sourceBurst         = 200, 400
 	perServer, serverBurst         = 600, 1200
-	// maxAskers is the number of budgets of each kind in memory. A budget that is dropped starts full again.
-	maxAskers = 4096
+	// maxBudgets is the number of budgets of each kind in memory. A budget that is dropped starts full again.
+	maxBudgets = 4096
 )
 
-// askers limit the storage reads for clients, for each client and in total.
-type askers struct {
+// lookupLimits limits the storage reads for clients, for each client and in total.
+type lookupLimits struct {
 	mu          sync.Mutex // finds and creates budgets
 	credentials *lru.Cache
 	sources     *lru.Cache
 	all         *rate.Limiter
 }
 
-func newAskers() *askers {
-	return &askers{credentials: lru.New(maxAskers), sources: lru.New(maxAskers), all: rate.NewLimiter(perServer, serverBurst)}
+func newLookupLimits() *lookupLimits {
+	return &lookupLimits{credentials: lru.New(maxBudgets), sources: lru.New(maxBudgets), all: rate.NewLimiter(perServer, serverBurst)}
 }
 
 // allow reports whether storage may be read for a request.
-func (a *askers) allow(r *http.Request) bool {
+func (a *lookupLimits) allow(r *http.Request) bool {
 	from := source(r)
 	return a.budget(a.credentials, credential(from, r), perCredential, credentialBurst).Allow() &&
 		a.budget(a.sources, from, perSource, sourceBurst).Allow() && a.all.Allow()
 }
 
-func (a *askers) budget(known *lru.Cache, key any, limit rate.Limit, burst int) *rate.Limiter {
+func (a *lookupLimits) budget(known *lru.Cache, key any, limit rate.Limit, burst int) *rate.Limiter {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if found, ok := known.Get(key); ok {
