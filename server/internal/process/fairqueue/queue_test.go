@@ -183,7 +183,7 @@ func TestTheTenantWithTheMostRequestsIsRefused(t *testing.T) {
 		}
 	}
 	if n := admitted("a0/u/d") + admitted("a0/u/e") + admitted("a0/v/d"); n > 9 {
-		t.Errorf("what belongs to the first has %d more", n)
+		t.Errorf("the first account has %d more requests", n)
 	}
 	entered(t, q, "last/u/c", Write)
 	entered(t, q, "a0/u/c", Read)
@@ -213,7 +213,7 @@ func TestRefusalsAreDelayedWhileOthersAreActive(t *testing.T) {
 			}
 			hung.Leave()
 			if q.root.refused != 0 {
-				t.Errorf("%d refusals are left", q.root.refused)
+				t.Errorf("%d refusals are delayed", q.root.refused)
 			}
 		})
 	}
@@ -278,7 +278,7 @@ func TestAClusterCannotExceedItsOpenRequests(t *testing.T) {
 		}
 	}
 	if q.root.busy != 0 || q.root.seats != 0 || q.leaves[cluster("a/u/c")].open() != 0 {
-		t.Errorf("something is left: %+v", q.root)
+		t.Errorf("the queue is not empty: %+v", q.root)
 	}
 	entered(t, q, "a/u/c", Write)
 }
@@ -325,7 +325,7 @@ func TestAWaitEndsWithItsRequestOrTimesOut(t *testing.T) {
 		entered(t, q, "a/u/c", Read).Leave()
 		b.Leave()
 		if q.root.busy != 0 || q.queued != 0 || q.root.count != [kinds]int{} {
-			t.Errorf("something is left: %+v", q.root)
+			t.Errorf("the queue is not empty: %+v", q.root)
 		}
 	})
 }
@@ -350,7 +350,7 @@ func TestARequestThatWaitsForAHostHasNoSeat(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-resumed:
-			t.Error("it goes on without a seat")
+			t.Error("it continues without a seat")
 		default:
 		}
 		second.Leave()
@@ -367,7 +367,7 @@ func TestARequestThatWaitsForAHostHasNoSeat(t *testing.T) {
 			waiting = append(waiting, w)
 		}
 		if err := q.Enter(t.Context(), cluster("a/u/c"), Write, &Ticket{}); !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), "hosts") {
-			t.Errorf("another that may wait: %v", err)
+			t.Errorf("another request that may wait: %v", err)
 		}
 		entered(t, q, "a/u/c", Read).Leave()
 		entered(t, q, "a/u/d", Write).Leave()
@@ -395,7 +395,7 @@ func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 		}
 		a.Store(0)()
 		if !a.seated {
-			t.Error("more wait for etcd than may")
+			t.Error("too many blocks wait for etcd")
 		}
 		a.Leave()
 		for i, f := range stored {
@@ -407,7 +407,7 @@ func TestARequestThatWaitsForEtcdHasNoSeatWhileOthersAreActive(t *testing.T) {
 		}
 		b.Leave()
 		if q.root.seats != 0 || q.leaves[cluster("a/u/c")].chain[0].stored != 0 {
-			t.Errorf("something is left: %+v", q.root)
+			t.Errorf("the queue is not empty: %+v", q.root)
 		}
 	})
 }
@@ -455,14 +455,14 @@ func TestRequestsWhoseClientsDoNotReadLoseTheirSeats(t *testing.T) {
 		}()
 		synctest.Wait()
 		if hasSeat(a) {
-			t.Error("it goes on without a seat")
+			t.Error("it continues without a seat")
 		}
 		c.Leave()
 		<-back
 		a.Leave()
 		b.Leave()
 		if q.root.seats != 0 || q.root.busy != 0 {
-			t.Errorf("something is left: %+v", q.root)
+			t.Errorf("the queue is not empty: %+v", q.root)
 		}
 	})
 }
@@ -491,7 +491,7 @@ func TestNoClusterWaitsForeverForSeatsOfOthers(t *testing.T) {
 			t.Errorf("it waited %s", waited)
 		}
 		if err := q.Enter(t.Context(), cluster("a/u/c"), Read, &Ticket{}); !apierrors.IsTooManyRequests(err) {
-			t.Errorf("who has all seats: %v", err)
+			t.Errorf("the request with all seats: %v", err)
 		}
 	})
 }
@@ -511,7 +511,7 @@ func TestAWatchThatListsHasASeatUntilTheListIsComplete(t *testing.T) {
 		go w.Return()
 		synctest.Wait()
 		if hasSeat(w) {
-			t.Error("it goes on without waiting for its turn")
+			t.Error("it continues without waiting for its turn")
 		}
 		next.Leave()
 		synctest.Wait()
@@ -562,7 +562,7 @@ func TestARequestWithASlowBodyHasNoSeat(t *testing.T) {
 		t.Errorf("it has no seat: %v", err)
 	}
 	if a.Leave(); q.root.seats != 0 || q.root.busy != 0 || q.root.bytes != 0 || q.root.count != [kinds]int{} {
-		t.Errorf("something is left: %+v", q.root)
+		t.Errorf("the queue is not empty: %+v", q.root)
 	}
 }
 
@@ -613,7 +613,7 @@ func TestMemoryIsShared(t *testing.T) {
 		}
 		take("e/u/c", 1000*mib)
 		if refused != 39 {
-			t.Errorf("two take more than there is")
+			t.Errorf("two accounts use more memory than available")
 		}
 		waiting := make(chan struct{})
 		freed := readers[0]

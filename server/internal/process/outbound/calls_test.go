@@ -92,31 +92,31 @@ func TestResponsesHaveLimits(t *testing.T) {
 		sent   int
 		want   string // of the error
 	}{
-		"as large as it may be": {func(w http.ResponseWriter, _ *http.Request) { write(w, 1000) }, 0, ""},
-		"larger than it says it may be": {func(w http.ResponseWriter, _ *http.Request) {
+		"of the maximum size": {func(w http.ResponseWriter, _ *http.Request) { write(w, 1000) }, 0, ""},
+		"larger than the limit": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Length", "1001")
 			write(w, 1001)
 		}, 0, "more than 1000 bytes"},
-		"larger, in pieces": {func(w http.ResponseWriter, r *http.Request) {
+		"larger than the limit, in pieces": {func(w http.ResponseWriter, r *http.Request) {
 			write(w, 500)
 			w.(http.Flusher).Flush()
 			write(w, 501)
 		}, 0, "more than 1000 bytes"},
-		"as large as the request allows": {func(w http.ResponseWriter, _ *http.Request) { write(w, 5000) }, 2000, ""},
-		"larger than the request allows": {func(w http.ResponseWriter, _ *http.Request) { write(w, 5001) }, 2000, "more than 5000 bytes"},
-		"to a large request":             {func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }, 5001, "the request has 5001 bytes; at most 5000 are allowed"},
-		"without an end":                 {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte(strings.Repeat("x", 100)), 0) }, 0, "more than 1000 bytes"},
-		"one byte at a time":             {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte("x"), 20*time.Millisecond) }, 0, "no complete response within 500ms"},
-		"none":                           {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, "no complete response within 500ms"},
-		"compressed, unasked": {func(w http.ResponseWriter, r *http.Request) {
+		"of the maximum size for its request": {func(w http.ResponseWriter, _ *http.Request) { write(w, 5000) }, 2000, ""},
+		"larger than its request allows":      {func(w http.ResponseWriter, _ *http.Request) { write(w, 5001) }, 2000, "more than 5000 bytes"},
+		"to a large request":                  {func(http.ResponseWriter, *http.Request) { t.Error("it was sent") }, 5001, "the request has 5001 bytes; at most 5000 are allowed"},
+		"without end":                         {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte(strings.Repeat("x", 100)), 0) }, 0, "more than 1000 bytes"},
+		"one byte at a time":                  {func(w http.ResponseWriter, r *http.Request) { chunks(w, r, []byte("x"), 20*time.Millisecond) }, 0, "no complete response within 500ms"},
+		"none":                                {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, 0, "no complete response within 500ms"},
+		"compressed without request": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			_, _ = w.Write(packed)
 		}, 0, `Content-Encoding "gzip"`},
 		"with large headers": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("X-Large", strings.Repeat("x", maxHeaderBytes))
 		}, 0, "response headers exceeded"},
-		"refused":               {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "refused") }, 0, "the answer is not liked"},
-		"redirected in circles": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusTemporaryRedirect) }, 0, "more than 3 redirects"},
+		"refused":            {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "refused") }, 0, "the answer is not liked"},
+		"in a redirect loop": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusTemporaryRedirect) }, 0, "more than 3 redirects"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -345,7 +345,7 @@ func TestWebhooksAreCalledWithinLimits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := readAll(elsewhere.Get(host.URL)); err == nil || !strings.Contains(err.Error(), "does not call") {
-			t.Errorf("it leads the server to itself: %v", err)
+			t.Errorf("a webhook calls the server itself: %v", err)
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestAClientCertificateIsReloaded(t *testing.T) {
 		}
 		defer response.Body.Close()
 		if got, err := io.ReadAll(response.Body); err != nil || string(got) != "["+want+"]" {
-			t.Errorf("%s the certificate of %s is shown (%v), want that of %s", when, got, err, want)
+			t.Errorf("%s the certificate of %s is presented (%v), want that of %s", when, got, err, want)
 		}
 	}
 	shows("at first", "first")

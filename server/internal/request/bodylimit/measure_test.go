@@ -33,9 +33,9 @@ func TestABodyHasABoundedNumberOfValues(t *testing.T) {
 		body, contentType string
 		refused           string // empty: it is not
 	}{
-		"a usual object":        {`{"a":"b,{[\"","c":[1,2,{"d":null}]}`, "application/json", ""},
-		"usual YAML":            {"a: &x {b: c}\nd: *x\n", "application/yaml", ""},
-		"no YAML":               {"a: [", "application/yaml", ""},
+		"an ordinary object":    {`{"a":"b,{[\"","c":[1,2,{"d":null}]}`, "application/json", ""},
+		"ordinary YAML":         {"a: &x {b: c}\nd: *x\n", "application/yaml", ""},
+		"invalid YAML":          {"a: [", "application/yaml", ""},
 		"YAML that is JSON":     {`{"a":[1]}`, "application/apply-patch+yaml", ""},
 		"nothing":               {"", "application/yaml", ""},
 		"deep":                  {deep(maxDepth), "application/json", ""},

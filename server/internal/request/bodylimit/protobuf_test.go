@@ -88,7 +88,7 @@ func TestAProtobufBodyHasABoundedNumberOfValues(t *testing.T) {
 		"a deep schema":                  {encode(t, deep), ""},
 		"some rules":                     {encode(t, some), ""},
 		"a million rules":                {encode(t, many), "more than 200000 values"},
-		"many in all":                    {encode(t, spread), "more than 200000 values"},
+		"many values in total":           {encode(t, spread), "more than 200000 values"},
 		"a long list":                    {encode(t, &rbacv1.ClusterRole{Rules: make([]rbacv1.PolicyRule, 100_000)}), "a list with more than 20000 items"},
 		"nested very deep":               {encode(t, deeper), "nested more than 300 deep"},
 	} {

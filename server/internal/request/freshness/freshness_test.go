@@ -74,7 +74,7 @@ func TestStaleInformersServeNoRequests(t *testing.T) {
 				}
 				time.Sleep(3 * time.Second)
 				if err := s.Stale(); err == nil {
-					t.Error("after 11 s requests are decided by what was known then")
+					t.Error("after 11 s stale informers serve requests")
 				}
 				cut(e, false)
 				time.Sleep(3 * time.Second)
@@ -101,7 +101,7 @@ func TestResumedWatchesDoNotWaitForARefusedWrite(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		if n := e.advanced.Load(); n != 1 {
-			t.Errorf("%d revisions are made though the watches say how far they are", n)
+			t.Errorf("%d revisions are written although the watches report progress", n)
 		}
 	})
 }
@@ -118,10 +118,10 @@ func TestRequestsThatAreRefusedWhileTheInformersAreStale(t *testing.T) {
 		state  *State
 		served string // of the paths below
 	}{
-		"when it starts":           {&State{}, "/readyz /livez/etcd own"},
-		"when it knows":            {fresh, "/clusters/root/api /readyz /livez/etcd /metrics /version own"},
-		"when it knows too little": {old, "/readyz /livez/etcd /metrics own"},
-		"when etcd was restored":   {lost, "/readyz /livez/etcd /metrics own"},
+		"while the server starts": {&State{}, "/readyz /livez/etcd own"},
+		"with current informers":  {fresh, "/clusters/root/api /readyz /livez/etcd /metrics /version own"},
+		"with stale informers":    {old, "/readyz /livez/etcd /metrics own"},
+		"after etcd was restored": {lost, "/readyz /livez/etcd /metrics own"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			own := func(r *http.Request) bool { return r.URL.Path == "own" }

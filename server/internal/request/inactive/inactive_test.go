@@ -82,11 +82,11 @@ func TestRequestsInInactiveClustersAreRefused(t *testing.T) {
 		{"inactive, token without its scheme", named("off"), "/api/v1/namespaces", token, false},
 		{"inactive, token and more", named("off"), "/api/v1/namespaces", "Bearer " + token + "x", false},
 		{"inactive, OpenAPI", named("off"), "/openapi/v3/apis/apps/v1", "", true},
-		{"inactive, what starts like OpenAPI", named("off"), "/openapiv3", "", false},
+		{"inactive, a path with the prefix of OpenAPI", named("off"), "/openapiv3", "", false},
 		{"inactive, the LogicalCluster", named("off"), "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster", "", true},
 		{"inactive, its status", named("off"), "/apis/core.kcp.io/v1alpha1/logicalclusters/cluster/status", "", true},
 		{"inactive, LogicalClusters", named("off"), "/apis/core.kcp.io/v1alpha1/logicalclusters", "", true},
-		{"inactive, what starts like LogicalClusters", named("off"), "/apis/core.kcp.io/v1alpha1/logicalclustersx", "", false},
+		{"inactive, a path with the prefix of LogicalClusters", named("off"), "/apis/core.kcp.io/v1alpha1/logicalclustersx", "", false},
 		{"inactive, the server itself", named("off"), "/api/v1/namespaces", "Bearer " + token, true},
 		{"active", named("on"), "/api/v1/namespaces", "", true},
 		{"another value of the annotation", named("odd"), "/api/v1/namespaces", "", true},
@@ -161,7 +161,7 @@ func mustEnd(t *testing.T, what string, done <-chan struct{}) {
 	select {
 	case <-done:
 	case <-time.After(30 * time.Second):
-		t.Fatalf("%s: the watch goes on", what)
+		t.Fatalf("%s: the watch continues", what)
 	}
 }
 
@@ -182,7 +182,7 @@ func TestWatchesEndWhenTheirClusterBecomesInactive(t *testing.T) {
 		{"inactive", watch.Modified, cluster("ours", "true", "Ready"), true, true},
 		{"deleting", watch.Modified, cluster("ours", "", "Deleting"), true, false},
 		{"deleted", watch.Deleted, cluster("ours", "", "Ready"), true, false},
-		{"something else", watch.Modified, cluster("ours", "false", "Ready"), false, false},
+		{"another annotation value", watch.Modified, cluster("ours", "false", "Ready"), false, false},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			lister, apply := clusters(t, cluster("ours", "", "Ready"), cluster("theirs", "", "Ready"))
@@ -237,6 +237,6 @@ func TestEndedWatchesLeaveNothingInMemory(t *testing.T) {
 		mustEnd(t, "one of ten", done)
 	}
 	if n := watches.open.Len(); n != 0 {
-		t.Errorf("watches of %d clusters are remembered", n)
+		t.Errorf("watches of %d clusters are in memory", n)
 	}
 }

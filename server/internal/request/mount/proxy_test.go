@@ -113,12 +113,12 @@ func TestAMountThatDoesNotServeIsUnavailable(t *testing.T) {
 		code int32
 		want string
 	}{
-		"a redirect":            {url, "", 503, "redirect"},
-		"another host":          {stranger.URL, "", 503, "may not use the host"},
-		"no HTTPS":              {"http://" + strings.TrimPrefix(url, "https://"), "", 503, "https://"},
-		"a long way":            {url, "4", 500, "loop"},
-		"an unreadable way":     {url, "x", 500, "loop"},
-		"a way of great length": {url, "-1", 500, "loop"},
+		"a redirect":                  {url, "", 503, "redirect"},
+		"another host":                {stranger.URL, "", 503, "may not use the host"},
+		"no HTTPS":                    {"http://" + strings.TrimPrefix(url, "https://"), "", 503, "https://"},
+		"too many mounts":             {url, "4", 500, "loop"},
+		"an invalid number of mounts": {url, "x", 500, "loop"},
+		"a negative number of mounts": {url, "-1", 500, "loop"},
 	} {
 		w := enter(test.url, "/api", http.Header{hopsHeader: {test.hops}})
 		status := metav1.Status{}

@@ -255,7 +255,7 @@ func TestEndedRequestsLeaveNothingInMemory(t *testing.T) {
 	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/", strings.NewReader("body"))
 	c.WithTimeout(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) })).ServeHTTP(w, r)
 	if w.Body.String() != "body" || len(c.waiting) != 0 {
-		t.Errorf("got %q, and %d are waited for", w.Body, len(c.waiting))
+		t.Errorf("got %q, and %d requests are waiting", w.Body, len(c.waiting))
 	}
 }
 
