@@ -157,8 +157,8 @@ func (l *Log) binding(ctx context.Context, old, b *apisv1alpha2.APIBinding) {
 	if b == nil {
 		return
 	}
-	if (old == nil && (l.isNew(b) || b.Status.Phase != apisv1alpha2.APIBindingPhaseBound)) ||
-		(old != nil && old.Status.Phase != b.Status.Phase) {
+	if b.Status.Phase != "" && ((old == nil && (l.isNew(b) || b.Status.Phase != apisv1alpha2.APIBindingPhaseBound)) ||
+		(old != nil && old.Status.Phase != b.Status.Phase)) {
 		cluster := logicalcluster.Of(b)
 		if logger := decisionlog.ForChange(ctx, cluster); logger.Enabled() {
 			logger.Info("APIBinding changed its phase", decisionlog.Cluster, cluster, decisionlog.Resource, "apibindings",
