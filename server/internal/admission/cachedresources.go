@@ -103,8 +103,8 @@ func (r cachedResourceRules) isOnly(ctx context.Context, a admission.Attributes,
 	return nil
 }
 
-// validateSlice admits users whom the workspace of the ClusterCachedResource allows to bind it. All others get the same message, whether
-// the ClusterCachedResource exists or not.
+// validateSlice admits users that may bind the ClusterCachedResource in its workspace. All others get the same message, whether the
+// ClusterCachedResource exists or not.
 func (r cachedResourceRules) validateSlice(ctx context.Context, a admission.Attributes) error {
 	slice := &cachev1alpha1.ClusterCachedResourceEndpointSlice{}
 	if err := decode(a.GetObject(), slice); err != nil {

@@ -1,7 +1,6 @@
 package admission
 
 import (
-	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,13 +18,13 @@ func TestExpressionsOfWebhooksAndPoliciesAreBounded(t *testing.T) {
 	for name, test := range map[string]struct {
 		object      runtime.Object
 		subresource string
-		want        string // the beginning of the outcome
+		want        string
 	}{
 		"a bounded expression is admitted":   {policyWith(bounded), "", ""},
-		"an unbounded expression is refused": {policyWith(unbounded), "", "403 Forbidden: spec.validations[0].expression: "},
+		"an unbounded expression is refused": {policyWith(unbounded), "", "403 Forbidden: spec.validations[0].expression: …"},
 		"an unbounded expression of a webhook is refused": {&internal.MutatingWebhookConfiguration{Webhooks: []internal.MutatingWebhook{
 			{MatchConditions: []internal.MatchCondition{{Expression: bounded}, {Expression: unbounded}}},
-		}}, "", "403 Forbidden: webhooks[0].matchConditions[1].expression: "},
+		}}, "", "403 Forbidden: webhooks[0].matchConditions[1].expression: …"},
 		"the status of a policy is not checked":   {policyWith(unbounded), "status", ""},
 		"a request without an object is admitted": {nil, "", ""},
 	} {
@@ -33,10 +32,7 @@ func TestExpressionsOfWebhooksAndPoliciesAreBounded(t *testing.T) {
 			group := admissionregistrationv1.SchemeGroupVersion
 			a := admission.NewAttributesRecord(test.object, nil, group.WithKind("ValidatingAdmissionPolicy"), "", "x",
 				group.WithResource("validatingadmissionpolicies"), test.subresource, admission.Create, nil, false, tenant)
-			got := outcome(a, boundedExpressions{}.Validate(in(t, "team"), a, nil))
-			if (got == "") != (test.want == "") || !strings.HasPrefix(got, test.want) {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
+			wantOutcome(t, a, boundedExpressions{}.Validate(in(t, "team"), a, nil), test.want)
 		})
 	}
 }

@@ -2,6 +2,8 @@ package admission
 
 import (
 	"encoding/json"
+	"maps"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 
 	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/objecttest"
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
@@ -138,5 +141,85 @@ func TestAChangeOfTheAnnotationsOfTheSystemIsRefused(t *testing.T) {
 		if (err != nil) != (key != "") {
 			t.Errorf("%q changed: %v", key, err)
 		}
+	}
+}
+
+func TestNewWorkspacesGetTheirTypeAndMount(t *testing.T) {
+	const use = "ada use workspacetypes.tenancy.kcp.io "
+	const region = `mount: {ref: {apiVersion: example.org/v1, kind: Region, name: prod}}`
+	typed := func(reference string) string { return "metadata: {name: team}\nspec: {type: {" + reference + "}}" }
+	typeOf := func(name, path string) map[string]any {
+		return map[string]any{"type": map[string]any{"name": name, "path": path}}
+	}
+	mounted := map[string]any{"mount": map[string]any{"ref": map[string]any{"apiVersion": "example.org/v1", "kind": "Region", "name": "prod"}}}
+	types := []objecttest.Object{
+		workspaceType("root", "universal", nil), workspaceType("root", "base", nil), workspaceType("root", "derived", extending("base")),
+		workspaceType("root", "organization", func(spec *tenancyv1alpha1.WorkspaceTypeSpec) {
+			spec.DefaultChildWorkspaceType = &tenancyv1alpha1.WorkspaceTypeReference{Path: "root", Name: "labels"}
+		}),
+		workspaceType("root", "leaf", func(spec *tenancyv1alpha1.WorkspaceTypeSpec) {
+			spec.LimitAllowedChildren = &tenancyv1alpha1.WorkspaceTypeSelector{None: true}
+		}),
+		workspaceType("root", "labels", func(spec *tenancyv1alpha1.WorkspaceTypeSpec) {
+			spec.AdditionalWorkspaceLabels = map[string]string{"a": "type", "b": "type"}
+		}),
+		workspaceType("root", "circle", extending("circle2")), workspaceType("root", "circle2", extending("circle")),
+		workspaceType("org", "own", nil),
+	}
+	for name, test := range map[string]struct {
+		write
+		parent  string // the type of the parent
+		granted grants
+		refused string
+		spec    map[string]any
+		labels  map[string]string
+	}{
+		"the default type is universal":                       {write{object: `metadata: {name: team}`}, "", grants{use + "universal in root deeply"}, "", typeOf("universal", "root"), nil},
+		"the default type requires permission":                {write{object: `metadata: {name: team}`}, "", nil, "403 Forbidden: unable to use workspace type root:universal: missing verb='use' permission on workspacetype", nil, nil},
+		"the type of the parent has another default":          {write{object: `metadata: {name: team}`}, "root:organization", grants{use + "labels in root deeply"}, "", typeOf("labels", "root"), map[string]string{"a": "type", "b": "type"}},
+		"labels of the client are kept":                       {write{object: "metadata: {name: team, labels: {a: mine}}\nspec: {type: {name: labels, path: root}}"}, "", grants{use + "labels in root deeply"}, "", typeOf("labels", "root"), map[string]string{"a": "mine", "b": "type"}},
+		"a type of the parent workspace gets its path":        {write{object: typed("name: own")}, "", grants{use + "own in org deeply"}, "", typeOf("own", "root:org"), nil},
+		"a type of a workspace above gets its path":           {write{object: typed("name: base")}, "", grants{use + "base in root deeply"}, "", typeOf("base", "root"), nil},
+		"a logical cluster as path is kept":                   {write{object: typed("name: own, path: org")}, "", grants{use + "own in org deeply"}, "", typeOf("own", "org"), nil},
+		"a type that the user may not use is refused":         {write{object: typed("name: base, path: root")}, "", nil, "403 Forbidden: unable to use workspace type root:base: missing verb='use' permission on workspacetype", nil, nil},
+		"an extended type must be usable":                     {write{object: typed("name: derived, path: root")}, "", grants{use + "derived in root deeply"}, "403 Forbidden: unable to use workspace type root:base: missing verb='use' permission on workspacetype", nil, nil},
+		"a type with what it extends is admitted":             {write{object: typed("name: derived, path: root")}, "", grants{use + "derived in root deeply", use + "base in root deeply"}, "", typeOf("derived", "root"), nil},
+		"a type that does not exist is refused":               {write{object: typed("name: none, path: root")}, "", grants{use + "none in root deeply"}, `403 Forbidden: workspacetypes.tenancy.kcp.io "root:none" not found…`, nil, nil},
+		"without permission, the message does not reveal it":  {write{object: typed("name: none, path: root")}, "", nil, "403 Forbidden: unable to use workspace type root:none: missing verb='use' permission on workspacetype", nil, nil},
+		"a circle of types is refused":                        {write{object: typed("name: circle, path: root")}, "", grants{use + "circle in root deeply"}, "403 Forbidden: circular dependency detected in workspace type root:circle", nil, nil},
+		"the type of the parent can refuse children":          {write{object: typed("name: base, path: root")}, "root:leaf", grants{use + "base in root deeply"}, "403 Forbidden: workspace type root:leaf cannot have any child workspace type", nil, nil},
+		"a type of the parent that is deleted limits nothing": {write{object: typed("name: base, path: root")}, "root:deleted", grants{use + "base in root deeply"}, "", typeOf("base", "root"), nil},
+		"a mounted workspace gets no type":                    {write{object: "metadata: {name: team}\nspec: {" + region + "}"}, "", grants{"ada get regions.example.org prod in org"}, "", mounted, nil},
+		"the annotation for mounts sets the spec": {write{object: `metadata: {name: team, annotations: {experimental.tenancy.kcp.io/mount: '{"spec":{"ref":{"apiVersion":"example.org/v1","kind":"Region","name":"prod"}}}'}}`}, "",
+			grants{"ada get regions.example.org prod in org"}, "", mounted, nil},
+		"an invalid annotation for mounts is refused": {write{object: `metadata: {name: team, annotations: {experimental.tenancy.kcp.io/mount: x}}`}, "", nil, "403 Forbidden: annotation experimental.tenancy.kcp.io/mount is invalid…", nil, nil},
+		"a mount requires permission on the object":   {write{object: "metadata: {name: team}\nspec: {" + region + "}"}, "", nil, "403 Forbidden: unable to mount from Region prod: missing verb='get' permission on regions.example.org", nil, nil},
+		"a name that is not a label is refused":       {write{object: `metadata: {name: a.b}`}, "", grants{use + "universal in root deeply"}, `422 Invalid: metadata.name: Invalid value: "a.b": the name of a workspace must be a label: …`, nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.group, test.version = "tenancy.kcp.io", "v1alpha1"
+			clusters := at("root", "root:org")
+			for _, obj := range clusters {
+				if lc, ok := obj.(*corev1alpha1.LogicalCluster); ok && test.parent != "" && logicalcluster.Of(lc) == "org" {
+					lc.Annotations[tenancyv1alpha1.TypeAnnotation] = test.parent
+				}
+			}
+			plugin := workspaceRules{rules{newConfig(t, test.granted, append(clusters, types...)...)}}
+			a := test.attributes(t, "Workspace")
+			err := plugin.Admit(in(t, "org"), a, nil)
+			if err == nil {
+				err = plugin.Validate(in(t, "org"), a, nil)
+			}
+			wantOutcome(t, a, err, test.refused)
+			if err != nil {
+				return
+			}
+			if got := contentOf(t, a)["spec"]; !reflect.DeepEqual(got, any(test.spec)) {
+				t.Errorf("got spec %v, want %v", got, test.spec)
+			}
+			if got := a.GetObject().(metav1.Object).GetLabels(); !maps.Equal(got, test.labels) {
+				t.Errorf("got labels %v, want %v", got, test.labels)
+			}
+		})
 	}
 }

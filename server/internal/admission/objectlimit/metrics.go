@@ -10,13 +10,13 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maxSeries bounds the clusters that the metrics show: a label for every cluster would cost more than the objects.
+// maxSeries is the maximum number of clusters in the metrics: a series for every cluster would cost more than the objects.
 const maxSeries = 100
 
-// nearlyFull tells whether a cluster holds 90 % of its limit.
+// nearlyFull reports whether a cluster has at least 90 % of its limit.
 func nearlyFull(held, limit int64) bool { return limit > 0 && held*10 >= limit*9 }
 
-// collector shows the clusters that are nearly full, as far as this server has counted them.
+// collector collects the clusters that are nearly full, of those that this server has counted.
 type collector struct {
 	metrics.BaseStableCollector
 	limits       *Limits
@@ -36,7 +36,7 @@ func (l *Limits) Register(register func(metrics.StableCollector) error, shard st
 			labels, nil, metrics.ALPHA, ""),
 	}
 	if err := register(c); err != nil {
-		return fmt.Errorf("metrics of object counts: %w", err)
+		return fmt.Errorf("registering the metrics of object counts: %w", err)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ type filled struct {
 	held, limit int64
 }
 
-// fullest returns the clusters that are nearly full, those first that are fuller than others.
+// fullest returns the clusters that are nearly full, sorted by their share of the limit, largest first.
 func (l *Limits) fullest() []filled {
 	l.mu.Lock()
 	defer l.mu.Unlock()

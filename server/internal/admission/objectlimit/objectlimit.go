@@ -1,6 +1,6 @@
-// Package objectlimit bounds how many objects a logical cluster holds, so that no tenant fills the shard. A cluster is
-// counted in etcd when it is first written to, and again when the count is old or says that the cluster is full; between
-// that, the count follows what is stored and deleted. Clusters that are not written to, or have no limit, cost nothing.
+// Package objectlimit limits the number of objects in a logical cluster, so that no tenant fills the shard. The objects of a cluster are
+// counted in etcd at the first write, and again when the count is old or reaches the limit. Between these, the count follows the objects
+// that are stored and deleted. Clusters without writes or without a limit cost nothing.
 package objectlimit
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// pause is the least time between two counts of a full cluster.
+// pause is the minimum time between two counts of a full cluster.
 const pause = time.Second
 
 var (
@@ -33,18 +33,18 @@ var (
 	bindings        = schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}
 )
 
-// Config of Limits.
+// Config is what Limits need.
 type Config struct {
-	// Standard is the limit of clusters that have none of their own; zero is none.
+	// Standard is the limit of clusters without the annotation for it; zero means no limit.
 	Standard int64
-	// Interval is how old a count may be.
+	// Interval is the maximum age of a count.
 	Interval time.Duration
-	// Count returns how many objects the cluster of ctx holds in etcd. Those that Counted excludes are not among them.
+	// Count returns the number of objects of the cluster of ctx in etcd, without the resources that Counted excludes.
 	Count func(ctx context.Context) (int64, error)
 	Clock clock.PassiveClock
 }
 
-// Limits are those of all clusters.
+// Limits are the limits of all clusters.
 type Limits struct {
 	config   Config
 	clusters informers.Lister[*corev1alpha1.LogicalCluster]
@@ -54,24 +54,24 @@ type Limits struct {
 	swept   time.Time
 }
 
-// tally is what is known of a cluster that is written to.
+// tally is the count of a cluster with recent writes.
 type tally struct {
 	used time.Time // guarded by Limits.mu
 
-	// held is how many objects there are, those included that are on their way to etcd. It is written under mu.
+	// held is the number of objects, including those that are being written to etcd. It is written under mu.
 	held atomic.Int64
 
 	mu      sync.Mutex // locked while the cluster is counted
-	pending int64      // on their way to etcd
+	pending int64      // being written to etcd
 	counted time.Time
 }
 
-// New returns limits that are in force once Follow was called.
+// New returns limits that are in force after Follow.
 func New(config Config) *Limits {
 	return &Limits{config: config, tallies: map[logicalcluster.Name]*tally{}}
 }
 
-// Follow makes the limits those of the LogicalClusters of set. It must be called before the first request.
+// Follow reads the limits of the LogicalClusters of set. It must be called before the first request.
 func (l *Limits) Follow(set *informers.Set) {
 	l.clusters = set.LogicalClusters
 	set.LogicalClusters.AddHandler(func(old, obj runtime.Object) {
@@ -81,13 +81,13 @@ func (l *Limits) Follow(set *informers.Set) {
 	})
 }
 
-// Counted tells whether objects of a resource count. Events do not: they come and go on their own.
+// Counted reports whether objects of a resource count. Events do not, because they expire.
 func Counted(resource schema.GroupResource) bool {
 	return resource.Resource != "events" || (resource.Group != "" && resource.Group != "events.k8s.io")
 }
 
-// of returns the limit of a cluster, zero if it has none. One that is being set up has its limit already: who sets it up may be
-// another tenant, and decides how long that takes.
+// of returns the limit of a cluster, or zero if it has none. The limit applies during initialization too: initializers may belong to
+// another tenant, and determine how long the initialization takes.
 func (l *Limits) of(cluster logicalcluster.Name) int64 {
 	lc, err := l.clusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil {
@@ -102,14 +102,14 @@ func (l *Limits) of(cluster logicalcluster.Name) int64 {
 	return l.config.Standard
 }
 
-// Check returns the error that Add would, but takes no room.
+// Check returns the error that Add would return, but does not count an object.
 func (l *Limits) Check(ctx context.Context, resource schema.GroupResource, name string) error {
 	_, err := l.add(ctx, resource, name, false)
 	return err
 }
 
-// Add takes room for an object that is about to be stored in the cluster of ctx, or returns a Forbidden error. settle must
-// be called with what has become of it. What the server writes for itself is counted, but never refused.
+// Add counts an object that is about to be stored in the cluster of ctx, or returns a Forbidden error. settle must be called with whether
+// the object was stored. Objects that the server writes are counted, but never refused.
 func (l *Limits) Add(ctx context.Context, resource schema.GroupResource, obj runtime.Object) (settle func(stored bool), err error) {
 	name := ""
 	if m, err := meta.Accessor(obj); err == nil {
@@ -132,13 +132,13 @@ func (l *Limits) add(ctx context.Context, resource schema.GroupResource, name st
 	exempt := isExempt(ctx, resource, name)
 	t := l.tally(cluster, !exempt)
 	if t == nil {
-		return uncounted, nil // it is counted with the rest, when somebody else writes
+		return uncounted, nil // counted in etcd with the others at the next write of a client
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !exempt {
 		if err := l.refresh(ctx, t, limit); err != nil {
-			// A limit that stopped all work while etcd is slow would do more harm than some objects too many.
+			// Some objects beyond the limit do less harm than refusing all writes while etcd is slow.
 			decisionlog.ForFailure(ctx, cluster).Error(err, "Counting the objects of a logical cluster failed", decisionlog.Cluster, cluster)
 		} else if held := t.held.Load(); held >= limit {
 			return nil, apierrors.NewForbidden(resource, name,
@@ -164,7 +164,7 @@ func (t *tally) settle(stored bool) {
 	}
 }
 
-// refresh counts the objects of a cluster in etcd, if what is known of them may be wrong and matters.
+// refresh counts the objects of a cluster in etcd if the count is old, or if the cluster is full.
 func (l *Limits) refresh(ctx context.Context, t *tally, limit int64) error {
 	age := l.config.Clock.Since(t.counted)
 	full := t.held.Load() >= limit
@@ -180,7 +180,7 @@ func (l *Limits) refresh(ctx context.Context, t *tally, limit int64) error {
 	return nil
 }
 
-// Deleted is told of every object that has gone.
+// Deleted must be called for every deleted object.
 func (l *Limits) Deleted(cluster logicalcluster.Name, resource schema.GroupResource) {
 	if t := l.tally(cluster, false); t != nil && Counted(resource) {
 		t.mu.Lock()
@@ -189,14 +189,14 @@ func (l *Limits) Deleted(cluster logicalcluster.Name, resource schema.GroupResou
 	}
 }
 
-// isExempt tells whether an object is stored even in a full cluster: without it nobody could clear the cluster up.
+// isExempt reports whether an object is stored even in a full cluster: without it, users could not delete other objects.
 func isExempt(ctx context.Context, resource schema.GroupResource, name string) bool {
 	_, ok := request.UserFrom(ctx)
 	return !ok || authorization.IsServer(ctx) || resource == logicalClusters ||
 		(resource == bindings && name == authorization.OwnersBindingName)
 }
 
-// tally returns that of a cluster, nil if there is none and none is to be made.
+// tally returns the tally of a cluster, or nil if there is none and begin is false.
 func (l *Limits) tally(cluster logicalcluster.Name, begin bool) *tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,7 +219,7 @@ func (l *Limits) forget(cluster logicalcluster.Name) {
 	delete(l.tallies, cluster)
 }
 
-// sweep drops what is known of clusters that are not written to any more, but for those that are nearly full. l.mu is held.
+// sweep deletes the tallies of clusters without recent writes, except for clusters that are nearly full. l.mu is held.
 func (l *Limits) sweep(now time.Time) {
 	if now.Sub(l.swept) < l.config.Interval {
 		return

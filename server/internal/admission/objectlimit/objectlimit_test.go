@@ -32,7 +32,7 @@ var (
 
 const interval = time.Minute
 
-// shard has clusters, and what they hold in etcd.
+// shard is a server with clusters, and the number of their objects in etcd.
 type shard struct {
 	*Limits
 	clusters *informers.Informer
@@ -60,7 +60,7 @@ func newShard(t *testing.T, standard int64) *shard {
 	return s
 }
 
-// cluster makes a cluster of that name; its own limit is empty if it has none.
+// cluster creates a cluster; limit is empty if it has no annotation.
 func (s *shard) cluster(t *testing.T, name logicalcluster.Name, limit string, phase corev1alpha1.LogicalClusterPhase) {
 	t.Helper()
 	lc := &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster", Annotations: map[string]string{logicalcluster.AnnotationKey: string(name)}}}
@@ -77,7 +77,7 @@ func as(name string, cluster logicalcluster.Name) context.Context {
 	return request.WithUser(logicalcluster.WithName(context.Background(), cluster), &user.DefaultInfo{Name: name})
 }
 
-// store stores one object, if it may.
+// store stores an object if it is admitted.
 func (s *shard) store(ctx context.Context, resource schema.GroupResource, name string) error {
 	settle, err := s.Add(ctx, resource, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err != nil {
@@ -117,10 +117,10 @@ func TestALimitIsThatOfTheClusterOrOfTheShard(t *testing.T) {
 	}
 	s.cluster(t, "root", "7", ready)
 	if got := s.of("root"); got != 7 {
-		t.Errorf("root has a limit of its own, and gets %d", got)
+		t.Errorf("the annotation of root is ignored: got %d", got)
 	}
 	if got := s.of("absent"); got != 0 {
-		t.Errorf("a cluster that does not exist gets %d", got)
+		t.Errorf("a cluster that does not exist has the limit %d", got)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestAFullClusterTakesNothing(t *testing.T) {
 		}
 	}
 	if err := s.store(as(user.APIServerUser, "full"), configMaps, "x"); err == nil {
-		t.Error("a user who is called like the server is not limited")
+		t.Error("a user with the name of the server is not limited")
 	}
 	if err := s.store(alice, bindings, "another"); err == nil {
 		t.Error("another binding was stored")
@@ -173,11 +173,11 @@ func TestWhatIsDeletedMakesRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.Check(alice, configMaps, "x"); err == nil {
-		t.Error("what is on its way takes no room")
+		t.Error("an object that is being written does not count")
 	}
 	settle(false)
 	if err := s.Check(alice, configMaps, "x"); err != nil {
-		t.Errorf("what was not stored takes room: %v", err)
+		t.Errorf("an object that was not stored counts: %v", err)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestACountIsTakenWhenItMatters(t *testing.T) {
 	_ = s.store(alice, configMaps, "x")
 	for range 5 {
 		if err := s.store(alice, configMaps, "x"); err == nil {
-			t.Fatal("a full cluster is counted again at once")
+			t.Fatal("a full cluster is counted again without a pause")
 		}
 	}
 	s.clock.SetTime(s.clock.Now().Add(pause))
@@ -224,12 +224,12 @@ func TestACountIsTakenWhenItMatters(t *testing.T) {
 	s.stored["c"] = 10
 	s.clock.SetTime(s.clock.Now().Add(interval))
 	if err := s.store(alice, configMaps, "x"); err == nil {
-		t.Error("an old count was believed")
+		t.Error("an old count is used")
 	}
 	s.failure = errors.New("etcd is slow")
 	s.clock.SetTime(s.clock.Now().Add(interval))
 	if err := s.store(alice, configMaps, "x"); err != nil {
-		t.Errorf("what cannot be counted is refused: %v", err)
+		t.Errorf("writes are refused when counting fails: %v", err)
 	}
 }
 
