@@ -15,7 +15,7 @@ var unedited = []string{
 
 // edited are paths within the unedited ones whose text follows the rules.
 var edited = []string{
-	"server/cmd/", "server/internal/apis/", "server/internal/auth/", "server/internal/bootstrap/",
+	"server/cmd/", "server/internal/admission/", "server/internal/apis/", "server/internal/auth/", "server/internal/bootstrap/",
 	"server/internal/controllers/transitions/", "server/internal/process/", "server/internal/request/", "server/internal/storage/",
 	"server/internal/tenancy/", "server/internal/views/", "server/logicalcluster/", "server/options/", "server/virtual/",
 	"test/e2e/definitions/", "test/e2e/tutorial/", "test/host/", "test/repository/",
