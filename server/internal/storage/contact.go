@@ -49,7 +49,7 @@ var ErrReverted = errors.New("etcd was restored or replaced while this server wa
 // contact detects when a member of etcd stops responding, and when the revision of etcd decreases.
 type contact struct {
 	reverted func(error) // is called once
-	began    time.Time   // times of calls and connections are relative to this time, so that setting the clock of the machine does not affect them
+	began    time.Time   // times of calls and connections are relative to it, so that setting the clock does not affect them
 	once     sync.Once
 	cluster  atomic.Uint64
 	revision atomic.Int64  // the highest revision of all responses

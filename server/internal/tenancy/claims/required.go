@@ -13,7 +13,8 @@ import (
 // RequiredLabels returns the labels that an object of a cluster must have, whatever labels of claims it has now. All components that
 // label objects use it; it considers all current bindings of the cluster. A binding with invalid claims does not block others:
 // its status reports the error.
-func RequiredLabels(all *exports.Exports, cluster logicalcluster.Name, resource schema.GroupResource, object map[string]string) map[string]string {
+func RequiredLabels(all *exports.Exports, cluster logicalcluster.Name, resource schema.GroupResource,
+	object map[string]string) map[string]string {
 	bindings := all.BindingsIn(cluster)
 	if len(bindings) == 0 && !labelled(object) {
 		return object
