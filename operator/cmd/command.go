@@ -88,7 +88,8 @@ It works in the namespaces that the variable ` + WatchNamespace + ` lists, with 
 	fs.StringVar(&s.probeAddress, "health-probe-bind-address", ":8081", "Address that serves /healthz and /readyz.")
 	fs.BoolVar(&s.leaderElect, "leader-elect", false,
 		"Enable leader election: of several replicas, one leads and the others are on standby.")
-	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "", "Namespace of the leader election Lease; by default the namespace of the pod.")
+	fs.StringVar(&s.leaderElectionNamespace, "leader-election-namespace", "",
+		"Namespace of the leader election Lease; by default the namespace of the pod.")
 	fs.StringVar(&s.image, "kcp-image", defaultImage(), "Default image of kcp for shards.")
 	fs.StringVar(&s.etcdRepository, "etcd-repository", etcdcluster.DefaultRepository,
 		"Default repository of the images of etcd, whose tags are versions.")
