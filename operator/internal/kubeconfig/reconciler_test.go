@@ -284,11 +284,11 @@ func TestAccessIsRevokedWhenKCPIsAvailableAgain(t *testing.T) {
 	if left := w.left(t, k); !slices.Equal(left, []string{"kubeconfig-roles-" + string(k.UID)}) {
 		t.Errorf("remaining Secrets are %v: a key remains, or the record is lost", left)
 	}
-	told := false
+	reported := false
 	for len(w.Events.Events) > 0 {
-		told = strings.Contains(<-w.Events.Events, "its roles in the workspace root are left") || told
+		reported = strings.Contains(<-w.Events.Events, "roles of a deleted Kubeconfig in workspace root are not unbound yet") || reported
 	}
-	if !told {
+	if !reported {
 		t.Error("no event reports the remaining roles")
 	}
 	w.down = nil
@@ -356,7 +356,7 @@ func TestAKubeconfigCanBeDeletedAtAnyTime(t *testing.T) {
 	k.Spec.Target = v1alpha1.KubeconfigTarget{}
 	w = newWorld(t, k)
 	k = w.reconcile(t)
-	expect(t, k, "Stalled", metav1.ConditionTrue, "spec.target names nothing")
+	expect(t, k, "Stalled", metav1.ConditionTrue, "spec.target is empty")
 	w.delete(t, k)
 	if !w.revoke(t, k) {
 		t.Error("a reconciliation waits")
