@@ -1,5 +1,5 @@
-// Command etcd-member runs a member of an EtcdCluster. Arguments after -- are for etcd; the operator provides those for the first start of
-// a member when the member may start.
+// Command etcd-member runs a member of an EtcdCluster. The arguments after -- are those of etcd. The operator provides the arguments for the
+// first start of a member.
 //
 //	etcd-member -data-dir=/data/etcd -start-file=/etc/etcd/start -- --name=a-0 …
 package main
@@ -21,8 +21,8 @@ import (
 func main() {
 	log.SetFlags(0)
 	dataDir := flag.String("data-dir", "", "directory of the member's data, on its volume")
-	startFile := flag.String("start-file", "", "file that tells a member without data what to start as, once it is known")
-	address := flag.String("waiting-address", ":8080", "where it answers that it waits to be told")
+	startFile := flag.String("start-file", "", "file with the start of a member without data; the operator writes it")
+	address := flag.String("waiting-address", ":8080", "address of the health checks while the member waits for its start")
 	flag.Parse()
 	args := append([]string{os.Args[0], "--data-dir=" + *dataDir}, flag.Args()...)
 
@@ -40,7 +40,7 @@ func main() {
 
 func await(file, address string) etcdmember.Start {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop() // etcd handles signals itself
+	defer stop() // etcd handles signals by itself
 	log.Print("the volume is empty: waiting for the operator")
 	start, err := etcdmember.Await(ctx, file, address, time.Second/4)
 	if err != nil {

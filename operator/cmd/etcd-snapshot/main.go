@@ -1,5 +1,5 @@
-// Command etcd-snapshot takes a snapshot of an etcd, restores one, or recovers a cluster from the data of a member, in a Job of the
-// operator. It writes its result to the termination message of its container.
+// Command etcd-snapshot takes a snapshot of an etcd, restores one, or recovers a cluster from the data of one member, in a Job of the
+// operator. Its result is the termination message of its container.
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	_ "golang.org/x/crypto/x509roots/fallback" // images have no public CAs, which are required for services such as S3
+	_ "golang.org/x/crypto/x509roots/fallback" // images contain no public CA certificates, which S3 needs
 
 	"github.com/kcplane/kcp/operator/internal/retention"
 	"github.com/kcplane/kcp/operator/internal/snapshot"
@@ -25,25 +25,25 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
-		tell(err.Error())
+		report(err.Error())
 		os.Exit(1)
 	}
 }
 
-// tell writes the termination message, which the kubelet reads.
-func tell(text string) {
+// report writes the termination message of the container.
+func report(text string) {
 	if err := os.WriteFile("/dev/termination-log", []byte(text), 0o600); err != nil {
 		fmt.Println(text)
 	}
 }
 
 func command() *cobra.Command {
-	root := &cobra.Command{Use: "etcd-snapshot", SilenceUsage: true, Short: "Takes snapshots of an etcd, and restores them"}
+	root := &cobra.Command{Use: "etcd-snapshot", SilenceUsage: true, Short: "Take and restore snapshots of an etcd"}
 	root.AddCommand(save(), restore(), rescue(), secrets(), decrypt())
 	return root
 }
 
-// storeFlags adds the flags for the store of snapshots.
+// storeFlags are the flags of a snapshot store.
 type storeFlags struct {
 	directory, endpoint, bucket, prefix, region, ca string
 }
@@ -55,7 +55,7 @@ func (s *storeFlags) bind(c *cobra.Command) {
 	fs.StringVar(&s.bucket, "s3-bucket", "", "Name of the bucket.")
 	fs.StringVar(&s.prefix, "s3-prefix", "", "Prefix of the names of objects in the bucket.")
 	fs.StringVar(&s.region, "s3-region", "", "Region of the bucket.")
-	fs.StringVar(&s.ca, "s3-ca-file", "", "File with the authority that vouches for the service. It need not exist.")
+	fs.StringVar(&s.ca, "s3-ca-file", "", "File with the CA certificate of the service. Optional: the file may be missing.")
 }
 
 func (s *storeFlags) store() (snapshot.Store, error) {
@@ -95,19 +95,19 @@ func save() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tell(string(text))
+		report(string(text))
 		return nil
 	}}
 	s.bind(c)
 	c.Flags().StringVar(&endpoint, "endpoint", "", "URL of the member.")
-	c.Flags().StringVar(&cluster, "cluster", "", "The cluster as namespace/name, which its keys begin with.")
-	c.Flags().IntVar(&keep.Last, "keep", 0, "How many snapshots of the cluster stay in the store. If nothing says how many: all.")
-	c.Flags().IntVar(&keep.Daily, "keep-daily", 0, "Of how many days the last snapshot stays as well.")
-	c.Flags().IntVar(&keep.Weekly, "keep-weekly", 0, "Of how many weeks the last snapshot stays as well.")
-	c.Flags().StringVar(&secrets, "secrets", "", "File with sealed Secrets that are stored beside the snapshot.")
+	c.Flags().StringVar(&cluster, "cluster", "", "Namespace and name of the cluster as namespace/name, the prefix of its keys.")
+	c.Flags().IntVar(&keep.Last, "keep", 0, "Number of snapshots of the cluster to keep. Without any of the --keep flags, all are kept.")
+	c.Flags().IntVar(&keep.Daily, "keep-daily", 0, "Number of days of which to keep the last snapshot, too.")
+	c.Flags().IntVar(&keep.Weekly, "keep-weekly", 0, "Number of weeks of which to keep the last snapshot, too.")
+	c.Flags().StringVar(&secrets, "secrets", "", "File with encrypted Secrets to store with the snapshot.")
 	c.Flags().StringVar(&tls.CertFile, "cert-file", "", "File with the client certificate.")
-	c.Flags().StringVar(&tls.KeyFile, "key-file", "", "File with its key.")
-	c.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "File with the authority that vouches for the member.")
+	c.Flags().StringVar(&tls.KeyFile, "key-file", "", "File with the key of the client certificate.")
+	c.Flags().StringVar(&tls.TrustedCAFile, "ca-file", "", "File with the CA certificate of the member.")
 	return c
 }
 
@@ -115,7 +115,7 @@ func restore() *cobra.Command {
 	var s storeFlags
 	var key string
 	var member snapshot.Member
-	c := &cobra.Command{Use: "restore", Short: "Make the data of a member from a snapshot", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "restore", Short: "Restore a snapshot as the data of a member", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			store, err := s.store()
 			if err != nil {
@@ -132,20 +132,20 @@ func restore() *cobra.Command {
 func rescue() *cobra.Command {
 	var etcd, survivor string
 	var member snapshot.Member
-	c := &cobra.Command{Use: "rescue", Short: "Make the data of a member from those of a survivor", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "rescue", Short: "Copy the data of a survivor as the data of the first member of a new cluster", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return snapshot.Rescue(c.Context(), etcd, survivor, member)
 		}}
-	c.Flags().StringVar(&etcd, "etcd", "/etcd", "Program of the survivor.")
+	c.Flags().StringVar(&etcd, "etcd", "/etcd", "Program of the survivor's version of etcd.")
 	c.Flags().StringVar(&survivor, "from", "", "Directory of the survivor's data, which is not changed.")
 	bindMember(c, &member)
 	return c
 }
 
-// bindMember adds the flags for the member to create.
+// bindMember adds the flags of the new member.
 func bindMember(c *cobra.Command, member *snapshot.Member) {
 	c.Flags().StringVar(&member.Name, "name", "", "Name of the member.")
-	c.Flags().StringVar(&member.PeerURL, "peer-url", "", "URL by which others will find it.")
-	c.Flags().StringVar(&member.Token, "token", "", "Token of the cluster that it will be the first of.")
-	c.Flags().StringVar(&member.DataDirectory, "data-dir", "", "Directory that its data goes to.")
+	c.Flags().StringVar(&member.PeerURL, "peer-url", "", "Peer URL of the member.")
+	c.Flags().StringVar(&member.Token, "token", "", "Token of the new cluster.")
+	c.Flags().StringVar(&member.DataDirectory, "data-dir", "", "Directory for the data of the member.")
 }

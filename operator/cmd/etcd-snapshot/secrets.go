@@ -14,7 +14,7 @@ import (
 func secrets() *cobra.Command {
 	var s storeFlags
 	var key string
-	c := &cobra.Command{Use: "secrets", Short: "Print the Secrets that belong to a snapshot, encrypted as they are", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "secrets", Short: "Print the encrypted Secrets that belong to a snapshot", Args: cobra.NoArgs}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		store, err := s.store()
 		if err != nil {
@@ -30,7 +30,7 @@ func secrets() *cobra.Command {
 
 func decrypt() *cobra.Command {
 	var file string
-	c := &cobra.Command{Use: "decrypt", Short: "Decrypt from standard input what belongs to a snapshot", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "decrypt", Short: "Decrypt the Secrets of a snapshot from standard input", Args: cobra.NoArgs}
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		key, err := os.ReadFile(file)
 		if err != nil {
@@ -43,7 +43,7 @@ func decrypt() *cobra.Command {
 		content, err := encryption.Decrypt(key, encrypted)
 		return cmp.Or(err, write(c, content))
 	}
-	c.Flags().StringVar(&file, "encryption-key-file", "", "File with the key that it was encrypted with.")
+	c.Flags().StringVar(&file, "encryption-key-file", "", "File with the encryption key.")
 	return c
 }
 

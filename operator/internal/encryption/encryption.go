@@ -1,4 +1,4 @@
-// Package encryption encrypts what is stored with snapshots, so that only holders of the key can read it.
+// Package encryption encrypts the Secrets that are stored with snapshots, so that only holders of the key can read them.
 package encryption
 
 import (
@@ -17,11 +17,11 @@ const MinKeySize = 32
 
 const saltSize = 32
 
-// kind is the PEM type of encrypted content. It stays what it was, since it is in stored files.
+// kind is the PEM type of encrypted content. It must not change, because stored files contain it.
 const kind = "KCP SEALED V1"
 
-// Encrypt encrypts and authenticates content: AES-256-GCM, with a key of its own for each content. The result is
-// text, as PEM.
+// Encrypt encrypts and authenticates content with AES-256-GCM. Each call derives a separate key from the given key and a random salt. The
+// result is PEM text.
 func Encrypt(key, content []byte) ([]byte, error) {
 	salt := make([]byte, saltSize)
 	rand.Read(salt)
@@ -32,11 +32,11 @@ func Encrypt(key, content []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: box.Seal(salt, nil, content, []byte(kind))}), nil
 }
 
-// Decrypt is the reverse of Encrypt.
+// Decrypt decrypts the result of Encrypt.
 func Decrypt(key, encrypted []byte) ([]byte, error) {
 	block, _ := pem.Decode(encrypted)
 	if block == nil || block.Type != kind || len(block.Bytes) < saltSize {
-		return nil, errors.New("the content is not encrypted by the operator")
+		return nil, errors.New("decrypting: the content was not encrypted by the operator")
 	}
 	box, err := box(key, block.Bytes[:saltSize])
 	if err != nil {
@@ -44,7 +44,7 @@ func Decrypt(key, encrypted []byte) ([]byte, error) {
 	}
 	content, err := box.Open(nil, nil, block.Bytes[saltSize:], []byte(kind))
 	if err != nil {
-		return nil, errors.New("decrypting: the content was encrypted with another key, or was changed since")
+		return nil, errors.New("decrypting: the key is wrong, or the content has been changed")
 	}
 	return content, nil
 }

@@ -31,7 +31,7 @@ func TestEncryptedContentIsReadWithItsKeyOnly(t *testing.T) {
 		want         string
 	}{
 		"another key": {other, first, "another key"}, "what was changed": {key, changed, "was changed"},
-		"a part of it": {key, first[:20], "not encrypted by the operator"}, "something else": {key, []byte("{}"), "not encrypted by the operator"},
+		"a part of it": {key, first[:20], "was not encrypted by the operator"}, "something else": {key, []byte("{}"), "not encrypted by the operator"},
 		"a key that is too short": {key[:16], first, "encryption key has 16 bytes"},
 	} {
 		if _, err := encryption.Decrypt(test.key, test.content); err == nil || !strings.Contains(err.Error(), test.want) {

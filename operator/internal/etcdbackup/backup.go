@@ -1,5 +1,5 @@
-// Package etcdbackup sees to it that there are snapshots of an etcd to go back to: one for each EtcdBackup, and one EtcdBackup
-// for each time of an EtcdBackupSchedule. A Job takes them; the operator decides when, of which member, and tells what came of it.
+// Package etcdbackup takes snapshots of etcd clusters: one for each EtcdBackup, and one EtcdBackup for each time of an EtcdBackupSchedule. A
+// Job takes the snapshot; the operator decides when and from which member, and reports the result.
 package etcdbackup
 
 import (
@@ -34,19 +34,19 @@ import (
 // +kubebuilder:rbac:groups=operator.kcp.io,resources=rootshards,verbs=get;list;watch
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=get;list;watch;create;patch;delete
 
-// whileWaiting is how soon a cluster is looked at again that no snapshot can be taken of.
+// whileWaiting is the interval of retries while a cluster cannot give a snapshot.
 const whileWaiting = 10 * time.Second
 
-// Reconciler of EtcdBackups.
+// Reconciler reconciles EtcdBackups.
 type Reconciler struct {
 	client.Client
-	// Live reads what the caches do not hold, since it is not the operator's.
+	// Live reads objects that are not in the caches, because they do not belong to the operator.
 	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Repository of images of etcd, and the version of clusters that name none.
+	// Repository is the image repository of etcd, and Version the version of clusters without spec.version.
 	Repository, Version string
-	// Pods is what the installation allows to them.
+	// Pods is what the installation allows pods to do.
 	Pods workload.Security
 }
 
@@ -58,7 +58,7 @@ func (r *Reconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile takes the snapshot, once. What became of it is final.
+// Reconcile takes the snapshot, once. Its result is final.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	backup := &v1alpha1.EtcdBackup{}
 	if err := r.Live.Get(ctx, request.NamespacedName, backup); err != nil {
@@ -95,12 +95,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, report.Err()
 }
 
-// take goes a step towards the snapshot. No error means that it is stored.
+// take executes the next step of a snapshot. It returns no error when the snapshot is stored.
 func (r *Reconciler) take(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
 	cluster := &v1alpha1.EtcdCluster{}
 	err := r.Get(ctx, client.ObjectKey{Namespace: backup.Namespace, Name: backup.Spec.Cluster}, cluster)
 	if apierrors.IsNotFound(err) {
-		return conditions.Stall("ClusterNotFound", "spec.cluster: there is no EtcdCluster %s in this namespace", backup.Spec.Cluster)
+		return conditions.Stall("ClusterNotFound", "spec.cluster: EtcdCluster %s not found in this namespace", backup.Spec.Cluster)
 	} else if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *Reconciler) take(ctx context.Context, backup *v1alpha1.EtcdBackup) erro
 func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster) error {
 	member := source(cluster)
 	if member == "" {
-		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member can give a snapshot", cluster.Name)
+		return conditions.Wait("ClusterNotAvailable", "waiting for EtcdCluster %s: no member is ready for a snapshot", cluster.Name)
 	}
 	if err := etcdcluster.CheckStore(ctx, r.Live, backup.Namespace, "spec.store", &backup.Spec.Store); err != nil {
 		return err
@@ -136,7 +136,7 @@ func (r *Reconciler) begin(ctx context.Context, backup *v1alpha1.EtcdBackup, clu
 	return conditions.Wait("TakingSnapshot", "Job %s takes a snapshot of member %s", job.Name, member)
 }
 
-// source returns the member to take a snapshot of: one that follows, so that the leader goes on undisturbed, if there is one.
+// source returns the member from which to take a snapshot: preferably a follower, to keep load from the leader.
 func source(cluster *v1alpha1.EtcdCluster) string {
 	if !meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ConditionAvailable) {
 		return ""
@@ -172,7 +172,7 @@ func (r *Reconciler) finish(ctx context.Context, backup *v1alpha1.EtcdBackup, cl
 	return nil
 }
 
-// attribute tells whose data a snapshot has, if the cluster is that of a RootShard.
+// attribute adds the version and key prefix of kcp to a snapshot, if the cluster belongs to a RootShard.
 func (r *Reconciler) attribute(ctx context.Context, taken *v1alpha1.EtcdSnapshotStatus, cluster *v1alpha1.EtcdCluster) error {
 	owner := rootShardOf(cluster)
 	if owner == nil {
@@ -186,7 +186,7 @@ func (r *Reconciler) attribute(ctx context.Context, taken *v1alpha1.EtcdSnapshot
 	return client.IgnoreNotFound(err)
 }
 
-// rootShardOf returns the RootShard that a cluster is the etcd of, or nil.
+// rootShardOf returns the RootShard that owns a cluster, or nil.
 func rootShardOf(cluster *v1alpha1.EtcdCluster) *metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(cluster); owner != nil && owner.Kind == "RootShard" {
 		return owner

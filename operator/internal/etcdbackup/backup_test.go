@@ -164,6 +164,6 @@ func TestASnapshotThatMissesItsVolumeSaysSo(t *testing.T) {
 }
 
 func TestASnapshotWaitsForItsCluster(t *testing.T) {
-	says(t, take(t, with(backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "there is no EtcdCluster x")
-	says(t, take(t, with(etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member can give a snapshot")
+	says(t, take(t, with(backup())).Status.Conditions, v1alpha1.ConditionStalled, "True", "EtcdCluster x not found in this namespace")
+	says(t, take(t, with(etcd(false), backup())).Status.Conditions, v1alpha1.ConditionReconciling, "True", "no member is ready for a snapshot")
 }

@@ -28,10 +28,10 @@ const (
 	scheduleLabel = "operator.kcp.io/schedule"
 )
 
-// ScheduleReconciler makes EtcdBackups for EtcdBackupSchedules.
+// ScheduleReconciler creates EtcdBackups for EtcdBackupSchedules.
 type ScheduleReconciler struct {
 	client.Client
-	// Live reads past the cache: a status that the cache does not have yet would be taken for the one that is to be written.
+	// Live reads without a cache: a cached status may be older than the one that the reconciler has written.
 	Live     client.Reader
 	Recorder events.EventRecorder
 	Now      func() time.Time
@@ -45,7 +45,7 @@ func (r *ScheduleReconciler) Setup(_ context.Context, mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile makes an EtcdBackup if it is time, and comes back at the next time.
+// Reconcile creates an EtcdBackup if one is due, and requeues the schedule for the next time.
 func (r *ScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	schedule := &v1alpha1.EtcdBackupSchedule{}
 	if err := r.Live.Get(ctx, request.NamespacedName, schedule); err != nil || !schedule.DeletionTimestamp.IsZero() {
@@ -63,7 +63,7 @@ func (r *ScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	return ctrl.Result{RequeueAfter: next}, report.Err()
 }
 
-// follow does what the schedule asks for now, and returns how long there is nothing else to do.
+// follow creates and deletes EtcdBackups according to the schedule, and returns the time until the next one is due.
 func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.EtcdBackupSchedule) (time.Duration, error) {
 	times, err := cron.ParseStandard("CRON_TZ=" + cmp.Or(schedule.Spec.TimeZone, "UTC") + " " + schedule.Spec.Schedule)
 	if err != nil {
@@ -74,7 +74,7 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 		return 0, err
 	}
 	last := lastOf(backups, schedule)
-	if err := r.forget(ctx, backups, schedule); err != nil || schedule.Spec.Suspend {
+	if err := r.prune(ctx, backups, schedule); err != nil || schedule.Spec.Suspend {
 		return 0, err
 	}
 	now, since := r.Now(), schedule.CreationTimestamp.Time
@@ -89,21 +89,21 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 		due = lastBefore(times, due, now)
 		if limit := time.Duration(*deadline) * time.Second; now.Sub(due) > limit {
 			schedule.Status.LastScheduled = new(metav1.NewTime(due).Rfc3339Copy())
-			return times.Next(now).Sub(now), conditions.Wait("DeadlinePassed", "the snapshot of %s could not be begun within %s, and is given up",
+			return times.Next(now).Sub(now), conditions.Wait("DeadlinePassed", "the snapshot of %s could not be started within %s, and is skipped",
 				due.UTC().Format(time.RFC3339), limit)
 		}
 	}
 	if len(backups) > 0 && backups[len(backups)-1].Status.CompletedAt == nil {
-		return whileWaiting, conditions.Wait("TakingSnapshot", "EtcdBackup %s goes on: the next one waits for it", backups[len(backups)-1].Name)
+		return whileWaiting, conditions.Wait("TakingSnapshot", "waiting for EtcdBackup %s to complete before the next one", backups[len(backups)-1].Name)
 	}
 	cluster := &v1alpha1.EtcdCluster{}
 	err = r.Get(ctx, client.ObjectKey{Namespace: schedule.Namespace, Name: schedule.Spec.Cluster}, cluster)
 	if client.IgnoreNotFound(err) != nil {
 		return 0, err
 	}
-	if err != nil || source(cluster) == "" { // it would only fail
+	if err != nil || source(cluster) == "" { // the EtcdBackup would only fail
 		return whileWaiting, conditions.Wait("ClusterNotAvailable",
-			"waiting for EtcdCluster %s: no member can give a snapshot", schedule.Spec.Cluster)
+			"waiting for EtcdCluster %s: no member is ready for a snapshot", schedule.Spec.Cluster)
 	}
 	if err := r.create(ctx, schedule, now); err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 	return times.Next(now).Sub(now), last
 }
 
-// lastBefore returns the last time of a schedule up to now, of which one is known.
+// lastBefore returns the last time of a schedule up to now, starting at a known time.
 func lastBefore(times cron.Schedule, known, now time.Time) time.Time {
 	for next := times.Next(known); !next.After(now); next = times.Next(next) {
 		known = next
@@ -124,7 +124,7 @@ func keepLast(schedule *v1alpha1.EtcdBackupSchedule) int32 {
 	return ptr.Deref(schedule.Spec.KeepLast, defaultKeep)
 }
 
-// backups returns what was made for a schedule, the oldest first.
+// backups returns the EtcdBackups of a schedule, the oldest first.
 func (r *ScheduleReconciler) backups(ctx context.Context, schedule *v1alpha1.EtcdBackupSchedule) ([]v1alpha1.EtcdBackup, error) {
 	list := &v1alpha1.EtcdBackupList{}
 	if err := r.List(ctx, list, client.InNamespace(schedule.Namespace), client.MatchingLabels{scheduleLabel: schedule.Name}); err != nil {
@@ -136,7 +136,7 @@ func (r *ScheduleReconciler) backups(ctx context.Context, schedule *v1alpha1.Etc
 	return list.Items, nil
 }
 
-// lastOf writes down the last success, and returns why there was none since, if the last snapshot failed.
+// lastOf sets the last success in the status, and returns an error if the last snapshot failed.
 func lastOf(backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule) error {
 	var failure error
 	for _, b := range backups {
@@ -145,14 +145,14 @@ func lastOf(backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule
 		case b.Status.Snapshot != nil:
 			schedule.Status.LastSuccess, failure = b.Status.CompletedAt, nil
 		default:
-			failure = conditions.Wait("SnapshotFailed", "EtcdBackup %s failed: its conditions say why", b.Name)
+			failure = conditions.Wait("SnapshotFailed", "EtcdBackup %s failed: see its conditions", b.Name)
 		}
 	}
 	return failure
 }
 
-// forget deletes the EtcdBackups whose snapshots are deleted by now, and of those that failed all but the last ones.
-func (r *ScheduleReconciler) forget(ctx context.Context, backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule) error {
+// prune deletes the EtcdBackups whose snapshots are deleted, and all failed ones except for the last ones.
+func (r *ScheduleReconciler) prune(ctx context.Context, backups []v1alpha1.EtcdBackup, schedule *v1alpha1.EtcdBackupSchedule) error {
 	last := int(keepLast(schedule))
 	keep := retention.Policy{Last: last, Daily: int(ptr.Deref(schedule.Spec.KeepDaily, 0)),
 		Weekly: int(ptr.Deref(schedule.Spec.KeepWeekly, 0))}
@@ -180,7 +180,7 @@ func (r *ScheduleReconciler) forget(ctx context.Context, backups []v1alpha1.Etcd
 	return nil
 }
 
-// create makes an EtcdBackup. It has the time in its name, so that an operator that starts again makes no second one.
+// create creates an EtcdBackup. Its name includes the time, so that a restarted operator does not create a second one.
 func (r *ScheduleReconciler) create(ctx context.Context, schedule *v1alpha1.EtcdBackupSchedule, now time.Time) error {
 	backup := &v1alpha1.EtcdBackup{
 		ObjectMeta: metav1.ObjectMeta{

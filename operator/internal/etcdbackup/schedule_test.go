@@ -126,7 +126,7 @@ func TestASnapshotThatFailedIsToldUntilOneSucceeds(t *testing.T) {
 	c.at(three)
 	c.complete(false)
 	c.at(three.Add(time.Hour))
-	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "failed: its conditions say why")
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "failed: see its conditions")
 	c.at(three.Add(24 * time.Hour))
 	c.complete(true)
 	c.at(three.Add(25 * time.Hour))
@@ -138,15 +138,15 @@ func TestNoSnapshotIsBegunThatWouldFail(t *testing.T) {
 	if n := len(c.at(three)); n != 0 {
 		t.Errorf("%d snapshots of a cluster that cannot be used", n)
 	}
-	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member can give a snapshot")
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member is ready for a snapshot")
 }
 
 func TestASnapshotThatWouldBeTooLateIsGivenUp(t *testing.T) {
 	c := newCalendar(t, false, func(s *v1alpha1.EtcdBackupScheduleSpec) { s.StartingDeadlineSeconds = new(int64(600)) })
 	c.at(three.Add(10 * time.Minute))
-	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member can give a snapshot")
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "no member is ready for a snapshot")
 	c.at(three.Add(11 * time.Minute))
-	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "the snapshot of 2031-05-07T03:00:00Z could not be begun within 10m0s")
+	says(t, c.status().Conditions, v1alpha1.ConditionReady, "False", "the snapshot of 2031-05-07T03:00:00Z could not be started within 10m0s")
 	cluster := operatortest.Read(t, c.Cluster, "x", &v1alpha1.EtcdCluster{})
 	cluster.Status = etcd(true).Status
 	c.MustUpdateStatus(t, cluster)

@@ -23,7 +23,7 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;create;patch;delete
 
-// includeSecrets seals the Secrets without which a snapshot is of no use, for its Job to store. The Job has not the key.
+// includeSecrets encrypts the Secrets that a restored snapshot needs, for the Job to store. The Job does not have the key.
 func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster) error {
 	include := backup.Spec.IncludeSecrets
 	if include == nil {
@@ -35,8 +35,8 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	}
 	owner := rootShardOf(cluster)
 	if owner == nil {
-		return conditions.Stall("NoRootShard", "spec.includeSecrets: EtcdCluster %s belongs to no RootShard: remove the field, and keep the "+
-			"Secrets that its clients need yourself", cluster.Name)
+		return conditions.Stall("NoRootShard", "spec.includeSecrets: EtcdCluster %s does not belong to a RootShard: remove the field, and back up the "+
+			"Secrets of its clients yourself", cluster.Name)
 	}
 	secrets, err := r.secretsOf(ctx, backup.Namespace, owner.Name)
 	if err != nil {
@@ -54,16 +54,16 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	for _, secret := range secrets {
 		names = append(names, secret.Name)
 	}
-	secret := sealedSecret(backup)
+	secret := encryptedSecret(backup)
 	secret.Data = map[string][]byte{etcdcluster.EncryptedKey: content}
 	secret.Annotations = map[string]string{secretsAnnotation: strings.Join(names, ", ")}
 	return apply.All(ctx, r.Client, backup, secret)
 }
 
-// secretsAnnotation names what was sealed.
+// secretsAnnotation lists the names of the encrypted Secrets.
 const secretsAnnotation = "operator.kcp.io/secrets"
 
-func sealedSecret(backup *v1alpha1.EtcdBackup) *corev1.Secret {
+func encryptedSecret(backup *v1alpha1.EtcdBackup) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: backup.Namespace, Name: etcdcluster.EncryptedSecretName(backup),
 		Labels: map[string]string{apply.ManagedByLabel: apply.FieldOwner}}}
 }
@@ -82,7 +82,7 @@ func (r *Reconciler) encryptionKey(ctx context.Context, namespace string, ref v1
 	return key, nil
 }
 
-// secretsOf returns the Secrets of a RootShard, without what only makes sense where they are: those that it was made with, too.
+// secretsOf returns the Secrets of a RootShard, including those that its spec refers to, without the metadata of their cluster.
 func (r *Reconciler) secretsOf(ctx context.Context, namespace, name string) ([]corev1.Secret, error) {
 	list := &corev1.SecretList{}
 	if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{shard.RootLabel: name}); err != nil {
@@ -102,7 +102,7 @@ func (r *Reconciler) secretsOf(ctx context.Context, namespace, name string) ([]c
 	}
 	var secrets []corev1.Secret
 	for _, s := range list.Items {
-		if _, access := s.Labels[kubeconfigLabel]; access { // which is made anew
+		if _, access := s.Labels[kubeconfigLabel]; access { // Kubeconfigs are issued again
 			continue
 		}
 		secrets = append(secrets, corev1.Secret{
@@ -114,25 +114,24 @@ func (r *Reconciler) secretsOf(ctx context.Context, namespace, name string) ([]c
 	return secrets, nil
 }
 
-// kubeconfigLabel is on the Secrets of Kubeconfigs.
+// kubeconfigLabel is the label of the Secrets of Kubeconfigs.
 const kubeconfigLabel = "operator.kcp.io/kubeconfig"
 
-// reportSecrets tells what the snapshot is not enough without, or where that is. What was sealed is in the store by now.
+// reportSecrets reports whether the Secrets are stored with the snapshot, and under which key. The encrypted copy is then no longer needed.
 func (r *Reconciler) reportSecrets(ctx context.Context, backup *v1alpha1.EtcdBackup) error {
 	c := metav1.Condition{Type: v1alpha1.ConditionSecretsIncluded, Status: metav1.ConditionFalse, Reason: "NotIncluded",
 		ObservedGeneration: backup.Generation,
-		Message: "a snapshot has no Secrets of the host cluster: ask for them with spec.includeSecrets, or keep those of service account keys " +
-			"and certificate " +
-			"authorities as well; without them no token and no kubeconfig is valid after a restore"}
+		Message: "a snapshot contains no Secrets of the host cluster: set spec.includeSecrets, or back up those of service account keys and " +
+			"certificate authorities, too; without them no token and no kubeconfig is valid after a restore"}
 	if backup.Spec.IncludeSecrets != nil {
-		secret := sealedSecret(backup)
+		secret := encryptedSecret(backup)
 		if err := r.Get(ctx, client.ObjectKeyFromObject(secret), secret); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 		c.Status, c.Reason = metav1.ConditionTrue, "Encrypted"
-		c.Message = fmt.Sprintf("the store has them, encrypted, as %s%s: %s", backup.Status.Snapshot.Key, retention.SecretsSuffix,
+		c.Message = fmt.Sprintf("these Secrets are stored encrypted as %s%s: %s", backup.Status.Snapshot.Key, retention.SecretsSuffix,
 			secret.Annotations[secretsAnnotation])
 	}
 	meta.SetStatusCondition(&backup.Status.Conditions, c)
-	return apply.Remove(ctx, r.Client, backup, sealedSecret(backup))
+	return apply.Remove(ctx, r.Client, backup, encryptedSecret(backup))
 }

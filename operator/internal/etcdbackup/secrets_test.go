@@ -42,7 +42,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 	key := bytes.Repeat([]byte("k"), encryption.MinKeySize)
 	holder.Data["key"] = key
 	c.MustUpdate(t, holder)
-	stalled("spec.includeSecrets: EtcdCluster x belongs to no RootShard")
+	stalled("spec.includeSecrets: EtcdCluster x does not belong to a RootShard")
 	operatortest.Read(t, c, "x", cluster)
 	cluster.OwnerReferences = []metav1.OwnerReference{{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "RootShard", Name: "kcp", UID: rs.UID, Controller: new(true)}}
 	c.MustUpdate(t, cluster)
@@ -76,7 +76,7 @@ func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 
 	end(t, c, batchv1.JobComplete, 0, `{"key":"x/1.db","revision":42,"size":4096}`)
 	after := take(t, c)
-	says(t, after.Status.Conditions, v1alpha1.ConditionSecretsIncluded, "True", "encrypted, as x/1.db.secrets: company, kcp-service-account-keys")
+	says(t, after.Status.Conditions, v1alpha1.ConditionSecretsIncluded, "True", "stored encrypted as x/1.db.secrets: company, kcp-service-account-keys")
 	if err := c.Get(t.Context(), operatortest.Key("b-secrets"), &corev1.Secret{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what was sealed is left: %v", err)
 	}

@@ -91,7 +91,7 @@ func addPod(m *member) func(*observation) {
 	}
 }
 
-func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
+func TestDecideReturnsTheStepForEachState(t *testing.T) {
 	fresh := func(pods ...pod) observation { return observation{want: 3, pods: pods, volumes: len(pods)} }
 	empty := pod{exists: true, empty: true}
 	noQuorum := func(o *observation) { o.quorum, o.members = false, nil }
@@ -290,7 +290,7 @@ func TestEachStateOfAClusterLeadsToOneDecision(t *testing.T) {
 
 func acts(s step) bool { return s != stepNothing && s != stepWait && s != stepActionRequired }
 
-func TestTheLeaderIsHandedToAMemberThatStays(t *testing.T) {
+func TestLeadershipMovesToAMemberThatIsKept(t *testing.T) {
 	if d := decide(cluster(5).requested(3).with(setLeader(4))); d.to != 100 {
 		t.Errorf("scaling down: %+v", d)
 	}
@@ -303,7 +303,7 @@ func TestTheLeaderIsHandedToAMemberThatStays(t *testing.T) {
 }
 
 // What is said of quorum agrees with the number of members that are ready.
-func TestSilentMembersAreNamed(t *testing.T) {
+func TestUnhealthyMembersAreNamed(t *testing.T) {
 	for _, test := range []struct {
 		o    observation
 		want string

@@ -17,7 +17,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
+func TestVolumesAreDeletedOnlyAfterTheLastSnapshotIsStored(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
 	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)
@@ -61,7 +61,7 @@ func TestVolumesAreDeletedOnlyWhenTheLastSnapshotIsStored(t *testing.T) {
 	}
 }
 
-func TestAClusterSaysWhyItsLastSnapshotCannotBeAskedFor(t *testing.T) {
+func TestAClusterReportsWhyItsLastSnapshotCannotBeCreated(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
 	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)
@@ -88,7 +88,7 @@ func TestAClusterSaysWhyItsLastSnapshotCannotBeAskedFor(t *testing.T) {
 	}
 }
 
-func TestAClusterWhoseLastSnapshotCannotBeTakenIsLetGoOnRequest(t *testing.T) {
+func TestADeletedClusterIsReleasedWhenItsPolicyChangesToRetain(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}
 	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), DeletionPolicy: v1alpha1.EtcdSnapshot, LastSnapshot: &store})
 	r.ready(1)

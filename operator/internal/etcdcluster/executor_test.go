@@ -19,7 +19,7 @@ import (
 )
 
 // A step that fails is a condition, one event, and counted each time; the condition ends with the trouble.
-func TestAStepThatFailsIsReported(t *testing.T) {
+func TestAFailedStepIsReported(t *testing.T) {
 	var made []client.Object
 	for _, name := range []string{"data-x-0", "data-x-1", "data-x-2"} {
 		made = append(made, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels(threeMembers(""))}})

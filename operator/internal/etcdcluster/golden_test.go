@@ -13,7 +13,7 @@ import (
 )
 
 // What is built is compared with files, so that a change of what runs in every installation is seen in a review.
-func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
+func TestObjectsOfAnEtcdClusterMatchGoldenFiles(t *testing.T) {
 	minDefragSize := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "team"}}
 	text, err := os.ReadFile("../../../config/samples/etcdcluster.yaml")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestWhatIsBuiltOfAnEtcdCluster(t *testing.T) {
 	}
 }
 
-func TestImagesAreThoseOfVersionsUnlessOneIsNamed(t *testing.T) {
+func TestTheImageFollowsFromTheVersionUnlessItIsSet(t *testing.T) {
 	for _, c := range []struct {
 		spec *v1alpha1.ImageSpec
 		want string
@@ -61,7 +61,7 @@ func TestImagesAreThoseOfVersionsUnlessOneIsNamed(t *testing.T) {
 	}
 }
 
-func TestVersionsGoUpByOneMinorAtATime(t *testing.T) {
+func TestVersionsCanBeUpgradedByOneMinorVersion(t *testing.T) {
 	for _, c := range []struct {
 		requested, current, want string
 		refused                  bool

@@ -62,7 +62,7 @@ func (r *testCluster) recreate(spec v1alpha1.EtcdClusterSpec) {
 		Namespace: cluster.Namespace, Name: "x", Generation: 1, UID: cluster.UID}}))
 }
 
-func TestAClusterBeginsWithASnapshot(t *testing.T) { withAndWithoutInterruptions(t, restoresSnapshot) }
+func TestAClusterStartsFromASnapshot(t *testing.T) { withAndWithoutInterruptions(t, restoresSnapshot) }
 
 func restoresSnapshot(t *testing.T, r *testCluster) {
 	before := r.ready(1)
@@ -92,7 +92,7 @@ func restoresSnapshot(t *testing.T, r *testCluster) {
 	r.staysUnchanged(3)
 }
 
-func TestAnotherAuthorityTakesOverWhileBothAreTrusted(t *testing.T) {
+func TestBothAuthoritiesAreTrustedDuringARotation(t *testing.T) {
 	withAndWithoutInterruptions(t, rotatesAuthorities)
 }
 
@@ -137,7 +137,7 @@ func rotatesAuthorities(t *testing.T, r *testCluster) {
 	checkAccepted("in the end", false, true)
 }
 
-func TestAClusterThatHasLostItsMajorityBeginsAnewWithASurvivor(t *testing.T) {
+func TestAClusterRecoversFromQuorumLossWithASurvivor(t *testing.T) {
 	withAndWithoutInterruptions(t, recoversFromSurvivor)
 }
 

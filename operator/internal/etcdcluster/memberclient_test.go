@@ -26,7 +26,7 @@ func serve(t *testing.T, last int, status int) memberClient {
 	return memberClient{address: address}
 }
 
-func TestWhoHasStartedSinceItWaitedHasNotLostItsVolume(t *testing.T) {
+func TestAMemberThatStartsBetweenQueriesHasNotLostItsVolume(t *testing.T) {
 	started, waiting := serve(t, 201, http.StatusNotFound), serve(t, 202, http.StatusOK)
 	observed := &clusterSnapshot{observation: cluster(3).with(loseVolumes(0, 1, 2)), clients: map[int]memberClient{0: started, 1: waiting, 2: {address: "127.0.0.254"}}}
 	observed.confirmEmptyVolumes(t.Context())

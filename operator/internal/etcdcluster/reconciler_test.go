@@ -217,7 +217,7 @@ func (w *writer) verify(r *testCluster) {
 	r.t.Logf("%d writes were acknowledged, none is lost", len(w.acknowledged))
 }
 
-func TestAClusterIsScaledWhileItIsWrittenTo(t *testing.T) {
+func TestAClusterIsScaledDuringWrites(t *testing.T) {
 	r := newTestCluster(t, 1)
 	began := r.until("a cluster that can be used", is(v1alpha1.ConditionAvailable))
 	if began.Status.ClientSecretName != "x-client" || len(began.Status.Endpoints) != 1 || began.Status.ClusterID == "" {
@@ -234,7 +234,7 @@ func TestAClusterIsScaledWhileItIsWrittenTo(t *testing.T) {
 	r.staysUnchanged(5)
 }
 
-func TestMembersAreReplacedWhileTheirClusterIsWrittenTo(t *testing.T) {
+func TestMembersAreReplacedDuringWrites(t *testing.T) {
 	r := newTestCluster(t, 3)
 	began := r.ready(3)
 	w := r.write()
@@ -278,7 +278,7 @@ func TestMembersAreReplacedWhileTheirClusterIsWrittenTo(t *testing.T) {
 	w.verify(r)
 }
 
-func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
+func TestNothingChangesDuringQuorumLoss(t *testing.T) {
 	r := newTestCluster(t, 3)
 	before := r.ready(3)
 	r.loseVolume("x-0")
@@ -295,7 +295,7 @@ func TestNothingIsTouchedWhenTheMajorityIsLost(t *testing.T) {
 	r.staysUnchanged(3)
 }
 
-func TestVolumesGrowUnderTheirPods(t *testing.T) {
+func TestVolumesExpandWithoutReplacingPods(t *testing.T) {
 	r := newTestCluster(t, 1)
 	before := r.ready(1)
 	pod := operatortest.Read(t, r.Cluster, "x-0", &corev1.Pod{}).UID
@@ -314,7 +314,7 @@ func TestVolumesGrowUnderTheirPods(t *testing.T) {
 	}
 }
 
-func TestPodsAreReplacedOneByOneWhenSomethingElseIsAskedFor(t *testing.T) {
+func TestPodsAreReplacedOneByOneWhenTheSpecChanges(t *testing.T) {
 	r := newTestCluster(t, 3)
 	before := r.ready(3)
 	w := r.write()

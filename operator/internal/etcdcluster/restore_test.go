@@ -17,7 +17,7 @@ import (
 )
 
 // What the status of an EtcdBackup tells is copied into specs of clusters of other names, in other namespaces.
-func TestTheKeyOfASnapshotIsTakenAsItIs(t *testing.T) {
+func TestTheKeyOfASnapshotIsUsedUnchanged(t *testing.T) {
 	store := v1alpha1.EtcdStoreSpec{S3: &v1alpha1.EtcdS3Store{Endpoint: "https://s3", Bucket: "b", Prefix: "west"}}
 	for _, key := range []string{retention.Key("team/x", time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC), 42), "x/20310506T070809Z-42.db"} {
 		cluster := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "other", Name: "y"},
@@ -32,7 +32,7 @@ func TestTheKeyOfASnapshotIsTakenAsItIs(t *testing.T) {
 }
 
 // The image of a Job stays what it was when the Job was created: waiting does not help.
-func TestAJobWhoseImageIsWrongIsStalled(t *testing.T) {
+func TestAJobWithAWrongImageIsStalled(t *testing.T) {
 	cluster := threeMembers("first")
 	cluster.Spec.Restore = &v1alpha1.EtcdRestoreSpec{Key: "k", Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}
 	m := newThreeMembers(cluster, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "snapshots"}})
@@ -71,7 +71,7 @@ func TestAJobWhoseImageIsWrongIsStalled(t *testing.T) {
 	}
 }
 
-func TestAMemberThatCrashedLongAgoIsNotBroken(t *testing.T) {
+func TestAMemberThatCrashedOnceIsNotCrashing(t *testing.T) {
 	now := time.Now()
 	p := &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: containerName, RestartCount: 4,
 		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},

@@ -43,7 +43,7 @@ func (r *testCluster) waitForTemplate(held bool, members int) {
 	r.staysUnchanged(3)
 }
 
-func TestANewOperatorLeavesMembersAsTheyAreAndLooksAfterThem(t *testing.T) {
+func TestANewOperatorMaintainsMembersWithoutReplacingThem(t *testing.T) {
 	r := newTestCluster(t, 1)
 	r.waitForTemplate(false, 1)
 	r.scale(3)
@@ -66,7 +66,7 @@ func TestANewOperatorLeavesMembersAsTheyAreAndLooksAfterThem(t *testing.T) {
 	r.waitForTemplate(false, 3)
 }
 
-func TestWhatIsAskedForReplacesMembersOfAFormerOperator(t *testing.T) {
+func TestAChangeReplacesMembersOfAFormerOperator(t *testing.T) {
 	r := newTestCluster(t, 1)
 	for name, change := range map[string]func(){
 		"a new authority":    func() { r.renew(ClientIssuerName("x")) },

@@ -220,7 +220,7 @@ func (w *simulation) injectFault() {
 	}
 }
 
-func TestWhateverHappensTheClusterBecomesWhatIsAskedForAndNeverASecondOne(t *testing.T) {
+func TestASimulatedClusterReachesItsSpecDespiteFaults(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		w := &simulation{random: rand.New(rand.NewPCG(seed, 0)), want: []int{1, 3, 5}[seed%3]}

@@ -47,7 +47,7 @@ func (r *testCluster) spread() (apart, together int) {
 	return apart, together
 }
 
-func TestMembersShareANodeOnlyIfTheirVolumesLeaveThemNoOther(t *testing.T) {
+func TestMembersShareANodeOnlyIfTheirVolumesRequireIt(t *testing.T) {
 	r := newTestCluster(t, 3)
 	r.ready(3)
 	r.placeVolumes("one", "x-0", "x-1")
@@ -70,7 +70,7 @@ func TestMembersShareANodeOnlyIfTheirVolumesLeaveThemNoOther(t *testing.T) {
 	w.verify(r)
 }
 
-func TestMembersWithVolumesOnNodesOfTheirOwnWaitForThem(t *testing.T) {
+func TestSharingIsAllowedOnlyForVolumesOnOneNode(t *testing.T) {
 	setUnschedulable := &corev1.Pod{}
 	setUnschedulable.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	for _, test := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-func TestAQuotaThatEtcdIsNotMadeForIsWarnedOfOnce(t *testing.T) {
+func TestALargeQuotaCausesOneWarning(t *testing.T) {
 	for size, want := range map[int64]int{8 << 30: 0, 8<<30 + 1: 1} {
 		c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1alpha1.EtcdClusterSpec{QuotaBackendBytes: &size}})
 		r := &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Version: DefaultVersion}

@@ -15,7 +15,7 @@ import (
 )
 
 // A pod without its Secret would wait, and nobody would know for which field of which object.
-func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
+func TestARestorationReportsMissingCredentials(t *testing.T) {
 	spec := v1alpha1.EtcdClusterSpec{}
 	err := yaml.UnmarshalStrict([]byte("restore: {key: x/1.db, store: {s3: {endpoint: 'https://s3', bucket: all, credentialsSecretRef: {name: bucket}}}}"), &spec)
 	if err != nil {
@@ -31,7 +31,7 @@ func TestARestorationSaysWhichCredentialsItMisses(t *testing.T) {
 	r.restores()
 }
 
-func TestARestorationSaysWhichVolumeItMisses(t *testing.T) {
+func TestARestorationReportsAMissingVolume(t *testing.T) {
 	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Restore: &v1alpha1.EtcdRestoreSpec{Key: "x/1.db",
 		Store: &v1alpha1.EtcdStoreSpec{Volume: &v1alpha1.EtcdVolumeStore{ClaimName: "snapshots"}}}})
 	r.stalled("spec.restore.store.volume.claimName: PersistentVolumeClaim snapshots not found in this namespace: create it, or set another name")

@@ -63,7 +63,7 @@ func (r *testCluster) renew(names ...string) {
 	}
 }
 
-func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
+func TestMembersAcceptOnlyCertificatesOfTheirAuthority(t *testing.T) {
 	r := newTestClusterOf(t, v1alpha1.EtcdClusterSpec{Replicas: new(int32(1)), TLS: &v1alpha1.EtcdClusterTLSSpec{IssuerRef: &v1alpha1.ObjectReference{Name: "company"}}})
 	authority := func(name string, by *authority) *authority {
 		_, as := by.certify(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true}, operatortest.NewKey(t))
@@ -115,7 +115,7 @@ func TestMembersLetInWhomTheirOwnAuthorityHasSigned(t *testing.T) {
 }
 
 // Members go on with certificates that end soon, so that nothing else tells of them.
-func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
+func TestCertificatesThatAreNotRenewedAreReported(t *testing.T) {
 	const day = 24 * time.Hour
 	r := newTestCluster(t, 1)
 	if c := apimeta.FindStatusCondition(r.ready(1).Status.Conditions, v1alpha1.ConditionCertificatesExpiring); c == nil || c.Status != metav1.ConditionFalse {
@@ -140,7 +140,7 @@ func TestCertificatesOfMembersThatAreNotRenewedAreToldOf(t *testing.T) {
 	r.until("the end of the warning", func(c *v1alpha1.EtcdCluster) bool { return !is(v1alpha1.ConditionCertificatesExpiring)(c) })
 }
 
-func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
+func TestAMissingIssuerIsReported(t *testing.T) {
 	for kind, want := range map[string]string{
 		"":              "spec.tls.issuerRef: there is no Issuer company: create it, or name another",
 		"ClusterIssuer": "spec.tls.issuerRef: there is no ClusterIssuer company: create it, or name another",
@@ -162,7 +162,7 @@ func TestAnIssuerThatDoesNotExistIsTold(t *testing.T) {
 }
 
 // D9, as for every kind: who comes second is told, and goes on as soon as the name is free.
-func TestAnEtcdWaitsForNamesThatAreTaken(t *testing.T) {
+func TestAnEtcdClusterWaitsForATakenName(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ClientServiceName("x")}}
 	c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, theirs)
 	result := c.Reconcile(t, &Reconciler{Client: c, Live: c, Recorder: c.Events, Now: time.Now, Repository: "etcd", Version: DefaultVersion}, "x")

@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
+func TestEveryMemberIsDefragmentedOnSchedule(t *testing.T) {
 	three := time.Date(2031, 5, 6, 3, 0, 0, 0, time.UTC)
 	clock := three.Add(-time.Minute)
 	c := &v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x", CreationTimestamp: metav1.NewTime(clock.Add(-time.Hour))},
@@ -59,7 +59,7 @@ func TestEveryMemberIsDefragmentedWhenItIsTime(t *testing.T) {
 	}
 }
 
-func TestWhatKeepsAMemberFromRunningIsSaid(t *testing.T) {
+func TestTheReasonWhyAMemberDoesNotRunIsReported(t *testing.T) {
 	now := time.Now()
 	live := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x-1", CreationTimestamp: metav1.NewTime(now)}, Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 		Name: containerName, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}}}

@@ -18,7 +18,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
+func TestVolumesThatCannotExpandAreReportedAndTheClusterContinues(t *testing.T) {
 	r := newTestCluster(t, 1)
 	r.ready(1)
 	could := r.Cluster.Client
@@ -48,7 +48,7 @@ func TestVolumesThatCannotGrowAreSaidAndTheClusterGoesOn(t *testing.T) {
 }
 
 // An operator that ends between two steps has written down what it was about to do; the volumes and the StatefulSet tell the rest.
-func TestAGrowthThatWasInterruptedGoesOn(t *testing.T) {
+func TestAnInterruptedExpansionContinues(t *testing.T) {
 	r := newTestCluster(t, 1)
 	r.ready(1)
 	could := r.Cluster.Client

@@ -1,7 +1,6 @@
-// Package etcdmember keeps a member of an etcd from doing on its own what only the operator may decide: what an empty volume
-// means. A member whose volume holds data just starts. One with an empty volume waits, and says so, until it is told whether
-// to start a cluster or as whom to join one; by itself it would start a second cluster, or vote as somebody who forgot
-// everything.
+// Package etcdmember starts a member of an etcd cluster. A member with data starts immediately. A member with an empty volume reports that it
+// waits, until the operator instructs it to start a cluster, or to join one as a given member. By itself it could start a second cluster, or
+// vote without the data that it has acknowledged before.
 package etcdmember
 
 import (
@@ -16,27 +15,27 @@ import (
 	"time"
 )
 
-// Annotation of a pod is how its member is told. The pod's process reads it as a file.
+// Annotation of a pod is the start annotation: it has the Start of its member. The process reads it as a file.
 const Annotation = "operator.kcp.io/etcd-start"
 
-// WaitingPath answers with 200 while a member waits to be told; a member that runs does not know the path.
+// WaitingPath returns 200 while a member waits for its start annotation. A running member does not serve the path.
 const WaitingPath = "/waiting"
 
-// States in which a member can start, in etcd's words.
+// States in which a member can start: values of --initial-cluster-state.
 const (
 	StateNew      = "new"
 	StateExisting = "existing"
 )
 
-// Start is what a member with an empty volume is told.
+// Start describes how a member with an empty volume starts.
 type Start struct {
-	// State is StateNew for the very first member, StateExisting for all others.
+	// State is StateNew for the first member of a cluster, and StateExisting for all others.
 	State string `json:"state"`
-	// Cluster is etcd's --initial-cluster: every member and its peer URL, the one that starts included.
+	// Cluster is etcd's --initial-cluster: every member and its peer URL, the starting member included.
 	Cluster string `json:"cluster"`
 	// Token is etcd's --initial-cluster-token.
 	Token string `json:"token"`
-	// MemberID is the identity, in hexadecimal, under which the member was added. Unset for StateNew.
+	// MemberID is the hexadecimal ID with which the member was added. It is unset for StateNew.
 	MemberID string `json:"memberID,omitempty"`
 }
 
@@ -49,34 +48,35 @@ func (s Start) Arguments() []string {
 	}
 }
 
-// Parse reads what a member is told. Nothing, and what makes no sense, is an error.
+// Parse parses a Start. Empty and incomplete text is an error.
 func Parse(text []byte) (Start, error) {
 	var s Start
 	if err := json.Unmarshal(text, &s); err != nil {
-		return Start{}, fmt.Errorf("what to start as: %w", err)
+		return Start{}, fmt.Errorf("parsing the start annotation: %w", err)
 	}
 	if s.Cluster == "" || s.Token == "" || (s.State != StateNew && s.State != StateExisting) {
-		return Start{}, fmt.Errorf("what to start as: %q lacks a cluster, a token or a state", text)
+		return Start{}, fmt.Errorf("parsing the start annotation: %q lacks a cluster, a token or a state", text)
 	}
 	return s, nil
 }
 
-// Empty reports whether a data directory holds no member's data.
+// Empty reports whether a data directory has no data of a member.
 func Empty(dataDir string) (bool, error) {
 	logs, err := filepath.Glob(filepath.Join(dataDir, "member", "wal", "*.wal"))
 	return len(logs) == 0, err
 }
 
-// Await waits until a file tells what to start as. Until then it answers on an address: alive, not ready, waiting.
+// Await waits until a file has the Start of the member, and returns it. Until then, the health checks on an address report a member that is
+// alive, not ready, and waiting.
 func Await(ctx context.Context, file, address string, interval time.Duration) (Start, error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return Start{}, fmt.Errorf("address to wait on: %w", err)
+		return Start{}, fmt.Errorf("listening for health checks: %w", err)
 	}
 	server := &http.Server{Handler: waiting(), ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	defer func() { // etcd takes the address over
+	defer func() { // etcd listens on the address next
 		_ = server.Close()
 		<-served
 	}()
@@ -85,7 +85,7 @@ func Await(ctx context.Context, file, address string, interval time.Duration) (S
 	for {
 		text, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return Start{}, fmt.Errorf("what to start as: %w", err)
+			return Start{}, fmt.Errorf("reading the start annotation: %w", err)
 		}
 		if len(text) > 0 {
 			return Parse(text)

@@ -1,5 +1,5 @@
-// Package retention says which snapshots of an etcd stay, to the program that deletes them and to the operator that deletes the
-// objects which stand for them: the two must not differ.
+// Package retention decides which snapshots of an etcd are kept. The program that deletes snapshots and the operator that deletes their
+// EtcdBackups must decide the same.
 package retention
 
 import (
@@ -13,29 +13,29 @@ import (
 // keyTime makes keys sort by time.
 const keyTime = "20060102T150405Z"
 
-// Key returns the name of a snapshot that was taken at a time of a cluster, which is namespace/name: another cluster of the same name,
-// which has the same store, keeps its own.
+// Key returns the key of a snapshot of a cluster, which is namespace/name, at a time. It includes the namespace, so that clusters of the same
+// name in other namespaces can use the same store.
 func Key(cluster string, at time.Time, revision int64) string {
 	return fmt.Sprintf("%s/%s-%d.db", cluster, at.UTC().Format(keyTime), revision)
 }
 
-// SecretsSuffix is what the key of the Secrets that belong to a snapshot has more than its own.
+// SecretsSuffix is the suffix of the key of the Secrets that belong to a snapshot.
 const SecretsSuffix = ".secrets"
 
-// TimeOf returns when a snapshot was taken, by its name. What has another name is none.
+// TimeOf returns when a snapshot was taken, according to its key. Other keys do not belong to snapshots.
 func TimeOf(key string) (at time.Time, ok bool) {
 	name, _, _ := strings.Cut(path.Base(key), "-")
 	at, err := time.Parse(keyTime, name)
 	return at, err == nil
 }
 
-// Policy is how many snapshots stay: the last ones, and the last one of each of so many days and weeks that have any, in UTC. The
-// zero policy keeps all.
+// Policy is the number of snapshots to keep: the last ones, and the last one of each of so many days and weeks with snapshots, in UTC. The
+// zero policy keeps all snapshots.
 type Policy struct {
 	Last, Daily, Weekly int
 }
 
-// Keeps tells of each of the times at which snapshots were taken whether it stays. Of two that are the same, the second is later.
+// Keeps returns for each snapshot, given by its time, whether it is kept. Of two equal times, the second counts as later.
 func (p Policy) Keeps(times []time.Time) []bool {
 	order := make([]int, len(times))
 	for i := range order {
@@ -52,13 +52,13 @@ func (p Policy) Keeps(times []time.Time) []bool {
 	return kept
 }
 
-// period is the days or weeks of which a snapshot was seen.
+// period has the days or weeks of which a snapshot is kept.
 type period struct {
 	most int
 	seen []string
 }
 
-// begins reports whether a day or week is the next of those that something is kept of.
+// begins reports whether a day or week is a new one, of which a snapshot is kept.
 func (p *period) begins(name string) bool {
 	if len(p.seen) >= p.most || slices.Contains(p.seen, name) {
 		return false

@@ -16,15 +16,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Rescue makes the data of a member, which begins a cluster, from those of a survivor of another one. The survivor must not run, and its
-// data are read only: a copy of them is started as a cluster of one, by a program that takes the arguments of etcd-member and is of
-// the version of the survivor. So nothing is missed that the survivor has written into its log, but was never told that a majority has.
-// What was rescued to the end before is left as it is.
+// Rescue creates the data of the first member of a new cluster from the data of a survivor of another cluster. The survivor must not run. Its
+// data is only read: a copy is started as a cluster with one member, by a program with the arguments of etcd-member and the version of the
+// survivor. So the result includes entries in the survivor's log that were not known to be committed. If the data directory exists, an
+// earlier call has completed, and Rescue changes nothing.
 func Rescue(ctx context.Context, etcd, survivor string, member Member) error {
 	if _, err := os.Stat(member.DataDirectory); err == nil {
 		return nil
 	}
-	scratch, err := os.MkdirTemp("", "rescue-") // room for two copies, and for sockets, whose paths are short
+	scratch, err := os.MkdirTemp("", "rescue-") // has space for two copies, and a short path for sockets
 	if err != nil {
 		return err
 	}
@@ -50,17 +50,17 @@ func Rescue(ctx context.Context, etcd, survivor string, member Member) error {
 	return nil
 }
 
-// saveAlone starts a member as a cluster of one, and takes a snapshot of it.
+// saveAlone starts a member as a cluster with one member, and takes a snapshot of it.
 func saveAlone(ctx context.Context, etcd, data, scratch, file string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	client := "unix://" + filepath.Join(scratch, "client")
 	command := exec.CommandContext(ctx, etcd, "--data-dir="+data, "--", "--force-new-cluster", "--enable-grpc-gateway=false",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client, "--listen-peer-urls=unix://"+filepath.Join(scratch, "peer"),
-		"--quota-backend-bytes=1099511627776", // no alarm because of a quota that it had not
+		"--quota-backend-bytes=1099511627776", // must not raise an alarm because of a smaller quota than the survivor had
 		"--log-level=error", "--logger=zap")
-	var told bytes.Buffer
-	command.Stdout, command.Stderr = &told, &told
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
 	if err := command.Start(); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func saveAlone(ctx context.Context, etcd, data, scratch, file string) error {
 	go func() {
 		defer close(ended)
 		err := command.Wait()
-		cancel(fmt.Errorf("a copy of the survivor's data does not start: %w: %s", cmp.Or(err, errors.New("it ended")), tail(told.Bytes())))
+		cancel(fmt.Errorf("starting a copy of the survivor's data: %w: %s", cmp.Or(err, errors.New("the process exited")), tail(output.Bytes())))
 	}()
 	err := saveWhenReady(ctx, clientv3.Config{Endpoints: []string{client}, DialTimeout: time.Minute}, file)
 	if err != nil && context.Cause(ctx) != nil {
@@ -79,7 +79,7 @@ func saveAlone(ctx context.Context, etcd, data, scratch, file string) error {
 	return err
 }
 
-// saveWhenReady takes the snapshot once the member leads and has done all that its log says.
+// saveWhenReady takes the snapshot when the member is the leader and has applied its log.
 func saveWhenReady(ctx context.Context, config clientv3.Config, file string) error {
 	client, err := clientv3.New(config)
 	if err != nil {
@@ -87,8 +87,8 @@ func saveWhenReady(ctx context.Context, config clientv3.Config, file string) err
 	}
 	defer client.Close()
 	for {
-		asked, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := client.Get(asked, "/", clientv3.WithCountOnly())
+		timed, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := client.Get(timed, "/", clientv3.WithCountOnly())
 		cancel()
 		if err == nil {
 			break
@@ -103,5 +103,5 @@ func saveWhenReady(ctx context.Context, config clientv3.Config, file string) err
 	return err
 }
 
-// tail returns as much as a termination message has room for.
+// tail returns the end of a text, which fits into a termination message.
 func tail(text []byte) []byte { return text[max(0, len(text)-2000):] }

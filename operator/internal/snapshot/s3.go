@@ -15,14 +15,14 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 )
 
-// Bucket is a store that speaks S3.
+// Bucket is a store in an S3 bucket.
 type Bucket struct {
 	client       *minio.Client
 	name, prefix string
 }
 
-// NewBucket returns the store in a bucket. The credentials are those that the environment has, as AWS' own tools read them;
-// authorities vouch for the service beside those that everybody trusts.
+// NewBucket returns the store in a bucket. The credentials are in the environment variables of the AWS tools. The CA certificates in
+// authorities are trusted in addition to the public ones.
 func NewBucket(endpoint, bucket, prefix, region string, authorities []byte) (*Bucket, error) {
 	parsed, err := url.Parse(endpoint)
 	if err != nil {
@@ -48,7 +48,7 @@ func NewBucket(endpoint, bucket, prefix, region string, authorities []byte) (*Bu
 	return &Bucket{client: client, name: bucket, prefix: strings.Trim(prefix, "/")}, nil
 }
 
-// Put implements Store. A bucket shows an object when all of it has arrived.
+// Put implements Store. A bucket shows an object only when its upload is complete.
 func (b *Bucket) Put(ctx context.Context, key, file string) error {
 	_, err := b.client.FPutObject(ctx, b.name, path.Join(b.prefix, key), file, minio.PutObjectOptions{ContentType: "application/octet-stream"})
 	return err

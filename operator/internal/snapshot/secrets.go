@@ -9,8 +9,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/retention"
 )
 
-// WithSecrets returns a store that stores a file of sealed Secrets beside each snapshot. They come first: a snapshot that is
-// there has them.
+// WithSecrets returns a store that stores a file of encrypted Secrets with each snapshot. The Secrets are stored first, so that each stored
+// snapshot has them.
 func WithSecrets(store Store, file string) Store { return &withSecrets{store, file} }
 
 type withSecrets struct {
@@ -26,14 +26,14 @@ func (s *withSecrets) Put(ctx context.Context, key, file string) error {
 	return s.Store.Put(ctx, key, file)
 }
 
-// Secrets returns what was sealed and stored with a snapshot.
+// Secrets returns the encrypted Secrets that are stored with a snapshot.
 func Secrets(ctx context.Context, store Store, key string) ([]byte, error) {
 	directory, err := os.MkdirTemp("", "secrets-")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(directory)
-	file := filepath.Join(directory, "sealed")
+	file := filepath.Join(directory, "encrypted")
 	if err := store.Get(ctx, key+retention.SecretsSuffix, file); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", key+retention.SecretsSuffix, err)
 	}

@@ -23,15 +23,15 @@ import (
 	"github.com/kcplane/kcp/operator/internal/retention"
 )
 
-// revisionBump is by how much revisions jump when a snapshot is restored: further than anybody can have come since it was
-// taken, so that no client, and no cache in an API server, takes the past for what it knows already.
+// revisionBump is added to the revision when a snapshot is restored. It is larger than the number of revisions that a cluster can have made
+// since the snapshot, so that clients, and caches of API servers, never see a revision that they know with other content.
 const revisionBump = 1_000_000_000
 
-// answerTimeout is how long to wait for a member that has just given a snapshot, and may be gone since.
+// answerTimeout is the timeout of requests to the member after the snapshot: it may have stopped since.
 const answerTimeout = time.Minute
 
-// Save takes a snapshot of the member that the client configuration has as its only endpoint, verifies and stores it. Of
-// the snapshots of the cluster, the others stay in the store that the policy keeps.
+// Save takes a snapshot of the member that is the only endpoint of the client configuration, verifies it and stores it. Then it deletes the
+// snapshots of the cluster that the policy does not keep.
 func Save(ctx context.Context, config clientv3.Config, store Store, cluster string, keep retention.Policy,
 	now func() time.Time) (*v1alpha1.EtcdSnapshotStatus, error) {
 	began := now()
@@ -43,13 +43,13 @@ func Save(ctx context.Context, config clientv3.Config, store Store, cluster stri
 	file := filepath.Join(directory, "snapshot.db")
 	manager := etcdutl.NewV3(zap.NewNop())
 	if _, err := manager.Save(ctx, config, file); err != nil {
-		return nil, fmt.Errorf("snapshot of %v: %w", config.Endpoints, err)
+		return nil, fmt.Errorf("taking a snapshot of %v: %w", config.Endpoints, err)
 	}
 	taken, err := verify(file)
 	if err != nil {
 		return nil, err
 	}
-	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil { // before it is stored: what is stored is told of
+	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil { // before the snapshot is stored, so that each stored snapshot is reported
 		return nil, err
 	}
 	taken.Key = retention.Key(cluster, began, taken.Revision)
@@ -60,7 +60,7 @@ func Save(ctx context.Context, config clientv3.Config, store Store, cluster stri
 	return taken, prune(ctx, store, cluster, keep)
 }
 
-// identify asks a member which cluster it is of, and what it runs.
+// identify returns the cluster ID and the version of a member.
 func identify(ctx context.Context, config clientv3.Config) (clusterID, version string, err error) {
 	client, err := clientv3.New(config)
 	if err != nil {
@@ -71,16 +71,16 @@ func identify(ctx context.Context, config clientv3.Config) (clusterID, version s
 	defer cancel()
 	status, err := client.Status(ctx, config.Endpoints[0])
 	if err != nil {
-		return "", "", fmt.Errorf("status of %v: %w", config.Endpoints, err)
+		return "", "", fmt.Errorf("reading the status of %v: %w", config.Endpoints, err)
 	}
 	return strconv.FormatUint(status.Header.ClusterId, 16), status.Version, nil
 }
 
-// verify reads a snapshot from its beginning to its end: etcd appends to it the hash that it must have.
+// verify reads a complete snapshot, and compares its hash with the one that etcd has appended to it.
 func verify(file string) (*v1alpha1.EtcdSnapshotStatus, error) {
 	status, err := etcdutl.NewV3(zap.NewNop()).Status(file)
 	if err != nil {
-		return nil, fmt.Errorf("the snapshot cannot be read: %w", err)
+		return nil, fmt.Errorf("reading the snapshot: %w", err)
 	}
 	content, err := os.Open(file)
 	if err != nil {
@@ -93,7 +93,7 @@ func verify(file string) (*v1alpha1.EtcdSnapshotStatus, error) {
 	}
 	data, whole := sha256.New(), sha256.New()
 	if info.Size() <= sha256.Size {
-		return nil, errors.New("the snapshot is empty")
+		return nil, errors.New("snapshot is corrupt: it is empty")
 	}
 	if _, err := io.CopyN(io.MultiWriter(data, whole), content, info.Size()-sha256.Size); err != nil {
 		return nil, err
@@ -103,18 +103,18 @@ func verify(file string) (*v1alpha1.EtcdSnapshotStatus, error) {
 		return nil, err
 	}
 	if string(trailer) != string(data.Sum(nil)) {
-		return nil, errors.New("the snapshot is damaged: it has not the hash that it ends with")
+		return nil, errors.New("snapshot is corrupt: checksum mismatch")
 	}
 	_, _ = whole.Write(trailer)
 	return &v1alpha1.EtcdSnapshotStatus{Revision: status.Revision, Size: info.Size(), Hash: int64(status.Hash), Version: status.Version,
 		SHA256: hex.EncodeToString(whole.Sum(nil))}, nil
 }
 
-// prune deletes the snapshots of a cluster that are not kept. What has no time in its name is none.
+// prune deletes the snapshots of a cluster that the policy does not keep. Keys without a time are not snapshots.
 func prune(ctx context.Context, store Store, cluster string, keep retention.Policy) error {
 	keys, err := store.List(ctx, cluster+"/")
 	if err != nil {
-		return fmt.Errorf("snapshots of %s: %w", cluster, err)
+		return fmt.Errorf("listing the snapshots of %s: %w", cluster, err)
 	}
 	var times []time.Time
 	var snapshots []string
@@ -132,23 +132,23 @@ func prune(ctx context.Context, store Store, cluster string, keep retention.Poli
 				continue
 			}
 			if err := store.Delete(ctx, gone); err != nil {
-				return fmt.Errorf("deleting %s, which is not kept: %w", gone, err)
+				return fmt.Errorf("deleting the expired %s: %w", gone, err)
 			}
 		}
 	}
 	return nil
 }
 
-// Member is who a snapshot is restored for: the first of a new cluster.
+// Member is the first member of a new cluster, for which a snapshot is restored.
 type Member struct {
 	Name, PeerURL, Token, DataDirectory string
 }
 
-// Restore makes the data of a member from a snapshot. Data that exist are left alone, and what was not restored to the end is
-// not there.
+// Restore restores a snapshot as the data of a member. It never overwrites existing data, and an interrupted restoration leaves no data
+// directory.
 func Restore(ctx context.Context, store Store, key string, member Member) error {
 	if _, err := os.Stat(member.DataDirectory); err == nil {
-		return fmt.Errorf("%s exists: nothing is restored over data", member.DataDirectory)
+		return fmt.Errorf("restoring a snapshot: %s exists, and data is never overwritten", member.DataDirectory)
 	}
 	parent := filepath.Dir(member.DataDirectory)
 	directory, err := os.MkdirTemp(parent, "restore-")
@@ -169,7 +169,7 @@ func Restore(ctx context.Context, store Store, key string, member Member) error 
 	return nil
 }
 
-// restoreFile makes the data of a member from a snapshot that was read, first in a directory of the same volume.
+// restoreFile restores a verified snapshot, first to a directory on the same volume.
 func restoreFile(file, directory string, member Member) error {
 	restored := filepath.Join(directory, "restored")
 	err := etcdutl.NewV3(zap.NewNop()).Restore(etcdutl.RestoreConfig{

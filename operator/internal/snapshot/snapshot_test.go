@@ -128,7 +128,7 @@ func TestWhatWasWrittenBeforeASnapshotIsThereAfterItIsRestored(t *testing.T) {
 					t.Errorf("revision %d is not beyond %d, which clients have seen", got.Header.Revision, before.Header.Revision)
 				}
 			}
-			if err := Restore(ctx, store, keys[3], member); err == nil || !strings.Contains(err.Error(), "nothing is restored over data") {
+			if err := Restore(ctx, store, keys[3], member); err == nil || !strings.Contains(err.Error(), "data is never overwritten") {
 				t.Errorf("restored over data: %v", err)
 			}
 
@@ -174,7 +174,7 @@ func TestADamagedSnapshotIsNeitherStoredNorRestored(t *testing.T) {
 func TestNoKeyLeadsOutOfADirectory(t *testing.T) {
 	store := Directory(t.TempDir())
 	for _, key := range []string{"../x", "/etc/passwd", "a/../../x"} {
-		if err := store.Get(context.Background(), key, filepath.Join(t.TempDir(), "file")); err == nil || !strings.Contains(err.Error(), "leads out") {
+		if err := store.Get(context.Background(), key, filepath.Join(t.TempDir(), "file")); err == nil || !strings.Contains(err.Error(), "outside of the store") {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

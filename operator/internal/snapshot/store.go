@@ -1,5 +1,5 @@
-// Package snapshot takes and restores snapshots of an etcd, so that what is left after every volume is lost is not nothing. It
-// runs in pods of its own: what the operator decides on, these carry out, and tell it in one line.
+// Package snapshot takes and restores snapshots of an etcd, to recover from the loss of all volumes. It runs in the pods of Jobs, which report
+// their result to the operator in one line.
 package snapshot
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Store keeps snapshots by keys, which are relative paths.
 type Store interface {
-	// Put stores a file. It is there as a whole or not at all.
+	// Put stores a file atomically: other calls see the complete file, or no file.
 	Put(ctx context.Context, key, file string) error
-	// Get writes what is stored to a file.
+	// Get writes the stored content to a file.
 	Get(ctx context.Context, key, file string) error
-	// List returns the keys that begin with a prefix, in order.
+	// List returns the keys with a prefix, in order.
 	List(ctx context.Context, prefix string) ([]string, error)
-	// Delete removes what is stored.
+	// Delete deletes the content of a key.
 	Delete(ctx context.Context, key string) error
 }
 
@@ -31,12 +31,12 @@ type Directory string
 
 func (d Directory) path(key string) (string, error) {
 	if !filepath.IsLocal(key) {
-		return "", fmt.Errorf("key %q leads out of the store", key)
+		return "", fmt.Errorf("key %q is outside of the store", key)
 	}
 	return filepath.Join(string(d), key), nil
 }
 
-// Put copies the file under another name first, which is renamed when all of it is on the disk.
+// Put copies the file to a temporary name, and renames it when it is synced to disk.
 func (d Directory) Put(_ context.Context, key, file string) error {
 	path, err := d.path(key)
 	if err != nil {
@@ -64,7 +64,7 @@ func (d Directory) Get(_ context.Context, key, file string) error {
 	return copyFile(file, path)
 }
 
-// List implements Store. What was not stored to the end is not there.
+// List implements Store. It omits files that are not complete.
 func (d Directory) List(_ context.Context, prefix string) ([]string, error) {
 	var keys []string
 	err := filepath.WalkDir(string(d), func(path string, entry fs.DirEntry, err error) error {
