@@ -44,7 +44,7 @@ func Decrypt(key, encrypted []byte) ([]byte, error) {
 	}
 	content, err := box.Open(nil, nil, block.Bytes[saltSize:], []byte(kind))
 	if err != nil {
-		return nil, errors.New("decrypting: the key is wrong, or the content has been changed")
+		return nil, errors.New("decrypting: the content was encrypted with another key, or was changed afterwards")
 	}
 	return content, nil
 }

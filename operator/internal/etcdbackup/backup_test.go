@@ -157,7 +157,7 @@ func TestASnapshotThatMissesItsVolumeSaysSo(t *testing.T) {
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionStalled, "True",
 		"spec.store.volume.claimName: PersistentVolumeClaim snapshots not found in this namespace: create it, or set another name")
 	if c.Reconcile(t, reconciler(c), "b").RequeueAfter != whileWaiting {
-		t.Error("nobody looks again")
+		t.Error("the object is not requeued")
 	}
 	c.MustCreate(t, volume())
 	says(t, take(t, c).Status.Conditions, v1alpha1.ConditionReconciling, "True", "takes a snapshot")

@@ -90,7 +90,7 @@ func TestSnapshotsAreTakenWhenItIsTime(t *testing.T) {
 		t.Errorf("%d snapshots a day later", n)
 	}
 	if c.status().LastSuccess == nil {
-		t.Error("no success is told of")
+		t.Error("the last success is not reported")
 	}
 	c.complete(true)
 	c.at(three.Add(96 * time.Hour)) // three times were missed: there is one snapshot for all

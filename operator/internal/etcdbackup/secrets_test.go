@@ -20,7 +20,7 @@ func secret(name string, labels map[string]string, key string, value []byte) *co
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string][]byte{key: value}}
 }
 
-// An installation whose authority is the user's own has a Secret that nobody has labelled.
+// If the authority belongs to the user, its Secret has no label.
 func TestTheSecretsThatBelongToASnapshotAreStoredWithIt(t *testing.T) {
 	rs := &v1alpha1.RootShard{ObjectMeta: metav1.ObjectMeta{Name: "kcp"}}
 	rs.Spec.Certificates = &v1alpha1.Certificates{CASecretRef: &v1alpha1.LocalReference{Name: "company"}}

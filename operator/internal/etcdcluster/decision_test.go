@@ -115,15 +115,15 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"all is well", cluster(3), stepNothing, 0, "3 of 3"},
 		{"members refuse each other", cluster(3).with(setUnhealthy(0, 1, 2)).with(setDistrusting).with(func(o *observation) { o.quorum = false }), stepRestart, 2, "does not trust"},
 		{"one is refused by the others", cluster(3).with(setUnhealthy(0)).with(setDistrusting), stepRestart, 0, "does not trust"},
-		{"somebody wants no hands on it", cluster(1).requested(3).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "paused"},
+		{"the cluster is paused", cluster(1).requested(3).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "paused"},
 
-		{"all is well, and somebody wants no hands on it", cluster(3).with(func(o *observation) { o.paused = true }), stepNothing, 0, ""},
+		{"all is well, and the cluster is paused", cluster(3).with(func(o *observation) { o.paused = true }), stepNothing, 0, ""},
 
 		{"nothing exists", fresh(), stepScalePods, 1, ""},
 		{"the first pod does not exist yet", fresh(pod{}), stepWait, 0, "not exist"},
 		{"the first pod does not answer yet", fresh(pod{exists: true}), stepWait, 0, "waiting for pod 0 to answer"},
 		{"the first pod has an empty volume", fresh(empty), stepBootstrap, 0, ""},
-		{"the first pod was told to start", fresh(pod{exists: true, empty: true, hasStart: true}), stepWait, 0, "starts the cluster"},
+		{"the first pod has the start annotation", fresh(pod{exists: true, empty: true, hasStart: true}), stepWait, 0, "starts the cluster"},
 		{"volumes of an earlier object exist", observation{want: 3, volumes: 3, pods: []pod{empty}}, stepScalePods, 3, ""},
 		{"one of the earlier volumes holds data", fresh(empty, pod{exists: true}, empty), stepWait, 0, "waiting for pod 1 to answer"},
 		{"all of the earlier volumes are empty", fresh(empty, empty, empty), stepBootstrap, 0, ""},
@@ -137,14 +137,14 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"the first member has started", cluster(1).requested(3).with(func(o *observation) { o.pods[0].hasStart = true }), stepClearStart, 0, ""},
 
 		{"no majority answers", cluster(3).with(noQuorum), stepWait, 0, "nothing is changed"},
-		{"one volume is lost and nobody answers", cluster(3).with(loseVolumes(1)).with(noQuorum), stepWait, 0, "nothing is changed"},
+		{"one volume is lost and no member answers", cluster(3).with(loseVolumes(1)).with(noQuorum), stepWait, 0, "nothing is changed"},
 		{"two of three volumes are lost", cluster(3).with(loseVolumes(1, 2)).with(noQuorum), stepActionRequired, 0, "2 of 3 members have lost"},
 		{"the only voter is another one than the first, and restarts", cluster(3).with(loseVolumes(0, 2)).with(noQuorum).with(func(o *observation) {
 			o.recordedVoters, o.recorded = []int{1}, 2
 		}), stepWait, 0, "nothing is changed"},
 		{"the only volume is lost", cluster(1).with(loseVolumes(0)).with(noQuorum), stepActionRequired, 0, "restore a snapshot"},
 		{"the only member restarts while a pod is added", cluster(1).with(addPod(nil)).with(noQuorum), stepWait, 0, "nothing is changed"},
-		{"no majority, and other sizes are asked for", cluster(3).with(noQuorum).requested(1), stepWait, 0, "nothing is changed"},
+		{"no majority, and spec.replicas changes", cluster(3).with(noQuorum).requested(1), stepWait, 0, "nothing is changed"},
 		{"no majority, and the pods are outdated but run", cluster(3).with(noQuorum).with(outdated(0, 1, 2)), stepWait, 0, ""},
 		{"no majority, and an outdated pod cannot start", cluster(3).with(noQuorum).with(outdated(0, 1, 2)).with(func(o *observation) {
 			o.pods[1].unstartable = true
@@ -153,7 +153,7 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 
 		{"a survivor is named, and a majority answers", cluster(3), stepNothing, 0, ""},
 		{"a survivor is named", cluster(3).with(noQuorum).with(recovering(recoverRequested)), stepRecover, 1, ""},
-		{"a survivor is named, and nobody may touch anything", cluster(3).with(noQuorum).with(recovering(recoverRequested)).with(func(o *observation) {
+		{"a survivor is named, and the cluster is paused", cluster(3).with(noQuorum).with(recovering(recoverRequested)).with(func(o *observation) {
 			o.paused = true
 		}), stepActionRequired, 0, "next step would be Recover"},
 		{"the survivor has lost its volume", cluster(3).with(loseVolumes(0, 1)).with(noQuorum).with(recovering(recoverRequested)), stepActionRequired, 0, "lost its volume, too"},
@@ -178,12 +178,12 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"a survivor of nothing is named", fresh(empty).with(recovering(recoverUnknown)), stepActionRequired, 0, "no volume holds data"},
 
 		{"another cluster answers", cluster(3).with(func(o *observation) { o.otherCluster = true }), stepActionRequired, 0, "cluster ID of the members"},
-		{"somebody added a member", cluster(3).with(func(o *observation) {
+		{"a user added a member", cluster(3).with(func(o *observation) {
 			o.members = append(o.members, member{id: 0xbeef, ordinal: -1, name: "mine"})
 		}), stepActionRequired, 0, "etcdctl member remove beef"},
 
-		{"more members are asked for", cluster(1).requested(3), stepScalePods, 2, ""},
-		{"more members are asked for, and one is down", cluster(3).requested(5).with(setUnhealthy(2)), stepWait, 0, "all others are healthy"},
+		{"spec.replicas is higher", cluster(1).requested(3), stepScalePods, 2, ""},
+		{"spec.replicas is higher, and one is down", cluster(3).requested(5).with(setUnhealthy(2)), stepWait, 0, "all others are healthy"},
 		{"the new pod does not exist yet", cluster(1).requested(3).with(func(o *observation) { o.pods = append(o.pods, pod{}) }), stepWait, 0, "pod 1 to start"},
 		{"the new pod is empty", cluster(1).requested(3).with(addPod(nil)), stepAdd, 1, ""},
 		{"the new pod is empty, and another is down", cluster(3).requested(5).with(setUnhealthy(1)).with(addPod(nil)), stepWait, 0, "pod 3 is added when"},
@@ -191,10 +191,10 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 			o.pods = append(o.pods, pod{exists: true, crashing: true})
 		}), stepWipe, 1, ""},
 		{"the learner was added", cluster(1).requested(3).with(addPod(&member{id: 7})), stepStart, 1, ""},
-		{"the learner was told", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
+		{"the learner has the start annotation", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
 			o.pods[1].hasStart, o.pods[1].startID = true, 7
 		}), stepWait, 1, "to copy the data"},
-		{"the pod was told to be a learner that is gone", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
+		{"the start annotation is for a removed learner", cluster(1).requested(3).with(addPod(&member{id: 7})).with(func(o *observation) {
 			o.pods[1].hasStart, o.pods[1].startID = true, 6
 		}), stepStart, 1, ""},
 		{"the learner takes over data", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
@@ -202,12 +202,12 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"the learner loses its volume", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})).with(func(o *observation) {
 			o.pods[1].empty = true
 		}), stepRemove, 1, ""},
-		{"the learner is not asked for any more", cluster(1).with(addPod(&member{id: 7, started: true})), stepRemove, 1, ""},
+		{"the learner is no longer requested", cluster(1).with(addPod(&member{id: 7, started: true})), stepRemove, 1, ""},
 
-		{"fewer members are asked for", cluster(5).requested(3), stepRemove, 4, ""},
-		{"fewer are asked for, and the last leads", cluster(5).requested(3).with(setLeader(4)), stepMoveLeader, 4, ""},
-		{"fewer are asked for, and the last is down", cluster(3).requested(1).with(setUnhealthy(2)), stepRemove, 2, ""},
-		{"fewer are asked for, and another is down", cluster(5).requested(3).with(setUnhealthy(1)), stepWait, 0, "every other member is healthy"},
+		{"spec.replicas is lower", cluster(5).requested(3), stepRemove, 4, ""},
+		{"spec.replicas is lower, and the last leads", cluster(5).requested(3).with(setLeader(4)), stepMoveLeader, 4, ""},
+		{"spec.replicas is lower, and the last is down", cluster(3).requested(1).with(setUnhealthy(2)), stepRemove, 2, ""},
+		{"spec.replicas is lower, and another is down", cluster(5).requested(3).with(setUnhealthy(1)), stepWait, 0, "every other member is healthy"},
 		{"the last was removed", cluster(3).requested(2).with(func(o *observation) { o.members = o.members[:2] }), stepScalePods, 2, ""},
 
 		{"a volume is lost", cluster(3).with(loseVolumes(1)), stepRemove, 1, "volume was lost"},
@@ -215,16 +215,16 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 		{"two of five volumes are lost", cluster(5).with(loseVolumes(1, 3)), stepRemove, 1, ""},
 		{"a volume is lost, and another member is down", cluster(3).with(loseVolumes(1)).with(setUnhealthy(2)), stepActionRequired, 0, "without it the others have no majority"},
 		{"a member is down", cluster(3).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
-		{"a member ends again and again", cluster(3).with(setUnhealthy(1)).with(func(o *observation) { o.pods[1].crashing = true }), stepRemove, 1, "crashes repeatedly"},
-		{"an outdated member ends again and again", cluster(3).with(setUnhealthy(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
+		{"a member crashes repeatedly", cluster(3).with(setUnhealthy(1)).with(func(o *observation) { o.pods[1].crashing = true }), stepRemove, 1, "crashes repeatedly"},
+		{"an outdated member crashes repeatedly", cluster(3).with(setUnhealthy(1)).with(outdated(0, 1, 2)).with(func(o *observation) {
 			o.pods[1].crashing = true
 		}), stepRestart, 1, ""},
 		{"a member is corrupt", cluster(3).with(func(o *observation) { o.members[1].corrupt = true }), stepRemove, 1, "differs from the other members"},
-		{"a member was replaced lately, and has lost its volume again", cluster(3).with(loseVolumes(1)).with(recentlyReplaced(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
-		{"a member was replaced lately, and another has lost its volume", cluster(5).with(loseVolumes(1, 3)).with(recentlyReplaced(1)), stepRemove, 3, ""},
-		{"the leader was replaced lately, and is corrupt", cluster(3).with(recentlyReplaced(0)).with(func(o *observation) { o.members[0].corrupt = true }),
+		{"a member was replaced recently, and has lost its volume again", cluster(3).with(loseVolumes(1)).with(recentlyReplaced(1)), stepWait, 0, "not replaced again before 2031-05-06T03:00:00Z"},
+		{"a member was replaced recently, and another has lost its volume", cluster(5).with(loseVolumes(1, 3)).with(recentlyReplaced(1)), stepRemove, 3, ""},
+		{"the leader was replaced recently, and is corrupt", cluster(3).with(recentlyReplaced(0)).with(func(o *observation) { o.members[0].corrupt = true }),
 			stepWait, 0, "although its data differs from the other members"},
-		{"a learner was added lately, and loses its volume", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})).with(recentlyReplaced(1)).with(func(o *observation) {
+		{"a learner was added recently, and loses its volume", cluster(1).requested(3).with(addPod(&member{id: 7, started: true})).with(recentlyReplaced(1)).with(func(o *observation) {
 			o.pods[1].empty = true
 		}), stepWait, 0, "lost its volume before it could vote"},
 		{"the leader is corrupt", cluster(3).with(func(o *observation) { o.members[0].corrupt = true }), stepMoveLeader, 0, ""},
@@ -233,8 +233,8 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 			o.members = []member{o.members[0], o.members[2]}
 		}), stepAdd, 1, ""},
 
-		{"other pods are asked for", cluster(3).with(func(o *observation) { o.changing = true }), stepApply, 0, ""},
-		{"other pods are asked for, and nobody may touch them", cluster(3).with(func(o *observation) { o.changing, o.paused = true, true }),
+		{"the pod template has changed", cluster(3).with(func(o *observation) { o.changing = true }), stepApply, 0, ""},
+		{"the pod template has changed, and the cluster is paused", cluster(3).with(func(o *observation) { o.changing, o.paused = true, true }),
 			stepActionRequired, 0, "next step would be Apply"},
 		{"pods are outdated", cluster(3).with(outdated(0, 1, 2)), stepRestart, 2, ""},
 		{"the last leads and is outdated", cluster(3).with(setLeader(2)).with(outdated(0, 1, 2)), stepRestart, 1, ""},
@@ -246,15 +246,15 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 			o.members[2].lag = lagLimit + 1
 		}), stepWait, 0, "catch up"},
 		{"pods are outdated, and there is a learner", cluster(1).requested(3).with(outdated(0)).with(addPod(&member{id: 7, started: true})), stepWait, 0, "to copy the data"},
-		{"an upgrade, and the quota is used up", cluster(3).with(outdated(0, 1, 2)).with(full).with(func(o *observation) { o.upgrading = true }),
+		{"an upgrade, and the quota is exceeded", cluster(3).with(outdated(0, 1, 2)).with(full).with(func(o *observation) { o.upgrading = true }),
 			stepDisarm, 0, ""},
 		{"a larger quota", cluster(3).with(outdated(0, 1, 2)).with(full), stepRestart, 2, ""},
 
-		{"the quota is used up by free space", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0, 1, 2)), stepDefragment, 2, ""},
+		{"the quota is exceeded by free space", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0, 1, 2)), stepDefragment, 2, ""},
 		{"the followers' free space was given back", cluster(3).with(full).with(fragment(2<<30, 1<<30, 0)), stepDefragment, 0, ""},
 		{"the free space was given back", cluster(3).with(full).with(fragment(1<<30, 1<<30, 0, 1, 2)), stepDisarm, 0, ""},
-		{"the quota is used up", cluster(3).with(full).with(fragment(2<<30, 2<<30, 0, 1, 2)), stepActionRequired, 0, "quotaBackendBytes"},
-		{"the quota is used up, and a member is down", cluster(3).with(full).with(setUnhealthy(1)), stepWait, 0, "every member is healthy"},
+		{"the quota is exceeded", cluster(3).with(full).with(fragment(2<<30, 2<<30, 0, 1, 2)), stepActionRequired, 0, "quotaBackendBytes"},
+		{"the quota is exceeded, and a member is down", cluster(3).with(full).with(setUnhealthy(1)), stepWait, 0, "every member is healthy"},
 
 		{"members have free space", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)), stepDefragment, 2, ""},
 		{"only the leader has free space", cluster(3).with(fragment(1<<30, 1<<28, 0)), stepMoveLeader, 0, ""},
@@ -266,10 +266,10 @@ func TestDecideReturnsTheStepForEachState(t *testing.T) {
 			o.defrag.due = false
 		}), stepNothing, 0, ""},
 		{"members have free space, and one is down", cluster(3).with(fragment(1<<30, 1<<28, 0, 1, 2)).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
-		{"volumes are to grow", cluster(3).with(grows), stepGrowVolumes, 0, "spec.storage.size"},
-		{"volumes are to grow, and a member is down", cluster(3).with(grows).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
-		{"volumes are to grow, and nobody is to touch them", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "GrowVolumes"},
-		{"volumes are to grow, and there is a larger one", cluster(3).requested(5).with(grows), stepScalePods, 4, ""},
+		{"volumes must be expanded", cluster(3).with(grows), stepGrowVolumes, 0, "spec.storage.size"},
+		{"volumes must be expanded, and a member is down", cluster(3).with(grows).with(setUnhealthy(1)), stepWait, 0, "others have quorum"},
+		{"volumes must be expanded, and the cluster is paused", cluster(3).with(grows).with(func(o *observation) { o.paused = true }), stepActionRequired, 0, "GrowVolumes"},
+		{"volumes must be expanded, and there is a larger one", cluster(3).requested(5).with(grows), stepScalePods, 4, ""},
 		{"small members have free space", cluster(3).with(fragment(1<<20, 1, 0, 1, 2)), stepNothing, 0, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

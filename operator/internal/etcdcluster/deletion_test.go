@@ -40,7 +40,7 @@ func TestVolumesAreDeletedOnlyAfterTheLastSnapshotIsStored(t *testing.T) {
 	}
 	failed := backup()
 	if waiting := r.cluster(); !is(v1alpha1.ConditionAvailable)(waiting) || waiting.Status.Phase != v1alpha1.PhaseDeleting || !waiting.Status.Members[0].Ready {
-		t.Errorf("nobody could take a snapshot: %+v", waiting.Status)
+		t.Errorf("the members are not ready for a snapshot: %+v", waiting.Status)
 	}
 	complete(failed, nil)
 	r.step()

@@ -292,8 +292,8 @@ func (m *threeMemberCluster) settle(t *testing.T) {
 	t.Error("it does not come to rest")
 }
 
-// distrust verifies what everybody shows with what those have whom it is shown to, and returns who is refused, or has nothing to show: members that
-// run, and those that are made now.
+// distrust verifies each certificate with the CA certificates of its peers, and returns the failures: of running members, and of members that
+// would be created now.
 func (m *threeMemberCluster) distrust(t *testing.T) (running, made []string) {
 	t.Helper()
 	data := func(name, key string) []byte {

@@ -72,7 +72,7 @@ func TestVersionsCanBeUpgradedByOneMinorVersion(t *testing.T) {
 	} {
 		got, refused := chooseVersion(c.requested, c.current, "3.7.3")
 		if got != c.want || (refused != nil) != c.refused {
-			t.Errorf("%s asked of %s: %s, %v", c.requested, c.current, got, refused)
+			t.Errorf("%s requested, %s runs: %s, %v", c.requested, c.current, got, refused)
 		}
 	}
 }

@@ -172,7 +172,7 @@ func recoversFromSurvivor(t *testing.T, r *testCluster) {
 	r.until("a survivor that is none", says("lost its volume, too"))
 
 	name("x-1", before.Status.ClusterID)
-	after := r.until("a cluster that begins anew", func(c *v1alpha1.EtcdCluster) bool {
+	after := r.until("a recovered cluster", func(c *v1alpha1.EtcdCluster) bool {
 		return is(v1alpha1.ConditionReady)(c) && c.Status.ClusterID != before.Status.ClusterID && len(c.Status.Members) == 3
 	})
 	if recovered := after.Status.Recovery; recovered.State != v1alpha1.EtcdRecoveryDone || recovered.Directory != after.Status.DataDirectory {
@@ -191,7 +191,7 @@ func recoversFromSurvivor(t *testing.T, r *testCluster) {
 	}
 	r.staysUnchanged(3) // the spec still names the survivor
 
-	// An EtcdCluster that is made anew finds the data that are in use.
+	// An EtcdCluster that is created again uses the current data directory.
 	r.recreate(r.cluster().Spec)
 	if found := r.ready(3); found.Status.ClusterID != after.Status.ClusterID {
 		t.Errorf("%s was taken up, not %s", found.Status.ClusterID, after.Status.ClusterID)

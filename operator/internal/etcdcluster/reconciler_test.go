@@ -221,7 +221,7 @@ func TestAClusterIsScaledDuringWrites(t *testing.T) {
 	r := newTestCluster(t, 1)
 	began := r.until("a cluster that can be used", is(v1alpha1.ConditionAvailable))
 	if began.Status.ClientSecretName != "x-client" || len(began.Status.Endpoints) != 1 || began.Status.ClusterID == "" {
-		t.Errorf("clients are told %+v", began.Status)
+		t.Errorf("the status for clients is %+v", began.Status)
 	}
 	w := r.write()
 	for _, members := range []int32{3, 5, 3, 1} {

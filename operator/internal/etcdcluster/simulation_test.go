@@ -55,7 +55,7 @@ func (w *simulation) quorum() bool {
 	return up > voters/2
 }
 
-// pass lets time go by: pods start, do what they were told, and somebody leads.
+// advance simulates time: pods start as instructed, and a leader is elected.
 func (w *simulation) advance() {
 	for ordinal, p := range w.pods {
 		if p.down > 0 {

@@ -28,7 +28,7 @@ func (r *testCluster) placeVolumes(node string, members ...string) {
 	}
 }
 
-// spread tells whether each of the pods insists on a node without another member.
+// spread returns how many pods require a node without another member, and how many may share a node.
 func (r *testCluster) spread() (apart, together int) {
 	r.t.Helper()
 	pods := &corev1.PodList{}

@@ -14,7 +14,7 @@ import (
 	"github.com/kcplane/kcp/operator/internal/operatortest"
 )
 
-// A pod without its Secret would wait, and nobody would know for which field of which object.
+// A pod without its Secret would wait without naming the field that is wrong.
 func TestARestorationReportsMissingCredentials(t *testing.T) {
 	spec := v1alpha1.EtcdClusterSpec{}
 	err := yaml.UnmarshalStrict([]byte("restore: {key: x/1.db, store: {s3: {endpoint: 'https://s3', bucket: all, credentialsSecretRef: {name: bucket}}}}"), &spec)
@@ -39,7 +39,7 @@ func TestARestorationReportsAMissingVolume(t *testing.T) {
 	r.restores()
 }
 
-// stalled goes on until somebody is told, and it is clear that the operator looks again soon, since no watch tells it.
+// stalled waits for a message of Stalled, and checks that the operator retries soon, because no watch reports the change.
 func (r *testCluster) stalled(message string) {
 	r.t.Helper()
 	r.until(message, func(c *v1alpha1.EtcdCluster) bool {

@@ -43,7 +43,7 @@ func (r *testCluster) pair(secret string) tls.Certificate {
 	return pair
 }
 
-// client returns a certificate that an authority signed for somebody who calls himself as the operator does.
+// client returns a certificate that an authority signed for the common name of the operator.
 func (by *authority) client(t *testing.T) tls.Certificate {
 	t.Helper()
 	key := operatortest.NewKey(t)
@@ -87,9 +87,9 @@ func TestMembersAcceptOnlyCertificatesOfTheirAuthority(t *testing.T) {
 			}
 		}
 		for who, certificate := range map[string]tls.Certificate{
-			"somebody of the issuer": r.issuers["company"].client(t), "somebody of its root": root.client(t),
-			"somebody of another authority of the issuer's": authority(ClientIssuerName("x"), r.issuers["company"]).client(t),
-			"a peer": r.pair(peerName("x")), "nobody": {},
+			"a client of the issuer": r.issuers["company"].client(t), "a client of its root": root.client(t),
+			"a client of another authority of the issuer": authority(ClientIssuerName("x"), r.issuers["company"]).client(t),
+			"a peer": r.pair(peerName("x")), "no certificate": {},
 		} {
 			if err := r.dial(certificate); err == nil || !strings.Contains(err.Error(), "remote error: tls") {
 				t.Errorf("%s, %s is not refused: %v", when, who, err)
@@ -114,7 +114,7 @@ func TestMembersAcceptOnlyCertificatesOfTheirAuthority(t *testing.T) {
 	check("with new authorities")
 }
 
-// Members go on with certificates that end soon, so that nothing else tells of them.
+// Members keep running with certificates that expire soon, so no other condition reports them.
 func TestCertificatesThatAreNotRenewedAreReported(t *testing.T) {
 	const day = 24 * time.Hour
 	r := newTestCluster(t, 1)
@@ -161,7 +161,7 @@ func TestAMissingIssuerIsReported(t *testing.T) {
 	}
 }
 
-// D9, as for every kind: who comes second is told, and goes on as soon as the name is free.
+// As for every kind, an object whose name is taken reports a conflict, and continues as soon as the name is free.
 func TestAnEtcdClusterWaitsForATakenName(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: ClientServiceName("x")}}
 	c := operatortest.New(&v1alpha1.EtcdCluster{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, theirs)
@@ -171,6 +171,6 @@ func TestAnEtcdClusterWaitsForATakenName(t *testing.T) {
 		t.Errorf("it says %+v", said)
 	}
 	if result.RequeueAfter == 0 {
-		t.Error("nobody looks again")
+		t.Error("the object is not requeued")
 	}
 }

@@ -68,6 +68,6 @@ func TestTheReasonWhyAMemberDoesNotRunIsReported(t *testing.T) {
 		t.Errorf("it is said that %+v", got)
 	}
 	if got := observed.trouble(now.Add(5 * time.Minute)); !got.Stalled() {
-		t.Errorf("after five minutes nobody has to act: %+v", got)
+		t.Errorf("after five minutes no action is required: %+v", got)
 	}
 }

@@ -31,7 +31,7 @@ func TestVolumesThatCannotExpandAreReportedAndTheClusterContinues(t *testing.T) 
 		},
 	})
 	r.expandVolumes("20Gi")
-	after := r.until("that somebody is told", is(v1alpha1.ConditionStalled))
+	after := r.until("the condition Stalled", is(v1alpha1.ConditionStalled))
 	c := apimeta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionStalled)
 	if c.Reason != "VolumeExpansionUnsupported" || !strings.Contains(c.Message, "spec.storage.size: PersistentVolumeClaim data-x-0 cannot be expanded") ||
 		!strings.Contains(c.Message, "allowVolumeExpansion") {

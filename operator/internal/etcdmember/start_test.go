@@ -107,7 +107,7 @@ func TestADirectoryIsEmptyWithoutALog(t *testing.T) {
 	if err := os.MkdirAll(log, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	isEmpty(true, "it was never begun") // etcd makes the directory before the log, and would start anew
+	isEmpty(true, "it was never begun") // etcd makes the directory before the log, and would start a new cluster
 	if err := os.WriteFile(filepath.Join(log, "0000000000000000-0000000000000000.wal"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
