@@ -1,6 +1,8 @@
 package server
 
 import (
+	"reflect"
+
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -15,9 +17,7 @@ import (
 	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 	"github.com/kcplane/kcp/server/internal/apis/customresources"
-	"github.com/kcplane/kcp/server/internal/controllers/rootca"
 	"github.com/kcplane/kcp/server/internal/informers"
-	"github.com/kcplane/kcp/server/internal/informers/transform"
 	"github.com/kcplane/kcp/server/internal/request/freshness"
 	"github.com/kcplane/kcp/server/internal/storage"
 	"github.com/kcplane/kcp/server/internal/tenancy/cachedresources"
@@ -61,41 +61,22 @@ func newTenancy(opts options.Completed, backend *storage.Backend, definitionOpti
 	}
 	t := &tenancy{informers: informers.NewFactory(loopback, scheme), stored: map[string]*storage.Typed{}}
 	t.informers.Acknowledge(func(resource schema.GroupResource) informers.Acknowledged { return backend.Acknowledged(resource) })
-	for _, kind := range []struct {
-		group          schema.GroupVersion
-		resource, kind string
-		source         informers.Source
-	}{
-		{corev1alpha1.SchemeGroupVersion, "logicalclusters", "LogicalCluster", informers.Source{Packed: transform.LogicalCluster}},
-		{corev1alpha1.SchemeGroupVersion, "shards", "Shard", informers.Source{}},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspaces", "Workspace", informers.Source{Packed: transform.Workspace}},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspacetypes", "WorkspaceType", informers.Source{}},
-		{tenancyv1alpha1.SchemeGroupVersion, "workspaceauthenticationconfigurations", "WorkspaceAuthenticationConfiguration", informers.Source{}},
-		{apisv1alpha2.SchemeGroupVersion, "apiexports", "APIExport", informers.Source{}},
-		{apisv1alpha2.SchemeGroupVersion, "apibindings", "APIBinding", informers.Source{}},
-		{apisv1alpha1.SchemeGroupVersion, "apiresourceschemas", "APIResourceSchema", informers.Source{}},
-		{apisv1alpha1.SchemeGroupVersion, "apiexportendpointslices", "APIExportEndpointSlice", informers.Source{}},
-		{apisv1alpha1.SchemeGroupVersion, "apiconversions", "APIConversion", informers.Source{}},
-		{cachev1alpha1.SchemeGroupVersion, "clustercachedresources", "ClusterCachedResource", informers.Source{}},
-		{cachev1alpha1.SchemeGroupVersion, "clustercachedresourceendpointslices", "ClusterCachedResourceEndpointSlice", informers.Source{}},
-		{topologyv1alpha1.SchemeGroupVersion, "partitions", "Partition", informers.Source{}},
-		{topologyv1alpha1.SchemeGroupVersion, "partitionsets", "PartitionSet", informers.Source{}},
-	} {
-		resource := kind.group.WithResource(kind.resource)
-		stored, err := backend.Typed(definitionOptions, resource, scheme, kind.kind, kind.kind+"List")
+	for _, kind := range informers.Kinds() {
+		if !kind.Stored {
+			continue
+		}
+		name := reflect.TypeOf(kind.Example).Elem().Name()
+		stored, err := backend.Typed(definitionOptions, kind.Resource, scheme, name, name+"List")
 		if err != nil {
 			return nil, err
 		}
-		t.stored[kind.resource] = stored
-		kind.source.ListerWatcher = stored
-		t.informers.From(resource, kind.source)
+		t.stored[kind.Resource.Resource] = stored
+		t.informers.From(kind.Resource, stored)
 	}
 	var err error
 	if t.set, err = informers.NewSet(t.informers); err != nil {
 		return nil, err
 	}
-	t.set.APIBindings.SetTransform(transform.New().APIBinding)
-	t.set.ConfigMaps.SetTransform(transform.New().ConfigMap(rootca.Name))
 	t.tree = pathindex.New(t.set)
 	t.types = workspacetypes.New(t.set, t.tree)
 	if t.systemDefinitions, err = customresources.SystemDefinitions(); err != nil {

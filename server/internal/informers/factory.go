@@ -17,14 +17,14 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Factory hands out one informer per resource, shared by everything in the process.
+// Factory makes one informer for each resource, which all parts of the process share.
 type Factory struct {
 	config *rest.Config
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
 
 	mu        sync.Mutex
-	sources   map[schema.GroupVersionResource]Source
+	sources   map[schema.GroupVersionResource]cache.ListerWatcher
 	informers map[schema.GroupVersionResource]*Informer
 	started   map[schema.GroupVersionResource]bool
 	running   sync.WaitGroup
@@ -39,22 +39,14 @@ func NewFactory(base *rest.Config, scheme *runtime.Scheme) *Factory {
 		config:    clusterclient.ForCluster(base, logicalcluster.Cluster{Wildcard: true}),
 		scheme:    scheme,
 		codecs:    serializer.NewCodecFactory(scheme),
-		sources:   map[schema.GroupVersionResource]Source{},
+		sources:   map[schema.GroupVersionResource]cache.ListerWatcher{},
 		informers: map[schema.GroupVersionResource]*Informer{},
 		started:   map[schema.GroupVersionResource]bool{},
 	}
 }
 
-// Source is where the informer of a resource reads from instead of the server.
-type Source struct {
-	// ListerWatcher lists and watches all clusters.
-	cache.ListerWatcher
-	// Packed, unless it is nil, makes the informer one of NewPacked, with this transform.
-	Packed func(runtime.Object)
-}
-
-// From makes the informer of a resource read from source.
-func (f *Factory) From(resource schema.GroupVersionResource, source Source) {
+// From makes the informer of a resource read from source, which lists and watches all clusters, instead of the server.
+func (f *Factory) From(resource schema.GroupVersionResource, source cache.ListerWatcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.sources[resource] = source
@@ -65,31 +57,48 @@ func (f *Factory) Acknowledge(acknowledged func(schema.GroupResource) Acknowledg
 	f.acknowledged = acknowledged
 }
 
-// For returns the informer of a resource; example is an empty object of its type. It runs from the next Start on.
-func (f *Factory) For(resource schema.GroupVersionResource, example runtime.Object) (*Informer, error) {
+// For returns the informer of a kind. It runs from the next Start on.
+func (f *Factory) For(kind Kind) (*Informer, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if i, ok := f.informers[resource]; ok {
+	if i, ok := f.informers[kind.Resource]; ok {
 		return i, nil
 	}
-	i, err := f.make(resource, example)
+	i, err := f.make(kind)
 	if err != nil {
 		return nil, err
 	}
 	if f.acknowledged != nil {
-		i.Acknowledge(f.acknowledged(resource.GroupResource()))
+		i.Acknowledge(f.acknowledged(kind.Resource.GroupResource()))
 	}
-	f.informers[resource] = i
+	f.informers[kind.Resource] = i
 	return i, nil
 }
 
-func (f *Factory) make(resource schema.GroupVersionResource, example runtime.Object) (*Informer, error) {
-	if source, ok := f.sources[resource]; ok {
-		if source.Packed != nil {
-			return NewPacked(resource, example, source.ListerWatcher, source.Packed)
+func (f *Factory) make(kind Kind) (*Informer, error) {
+	source, ok := f.sources[kind.Resource]
+	if !ok {
+		var err error
+		if source, err = f.serverSource(kind.Resource); err != nil {
+			return nil, err
 		}
-		return New(resource, example, source.ListerWatcher, nil), nil
 	}
+	keep := func(runtime.Object) {}
+	if kind.Transform != nil {
+		keep = kind.Transform()
+	}
+	if kind.Packed && ok { // objecttest has no source, and indexes all objects
+		return NewPacked(kind.Resource, kind.Example, source, keep)
+	}
+	i := New(kind.Resource, kind.Example, source, nil)
+	if kind.Transform != nil {
+		i.AddTransform(keep)
+	}
+	return i, nil
+}
+
+// serverSource lists and watches a resource with requests to the server.
+func (f *Factory) serverSource(resource schema.GroupVersionResource) (cache.ListerWatcher, error) {
 	cfg := rest.CopyConfig(f.config)
 	gv := resource.GroupVersion()
 	cfg.GroupVersion = &gv
@@ -101,13 +110,12 @@ func (f *Factory) make(resource schema.GroupVersionResource, example runtime.Obj
 	cfg.QPS = -1
 	client, err := rest.RESTClientFor(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", resource, err)
+		return nil, fmt.Errorf("creating a client for %s: %w", resource, err)
 	}
-	lw := cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything())
-	return New(resource, example, lw, nil), nil
+	return cache.NewListWatchFromClient(client, resource.Resource, metav1.NamespaceAll, fields.Everything()), nil
 }
 
-// Existing returns the informer of a resource if anybody has asked for it.
+// Existing returns the informer of a resource if For has made one.
 func (f *Factory) Existing(resource schema.GroupVersionResource) (*Informer, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +123,7 @@ func (f *Factory) Existing(resource schema.GroupVersionResource) (*Informer, boo
 	return i, ok
 }
 
-// Start runs every informer that does not run yet, until ctx ends.
+// Start runs every informer that is not running yet, until ctx ends.
 func (f *Factory) Start(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +136,7 @@ func (f *Factory) Start(ctx context.Context) {
 	}
 }
 
-// WaitForSync returns when every informer handed out so far is filled, or with the error of ctx.
+// WaitForSync returns when every informer that For has made is filled, or with the error of ctx.
 func (f *Factory) WaitForSync(ctx context.Context) error {
 	f.mu.Lock()
 	all := make([]*Informer, 0, len(f.informers))
@@ -146,5 +154,5 @@ func (f *Factory) WaitForSync(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns when the informers have ended after their context did.
+// Wait returns when all informers have stopped, after their context has ended.
 func (f *Factory) Wait() { f.running.Wait() }

@@ -151,9 +151,19 @@ func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 // Indexer returns the store; its keys are Key.String(). It is nil for an informer of NewPacked.
 func (i *Informer) Indexer() cache.Indexer { return i.indexer }
 
-// SetTransform makes f change every object before it is stored, to drop or share what nobody needs a copy of. It must be
-// called before Run.
-func (i *Informer) SetTransform(f func(runtime.Object)) { i.transform = f }
+// AddTransform makes f change every object before it is kept, after the functions that were added earlier. f may drop fields that the row of
+// the kind in Kinds declares as trimmed, and share memory between equal objects. It must be called before Run.
+func (i *Informer) AddTransform(f func(runtime.Object)) {
+	earlier := i.transform
+	if earlier == nil {
+		i.transform = f
+		return
+	}
+	i.transform = func(obj runtime.Object) {
+		earlier(obj)
+		f(obj)
+	}
+}
 
 // Synced is closed when the first full list is in the store and was delivered to the handlers.
 func (i *Informer) Synced() <-chan struct{} { return i.synced }

@@ -1,5 +1,6 @@
-// Package objecttest keeps objects of logical clusters in memory, for tests of what controllers and admission decide: informers that
-// are filled without a server, and the storage that they follow.
+// Package objecttest keeps objects of logical clusters in memory, for tests of the decisions of controllers and admission. It has informers
+// that are filled without a server, and the storage that they follow. As in the server, informers drop the fields that informers.Kinds
+// declares as trimmed, so a test fails if its subject depends on such a field of an informer.
 package objecttest
 
 import (
@@ -30,7 +31,7 @@ type Object interface {
 	metav1.Object
 }
 
-// In returns obj as an object of a cluster.
+// In annotates obj as an object of a cluster, and returns it.
 func In[T Object](cluster string, obj T) T {
 	annotations := obj.GetAnnotations()
 	if annotations == nil {
@@ -41,7 +42,7 @@ func In[T Object](cluster string, obj T) T {
 	return obj
 }
 
-// Objects are what is stored, and Set is what informers show of it. What is written to a Stored is in both.
+// Objects are stored objects, and Set has informers that show them. A write to a Stored changes both.
 type Objects struct {
 	Set *informers.Set
 
@@ -50,7 +51,7 @@ type Objects struct {
 	stored map[schema.GroupVersionResource]*Stored
 }
 
-// New returns objects that are stored and seen. Each must be In a cluster.
+// New returns objects that are stored, and that informers show. Each must be In a cluster.
 func New(t testing.TB, objects ...Object) *Objects {
 	t.Helper()
 	set, err := informers.NewSet(informers.NewFactory(&rest.Config{Host: "https://unused.test"}, runtime.NewScheme()))
@@ -60,13 +61,20 @@ func New(t testing.TB, objects ...Object) *Objects {
 	o := &Objects{
 		Set: set, t: t, byType: map[reflect.Type]*informers.Informer{}, stored: map[schema.GroupVersionResource]*Stored{},
 	}
+	kept := map[schema.GroupVersionResource]func(runtime.Object) runtime.Object{}
+	for _, kind := range informers.Kinds() {
+		if kept[kind.Resource], err = kind.Keep(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	fields := reflect.ValueOf(set).Elem()
 	for i := range fields.NumField() {
 		get, _ := fields.Field(i).Type().MethodByName("Get")
 		informer := fields.Field(i).FieldByName("Informer").Interface().(*informers.Informer)
 		o.byType[get.Type.Out(0)] = informer
 		o.stored[informer.Resource()] = &Stored{
-			resource: informer.Resource().GroupResource(), informer: informer, objects: map[string]Object{}, unreadable: map[string]error{},
+			resource: informer.Resource().GroupResource(), informer: informer, keep: kept[informer.Resource()], objects: map[string]Object{},
+			unreadable: map[string]error{},
 		}
 	}
 	for _, obj := range objects {
@@ -91,12 +99,13 @@ func (o *Objects) Store(obj Object) {
 // Show makes informers show an object, whether it is stored or not.
 func (o *Objects) Show(obj Object) {
 	o.t.Helper()
-	if err := o.informerOf(obj).Indexer().Add(obj.DeepCopyObject()); err != nil {
+	informer := o.informerOf(obj)
+	if err := informer.Indexer().Add(o.Stored(informer).keep(obj.DeepCopyObject())); err != nil {
 		o.t.Fatal(err)
 	}
 }
 
-// Hide makes informers show an object no more, as if it was deleted.
+// Hide removes an object from informers, as if it was deleted.
 func (o *Objects) Hide(obj Object) {
 	o.t.Helper()
 	if err := o.informerOf(obj).Indexer().Delete(obj); err != nil {
@@ -122,16 +131,17 @@ func (o *Objects) key(obj Object) string {
 	return key.String()
 }
 
-// Stored keeps the objects of one cluster-scoped resource in memory, as storage.Typed keeps them in etcd.
+// Stored stores the objects of one cluster-scoped resource in memory. storage.Typed stores them in etcd.
 type Stored struct {
 	resource schema.GroupResource
 	informer *informers.Informer
+	keep     func(runtime.Object) runtime.Object // what the informer keeps of an object
 
 	mu         sync.Mutex
 	version    int
 	objects    map[string]Object
 	unreadable map[string]error
-	// Writes counts what was created, changed and deleted.
+	// Writes is the number of objects that were created, changed or deleted.
 	Writes int
 }
 
@@ -170,7 +180,7 @@ func (s *Stored) get(ctx context.Context, name string) (string, Object, error) {
 	return key, obj, nil
 }
 
-// show makes the informer show what is stored now; s.mu is held.
+// show stores obj, or deletes old if obj is nil, and updates the informer; s.mu is held.
 func (s *Stored) show(key string, old, obj Object) error {
 	s.Writes++
 	if obj == nil {
@@ -178,7 +188,7 @@ func (s *Stored) show(key string, old, obj Object) error {
 		return s.informer.Indexer().Delete(old)
 	}
 	s.put(key, obj)
-	return s.informer.Indexer().Add(obj.DeepCopyObject())
+	return s.informer.Indexer().Add(s.keep(obj.DeepCopyObject()))
 }
 
 func copyInto(out runtime.Object, obj Object) {

@@ -88,7 +88,7 @@ func (r *registry) addSystem(crd *apiextensionsv1.CustomResourceDefinition, comp
 
 // watch watches the definitions of all clusters, and makes equal specs share memory.
 func (r *registry) watch(i *informers.Informer) {
-	i.SetTransform(r.share)
+	i.AddTransform(r.share)
 	i.AddHandler(func(old, obj runtime.Object) {
 		if obj == nil {
 			r.remove(old.(*apiextensionsv1.CustomResourceDefinition))
@@ -98,13 +98,10 @@ func (r *registry) watch(i *informers.Informer) {
 	})
 }
 
-// share drops the fields of a definition that are not read, and replaces its content by equal content that is already
-// in memory. An established definition is delivered to set after it is shared; until then, its content in memory has
-// no references.
+// share replaces the content of a definition by equal content that the registry holds. An established definition is delivered to set after
+// it was shared. Until then its content has no references in the registry.
 func (r *registry) share(obj runtime.Object) {
 	crd := obj.(*apiextensionsv1.CustomResourceDefinition)
-	crd.ManagedFields = nil
-	delete(crd.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
 	if !served(crd) {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // Name of the ConfigMaps.
-const Name = "kube-root-ca.crt"
+const Name = informers.RootCAConfigMap
 
 const (
 	dataKey = "ca.crt"

@@ -11,8 +11,7 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// APIBinding trims one, for informers.Informer.SetTransform. The bindings to an export are equal in most of what their status
-// says.
+// APIBinding trims an APIBinding, and shares its status with other bindings of the export, which are mostly equal.
 func (t *Trimmer) APIBinding(obj runtime.Object) {
 	b := obj.(*apisv1alpha2.APIBinding)
 	b.TypeMeta = metav1.TypeMeta{}
@@ -43,10 +42,10 @@ func (t *Trimmer) APIBinding(obj runtime.Object) {
 		c.Type, c.Status = t.string(c.Type), metav1.ConditionStatus(t.string(string(c.Status)))
 		c.Reason, c.Message = t.string(c.Reason), t.string(c.Message)
 	}
-	share(&(*slot).Conditions, &status.Conditions) // those that were bound in the same second
+	share(&(*slot).Conditions, &status.Conditions) // equal if bound in the same second
 }
 
-// share makes own what another object has if it is equal, and otherwise what others get.
+// share replaces own by others if they are equal, and otherwise others by own.
 func share[T any](others, own *[]T) {
 	if !reflect.DeepEqual(*others, *own) {
 		*others = *own

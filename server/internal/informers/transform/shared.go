@@ -10,19 +10,19 @@ import (
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
 )
 
-// remembered is how many values of each kind are kept to be shared. What is seen rarely makes room.
+// remembered is how many values of each type are kept to be shared. A new value replaces an older one in its slot.
 const remembered = 4096
 
-// Trimmer trims the objects of one informer, which share what is equal. It must not be used by two goroutines at a time.
+// Trimmer trims the objects of one informer, which share equal parts. Only one goroutine may use it at a time.
 type Trimmer struct {
 	seed       maphash.Seed
 	strings    [remembered]string
 	maps       [remembered]map[string]string
 	finalizers []string
-	bindings   [remembered]*apisv1alpha2.APIBindingStatus // of which parts are equal
+	bindings   [remembered]*apisv1alpha2.APIBindingStatus // parts to share
 }
 
-// New returns a trimmer that has seen nothing.
+// New returns a trimmer without values to share.
 func New() *Trimmer { return &Trimmer{seed: maphash.MakeSeed()} }
 
 func (t *Trimmer) meta(m *metav1.ObjectMeta) {
@@ -34,7 +34,7 @@ func (t *Trimmer) meta(m *metav1.ObjectMeta) {
 	m.Finalizers = t.finalizers
 }
 
-// string returns s, or an equal string that other objects have.
+// string returns s, or an equal string of another object.
 func (t *Trimmer) string(s string) string {
 	slot := &t.strings[maphash.String(t.seed, s)%remembered]
 	if *slot != s {
@@ -43,12 +43,12 @@ func (t *Trimmer) string(s string) string {
 	return *slot
 }
 
-// shared returns m, or an equal map that other objects have.
+// shared returns m, or an equal map of another object.
 func (t *Trimmer) shared(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
-	var sum uint64 // whatever the order
+	var sum uint64 // does not depend on the order
 	for key, value := range m {
 		sum += maphash.String(t.seed, key) ^ maphash.String(t.seed, value)*31
 	}

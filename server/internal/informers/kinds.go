@@ -1,0 +1,187 @@
+package informers
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
+	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
+	cachev1alpha1 "github.com/kcplane/kcp/api/cache/v1alpha1"
+	corev1alpha1 "github.com/kcplane/kcp/api/core/v1alpha1"
+	tenancyv1alpha1 "github.com/kcplane/kcp/api/tenancy/v1alpha1"
+	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
+	"github.com/kcplane/kcp/server/internal/informers/compact"
+	"github.com/kcplane/kcp/server/internal/informers/transform"
+)
+
+// Kind describes how the server keeps the objects of a kind in memory.
+type Kind struct {
+	Resource schema.GroupVersionResource
+	// Example is an empty object. Set has a Lister of its type.
+	Example runtime.Object
+	// Stored reports whether the server reads and writes the objects in storage, without a request to itself.
+	Stored bool
+	// Packed reports whether the objects are compacted, and have no indexes. The codec keeps all fields: a type that it cannot pack
+	// fails when the server starts.
+	Packed bool
+	// Transform returns a function that changes the objects of one informer before they are kept; nil keeps them as they are.
+	Transform func() func(runtime.Object)
+	// Trimmed are the fields that Transform drops. Readers of the informer must not read them.
+	Trimmed []Trimmed
+}
+
+// Trimmed is a field that an informer does not keep.
+type Trimmed struct {
+	// Path is the JSON path of the field, such as status.conditions, or metadata.annotations[key].
+	Path string
+	// Kept reports for which objects the field is kept; nil means for none.
+	Kept func(runtime.Object) bool
+	// Reason says why no reader needs the field.
+	Reason string
+}
+
+// Keep returns a function that returns a new object as the informer of the kind keeps it. The function may change its argument.
+func (k Kind) Keep() (func(runtime.Object) runtime.Object, error) {
+	change := func(runtime.Object) {}
+	if k.Transform != nil {
+		change = k.Transform()
+	}
+	if !k.Packed {
+		return func(obj runtime.Object) runtime.Object { change(obj); return obj }, nil
+	}
+	codec, err := compact.New(k.Example)
+	return func(obj runtime.Object) runtime.Object {
+		change(obj)
+		return codec.Unpack(codec.Pack("", obj))
+	}, err
+}
+
+const (
+	reasonTypeMeta      = "The type of an object is the type of the informer."
+	reasonManagedFields = "Only the API server needs managed fields, of the stored object."
+)
+
+// trimmedMeta returns what transforms trim of every object, and more.
+func trimmedMeta(more ...Trimmed) []Trimmed {
+	return append([]Trimmed{
+		{Path: "kind", Reason: reasonTypeMeta}, {Path: "apiVersion", Reason: reasonTypeMeta},
+		{Path: "metadata.managedFields", Reason: reasonManagedFields},
+	}, more...)
+}
+
+// stateless returns a Transform of a function that shares nothing among objects.
+func stateless(f func(runtime.Object)) func() func(runtime.Object) {
+	return func() func(runtime.Object) { return f }
+}
+
+// RootCAConfigMap is the name of the ConfigMap with the CA certificates of the server, which every namespace has.
+const RootCAConfigMap = "kube-root-ca.crt"
+
+// Kinds returns the kinds that the server keeps in memory. To keep another kind, add a row here and a field in Set.
+func Kinds() []Kind { return append(kubernetesKinds(), kcpKinds()...) }
+
+func kubernetesKinds() []Kind {
+	core, rbac := corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion
+	admission := admissionregistrationv1.SchemeGroupVersion
+	return []Kind{
+		{Resource: core.WithResource("namespaces"), Example: &corev1.Namespace{}},
+		{Resource: core.WithResource("serviceaccounts"), Example: &corev1.ServiceAccount{}},
+		{Resource: core.WithResource("secrets"), Example: &corev1.Secret{}},
+		{
+			Resource: core.WithResource("configmaps"), Example: &corev1.ConfigMap{},
+			Transform: func() func(runtime.Object) { return transform.New().ConfigMap(RootCAConfigMap) },
+			Trimmed: []Trimmed{
+				{Path: "metadata.managedFields", Reason: reasonManagedFields},
+				{Path: "data", Kept: isRootCA, Reason: "Only the controller rootca reads ConfigMaps, of one name."},
+				{Path: "binaryData", Reason: "The controller rootca writes text only."},
+			},
+		},
+		{Resource: core.WithResource("resourcequotas"), Example: &corev1.ResourceQuota{}},
+		{Resource: rbac.WithResource("clusterroles"), Example: &rbacv1.ClusterRole{}},
+		{Resource: rbac.WithResource("clusterrolebindings"), Example: &rbacv1.ClusterRoleBinding{}},
+		{Resource: rbac.WithResource("roles"), Example: &rbacv1.Role{}},
+		{Resource: rbac.WithResource("rolebindings"), Example: &rbacv1.RoleBinding{}},
+		{
+			// The registry of package customresources also makes equal definitions share memory.
+			Resource:  apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"),
+			Example:   &apiextensionsv1.CustomResourceDefinition{},
+			Transform: stateless(transform.CustomResourceDefinition),
+			Trimmed: []Trimmed{
+				{Path: "metadata.managedFields", Reason: reasonManagedFields},
+				{
+					Path:   "metadata.annotations[" + corev1.LastAppliedConfigAnnotation + "]",
+					Reason: "Only kubectl reads it, of the stored object. It is as large as the definition.",
+				},
+			},
+		},
+		{Resource: certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
+			Example: &certificatesv1.CertificateSigningRequest{}},
+		{Resource: admission.WithResource("validatingwebhookconfigurations"),
+			Example: &admissionregistrationv1.ValidatingWebhookConfiguration{}},
+		{Resource: admission.WithResource("mutatingwebhookconfigurations"), Example: &admissionregistrationv1.MutatingWebhookConfiguration{}},
+		{Resource: admission.WithResource("validatingadmissionpolicies"), Example: &admissionregistrationv1.ValidatingAdmissionPolicy{}},
+		{Resource: admission.WithResource("validatingadmissionpolicybindings"),
+			Example: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}},
+		{Resource: admission.WithResource("mutatingadmissionpolicies"), Example: &admissionregistrationv1.MutatingAdmissionPolicy{}},
+		{Resource: admission.WithResource("mutatingadmissionpolicybindings"),
+			Example: &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
+	}
+}
+
+func kcpKinds() []Kind {
+	core, tenancy, topology := corev1alpha1.SchemeGroupVersion, tenancyv1alpha1.SchemeGroupVersion, topologyv1alpha1.SchemeGroupVersion
+	apis1, apis2, cache := apisv1alpha1.SchemeGroupVersion, apisv1alpha2.SchemeGroupVersion, cachev1alpha1.SchemeGroupVersion
+	return []Kind{
+		{
+			Resource: core.WithResource("logicalclusters"), Example: &corev1alpha1.LogicalCluster{}, Stored: true,
+			Packed: true, Transform: stateless(transform.LogicalCluster),
+			Trimmed: trimmedMeta(Trimmed{
+				Path: "status.conditions", Kept: isBeingDeleted,
+				Reason: "The controller of Workspaces reads them of clusters that are being deleted. Views read stored objects.",
+			}),
+		},
+		{Resource: core.WithResource("shards"), Example: &corev1alpha1.Shard{}, Stored: true},
+		{
+			Resource: tenancy.WithResource("workspaces"), Example: &tenancyv1alpha1.Workspace{}, Stored: true,
+			Packed: true, Transform: stateless(transform.Workspace),
+			Trimmed: trimmedMeta(
+				Trimmed{Path: "status.conditions", Reason: "Controllers set them in the stored object."},
+				Trimmed{
+					Path: "metadata.annotations[" + tenancyv1alpha1.ClusterAnnotation + "]", Kept: isUnscheduled,
+					Reason: "spec.cluster of a scheduled workspace has the same value.",
+				},
+			),
+		},
+		{Resource: tenancy.WithResource("workspacetypes"), Example: &tenancyv1alpha1.WorkspaceType{}, Stored: true},
+		{Resource: tenancy.WithResource("workspaceauthenticationconfigurations"),
+			Example: &tenancyv1alpha1.WorkspaceAuthenticationConfiguration{}, Stored: true},
+		{Resource: apis2.WithResource("apiexports"), Example: &apisv1alpha2.APIExport{}, Stored: true},
+		{
+			Resource: apis2.WithResource("apibindings"), Example: &apisv1alpha2.APIBinding{}, Stored: true,
+			Transform: func() func(runtime.Object) { return transform.New().APIBinding }, Trimmed: trimmedMeta(),
+		},
+		{Resource: apis1.WithResource("apiresourceschemas"), Example: &apisv1alpha1.APIResourceSchema{}, Stored: true},
+		{Resource: apis1.WithResource("apiexportendpointslices"), Example: &apisv1alpha1.APIExportEndpointSlice{}, Stored: true},
+		{Resource: apis1.WithResource("apiconversions"), Example: &apisv1alpha1.APIConversion{}, Stored: true},
+		{Resource: cache.WithResource("clustercachedresources"), Example: &cachev1alpha1.ClusterCachedResource{}, Stored: true},
+		{Resource: cache.WithResource("clustercachedresourceendpointslices"),
+			Example: &cachev1alpha1.ClusterCachedResourceEndpointSlice{}, Stored: true},
+		{Resource: topology.WithResource("partitions"), Example: &topologyv1alpha1.Partition{}, Stored: true},
+		{Resource: topology.WithResource("partitionsets"), Example: &topologyv1alpha1.PartitionSet{}, Stored: true},
+	}
+}
+
+func isRootCA(obj runtime.Object) bool { return obj.(*corev1.ConfigMap).Name == RootCAConfigMap }
+
+func isBeingDeleted(obj runtime.Object) bool {
+	return obj.(*corev1alpha1.LogicalCluster).DeletionTimestamp != nil
+}
+
+func isUnscheduled(obj runtime.Object) bool {
+	return obj.(*tenancyv1alpha1.Workspace).Spec.Cluster == ""
+}
