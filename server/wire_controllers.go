@@ -26,11 +26,11 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 	"github.com/kcplane/kcp/server/internal/controllers/serviceaccount"
 	"github.com/kcplane/kcp/server/internal/controllers/serviceaccounttoken"
-	"github.com/kcplane/kcp/server/internal/controllers/transitions"
 	"github.com/kcplane/kcp/server/internal/controllers/validatingadmissionpolicystatus"
 	"github.com/kcplane/kcp/server/internal/controllers/workspace"
 	"github.com/kcplane/kcp/server/internal/controllers/workspacetype"
 	"github.com/kcplane/kcp/server/internal/informers"
+	"github.com/kcplane/kcp/server/internal/informers/transitions"
 	"github.com/kcplane/kcp/server/internal/request/inflight"
 	"github.com/kcplane/kcp/server/internal/storage"
 )
@@ -142,6 +142,6 @@ func (c controllers) ofTenancy() []runnable {
 		endpointslice.NewForExports(ofSlices("apiexportendpointslices")),
 		endpointslice.NewForCachedResources(ofSlices("clustercachedresourceendpointslices")),
 		partitionset.New(partitionset.Inputs{Set: c.set, Dynamic: c.dynamic, Sets: c.stored["partitionsets"]}),
-		transitions.New(c.set),
+		transitions.New(c.set, c.clock),
 	}
 }

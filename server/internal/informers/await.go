@@ -11,25 +11,24 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// awaitPoll is how often Await looks for events that are on their way.
+// awaitPoll is how often Await checks for events that have not arrived.
 const awaitPoll = 2 * time.Millisecond
 
-// Versions reads the resource versions of the objects that a cluster stores of a cluster scoped resource, by name, and the one of
-// now.
+// Versions reads the resource versions of the stored objects of a cluster-scoped resource in a cluster, by name, and the current version.
 type Versions func(ctx context.Context) (stored map[string]uint64, now uint64, err error)
 
-// Await waits until everything that a cluster stored when Await was called has come here, and was told to the handlers.
+// Await waits until the informer has all objects that the cluster stored at the time of the call, and the handlers have handled them.
 func (l Lister[T]) Await(ctx context.Context, cluster logicalcluster.Name, stored Versions) error {
 	err := wait.PollUntilContextCancel(ctx, awaitPoll, true, func(ctx context.Context) (bool, error) {
-		versions, now, err := stored(ctx) // again: what was to come may be gone meanwhile
+		versions, now, err := stored(ctx) // again, because objects may have been deleted since
 		return err == nil && l.hasAll(cluster, versions, now), err
 	})
-	l.Told()
+	l.WaitForHandlers()
 	return err
 }
 
-// Told waits until the handlers were told of everything that is in the store.
-func (i *Informer) Told() {
+// WaitForHandlers waits until the handlers have handled the current content of the store.
+func (i *Informer) WaitForHandlers() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 }

@@ -41,7 +41,7 @@ func named(name, of, version string) *corev1alpha1.LogicalCluster {
 	return lc
 }
 
-func TestAwaitReturnsOnceWhatIsStoredWasTold(t *testing.T) {
+func TestAwaitReturnsAfterStoredObjectsWereHandled(t *testing.T) {
 	events := watch.NewRaceFreeFake()
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
@@ -87,7 +87,7 @@ func TestAwaitReturnsOnceWhatIsStoredWasTold(t *testing.T) {
 		s.set(step.now, step.is)
 		if step.what != "nothing is new" && step.now > 6 || step.what == "one is created" {
 			if await("ours", 50*time.Millisecond) == nil {
-				t.Errorf("%s: nobody waits", step.what)
+				t.Errorf("%s: Await does not wait", step.what)
 			}
 		}
 		step.event()

@@ -9,12 +9,12 @@ import (
 type registered struct {
 	handler Handler
 	at      *Informer
-	// untold are the keys of objects that were there before the handler, and that it has not been told of yet.
-	untold map[string]bool
+	// pending are the keys of objects that are older than the handler, and that it has not received yet.
+	pending map[string]bool
 }
 
-// Branch returns a view of i over the same objects, and what ends it: the handlers that were added to the branch are told
-// of nothing any more. A branch is not run.
+// Branch returns a view of the objects of i, and a function that ends it. Handlers that were added to the branch receive no events after
+// that. A branch is not run.
 func (i *Informer) Branch() (branch *Informer, end func()) {
 	root := i
 	if i.root != nil {
@@ -27,14 +27,14 @@ func (i *Informer) Branch() (branch *Informer, end func()) {
 		defer root.mu.Unlock()
 		root.handlers = slices.DeleteFunc(root.handlers, func(r *registered) bool {
 			if r.at == branch {
-				r.untold = nil
+				r.pending = nil
 			}
 			return r.at == branch
 		})
 	}
 }
 
-// Branch returns a branch of every informer of the set, for those that read the objects for a time only, and what ends it.
+// Branch returns a set with a branch of every informer, for temporary readers, and a function that ends all branches.
 func (s *Set) Branch() (branch *Set, end func()) {
 	copied := *s
 	var ends []func()

@@ -53,7 +53,7 @@ func expect(t *testing.T, names <-chan string, want ...string) {
 	}
 }
 
-func TestABranchHearsOfTheSameObjectsUntilItEnds(t *testing.T) {
+func TestABranchReceivesTheSameEventsUntilItEnds(t *testing.T) {
 	events := watch.NewFake()
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// currentPoll is how often Current looks whether an event has come.
+	// currentPoll is how often Current checks whether an event has arrived.
 	currentPoll = time.Millisecond
-	// currentTimeout is for how long Current waits for it: etcd may send none for a while.
+	// currentTimeout is how long Current waits for an event. etcd may send none for a while.
 	currentTimeout = 5 * time.Second
 )
 
-// Acknowledged knows up to which resource version clients were told that changes of a resource are stored.
+// Acknowledged has the resource versions of the last changes of a resource that the server has acknowledged to clients.
 type Acknowledged interface {
 	// Last returns the version of the last change in a cluster; zero if there was none.
 	Last(cluster logicalcluster.Name) uint64
@@ -28,8 +28,8 @@ type Acknowledged interface {
 // Acknowledge makes Current wait for acknowledged. It must be called before Run.
 func (i *Informer) Acknowledge(acknowledged Acknowledged) { i.acknowledged = acknowledged }
 
-// Current returns when every change in a cluster that this server has acknowledged so far is in the store: who has just been told that an
-// object is stored may refer to it. That costs no request, and takes no time unless there was a change within the last milliseconds.
+// Current returns when every change in a cluster that this server has acknowledged is in the store. A client may refer to an object as soon
+// as the server has acknowledged it. Current makes no request, and returns at once unless there was a change within the last milliseconds.
 func (i *Informer) Current(ctx context.Context, cluster logicalcluster.Name) {
 	if i.root != nil {
 		i = i.root

@@ -17,7 +17,7 @@ func (a acknowledgements) Last(cluster logicalcluster.Name) uint64 { return a[cl
 
 func (a acknowledgements) Forget(cluster logicalcluster.Name, _ uint64) { delete(a, cluster) }
 
-func TestCurrentWaitsForWhatWasAcknowledged(t *testing.T) {
+func TestCurrentWaitsForAcknowledgedChanges(t *testing.T) {
 	source := &server{}
 	source.has(cluster("a", "1"), cluster("b", "2"))
 	lw := &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}

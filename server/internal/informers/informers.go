@@ -76,8 +76,8 @@ func namespaceIndex(obj any) ([]string, error) {
 	return []string{string(k.Cluster) + "|" + k.Namespace}, nil
 }
 
-// Handler is told of every change, in order, from the one goroutine of the informer: it must not block. The old object
-// is nil for an addition, the new one for a deletion.
+// Handler handles every change, in order, in the goroutine of the informer. It must not block. The old object is nil for an addition, the
+// new one for a deletion.
 type Handler func(oldObj, newObj runtime.Object)
 
 // Informer mirrors one resource of all clusters.
@@ -93,12 +93,12 @@ type Informer struct {
 
 	mu       sync.Mutex // guards handlers and serialises delivery
 	handlers []*registered
-	root     *Informer // of a branch: the informer that it is of
+	root     *Informer // of a branch: the informer itself
 	synced   chan struct{}
 	once     sync.Once
 	version  atomic.Uint64 // everything up to it is in the store
 
-	acknowledged Acknowledged // nil if nothing is known of it
+	acknowledged Acknowledged // nil if Current does not wait
 }
 
 // New returns an informer that is filled once Run is called. lw must list and watch all clusters.
@@ -119,14 +119,14 @@ func New(resource schema.GroupVersionResource, example runtime.Object, lw cache.
 	}
 }
 
-// newDetector returns what ends the process when somebody changes an object of a store, if KUBE_CACHE_MUTATION_DETECTOR is true in
-// the environment, and otherwise does nothing. Objects are shared by all who read them.
+// newDetector returns a detector that ends the process after a change of an object in a store, if KUBE_CACHE_MUTATION_DETECTOR is true in
+// the environment. Otherwise it does nothing. All readers share the objects.
 func newDetector(resource schema.GroupVersionResource) cache.MutationDetector {
 	return cache.NewCacheMutationDetector("all-clusters/" + resource.GroupResource().String())
 }
 
-// NewPacked returns an informer of very many objects, which are never listed by cluster or namespace. transform changes
-// every object before it is stored, to drop what nobody reads.
+// NewPacked returns an informer of very many objects, which are never listed by cluster or namespace. transform changes every object before
+// it is stored, to drop fields that no reader needs.
 func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw cache.ListerWatcher,
 	transform func(runtime.Object)) (*Informer, error) {
 	packed, err := newPacked(example)
@@ -145,14 +145,14 @@ func NewPacked(resource schema.GroupVersionResource, example runtime.Object, lw 
 	}, nil
 }
 
-// Resource returns what is mirrored.
+// Resource returns the resource that the informer mirrors.
 func (i *Informer) Resource() schema.GroupVersionResource { return i.resource }
 
 // Indexer returns the store; its keys are Key.String(). It is nil for an informer of NewPacked.
 func (i *Informer) Indexer() cache.Indexer { return i.indexer }
 
-// AddTransform makes f change every object before it is kept, after the functions that were added earlier. f may drop fields that the row of
-// the kind in Kinds declares as trimmed, and share memory between equal objects. It must be called before Run.
+// AddTransform makes f change every object before it is kept, after the functions that were added earlier. f may drop fields that the row
+// of the kind in Kinds declares as trimmed, and share memory between equal objects. It must be called before Run.
 func (i *Informer) AddTransform(f func(runtime.Object)) {
 	earlier := i.transform
 	if earlier == nil {
@@ -165,11 +165,11 @@ func (i *Informer) AddTransform(f func(runtime.Object)) {
 	}
 }
 
-// Synced is closed when the first full list is in the store and was delivered to the handlers.
+// Synced returns a channel that is closed when the first full list is in the store, and the handlers have handled it.
 func (i *Informer) Synced() <-chan struct{} { return i.synced }
 
-// AddHandler registers h, and delivers what is in the store as additions. Changes meanwhile are delivered as they come, so
-// that nobody waits for a handler that is new to very many objects.
+// AddHandler adds h, and delivers the content of the store as additions. Changes are delivered between these additions, so a handler that
+// starts with very many objects delays no other.
 func (i *Informer) AddHandler(h Handler) {
 	root := i
 	if i.root != nil {
@@ -177,16 +177,16 @@ func (i *Informer) AddHandler(h Handler) {
 	}
 	root.mu.Lock()
 	keys := root.store.keys()
-	r := &registered{handler: h, at: i, untold: make(map[string]bool, len(keys))}
+	r := &registered{handler: h, at: i, pending: make(map[string]bool, len(keys))}
 	for _, key := range keys {
-		r.untold[key] = true
+		r.pending[key] = true
 	}
 	root.handlers = append(root.handlers, r)
 	root.mu.Unlock()
-	for some := range slices.Chunk(keys, atOnce) {
+	for some := range slices.Chunk(keys, batchSize) {
 		root.mu.Lock()
 		for _, key := range some {
-			if !r.untold[key] {
+			if !r.pending[key] {
 				continue
 			}
 			if obj, ok := root.store.peek(key); ok {
@@ -197,16 +197,17 @@ func (i *Informer) AddHandler(h Handler) {
 	}
 	root.mu.Lock()
 	defer root.mu.Unlock()
-	r.untold = nil
+	r.pending = nil
 }
 
-// atOnce is how many objects a new handler is told of while changes wait.
-const atOnce = 100
+// batchSize is how many objects a new handler receives while changes wait.
+const batchSize = 100
 
-// deliver tells the handler of a change. What it has never heard of is new to it, and cannot be deleted.
+// deliver passes a change to the handler. An object that the handler has not received yet is an addition, and its deletion is not
+// delivered.
 func (r *registered) deliver(key string, old, obj runtime.Object) {
-	if r.untold[key] {
-		delete(r.untold, key)
+	if r.pending[key] {
+		delete(r.pending, key)
 		if old = nil; obj == nil {
 			return
 		}
@@ -240,7 +241,7 @@ func (s *deliveringStore) UpdateResourceVersion(version string) {
 	}
 }
 
-// Version returns the resource version up to which everything is in the store. It rises when the watch tells of a change or of progress.
+// Version returns the resource version up to which all changes are in the store. It rises with each change and each bookmark of the watch.
 func (i *Informer) Version() uint64 { return i.version.Load() }
 
 func (s *deliveringStore) set(obj any) error {
@@ -253,14 +254,14 @@ func (s *deliveringStore) set(obj any) error {
 	return s.put(key, object)
 }
 
-// ignore leaves out an object without a key. An error would make the reflector list everything again, forever.
+// ignore logs an object without a key, and leaves it out. An error would make the reflector list again, forever.
 func (s *deliveringStore) ignore(err error) error {
 	utilruntime.HandleErrorWithContext(context.Background(), err, "Object is left out of the informer", "resource",
 		s.resource.GroupResource().String())
 	return nil
 }
 
-// take returns what arrives with its key, and without what is not kept.
+// take returns an object that arrives as it is kept, and its key.
 func (s *deliveringStore) take(obj any) (string, runtime.Object, error) {
 	if p, ok := obj.(*packedObject); ok {
 		return p.key, p, nil
@@ -273,7 +274,7 @@ func (s *deliveringStore) take(obj any) (string, runtime.Object, error) {
 	return key, object, err
 }
 
-// put stores an object and tells the handlers of it; s.mu is held.
+// put stores an object and delivers the change; s.mu is held.
 func (s *deliveringStore) put(key string, obj runtime.Object) error {
 	old, _ := s.store.get(key)
 	if err := s.store.set(key, obj); err != nil {
@@ -296,7 +297,7 @@ func (s *deliveringStore) Delete(obj any) error {
 	return s.drop(key)
 }
 
-// drop removes an object, if it is there, and tells the handlers; s.mu is held.
+// drop removes an object, if it exists, and delivers the change; s.mu is held.
 func (s *deliveringStore) drop(key string) error {
 	old, existed := s.store.get(key)
 	if !existed {
@@ -309,14 +310,14 @@ func (s *deliveringStore) drop(key string) error {
 	return nil
 }
 
-// Replace brings the store to a full list, object by object, and tells the handlers only what differs.
+// Replace replaces the content of the store by a full list, and delivers only the differences.
 func (s *deliveringStore) Replace(objs []any, version string) error {
 	defer s.UpdateResourceVersion(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	gone := map[string]bool{}
+	missing := map[string]bool{}
 	for _, key := range s.store.keys() {
-		gone[key] = true
+		missing[key] = true
 	}
 	for _, obj := range objs {
 		key, object, err := s.take(obj)
@@ -324,7 +325,7 @@ func (s *deliveringStore) Replace(objs []any, version string) error {
 			_ = s.ignore(err)
 			continue
 		}
-		delete(gone, key)
+		delete(missing, key)
 		if old, existed := s.store.get(key); existed && sameVersion(old, s.store.unpacked(object)) {
 			continue
 		}
@@ -332,7 +333,7 @@ func (s *deliveringStore) Replace(objs []any, version string) error {
 			return err
 		}
 	}
-	for key := range gone {
+	for key := range missing {
 		if err := s.drop(key); err != nil {
 			return err
 		}
@@ -353,9 +354,9 @@ func (s *deliveringStore) deliver(key string, old, obj runtime.Object) {
 	}
 }
 
-// PagedList makes a reflector fill its store by list. The streaming alternative collects objects by namespace and name, and
-// would merge those of different clusters.
+// PagedList makes a reflector fill its store by lists. The alternative, a streaming list, identifies objects by namespace and name, and
+// would merge objects of different clusters.
 type PagedList struct{ cache.ListerWatcher }
 
-// IsWatchListSemanticsUnSupported tells the reflector.
+// IsWatchListSemanticsUnSupported makes the reflector list.
 func (PagedList) IsWatchListSemanticsUnSupported() bool { return true }

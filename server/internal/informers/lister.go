@@ -7,7 +7,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// Lister reads the objects of one resource, of type T, out of an informer.
+// Lister reads the objects of one resource, of type T, from an informer.
 type Lister[T runtime.Object] struct{ *Informer }
 
 // Get returns one object, or a NotFound error. Namespace is empty for cluster scoped resources.

@@ -21,12 +21,12 @@ import (
 // store keeps the objects of an informer, by Key.String().
 type store interface {
 	get(key string) (runtime.Object, bool)
-	// peek is get for those who read every object once.
+	// peek is get without remembering the unpacked object, for readers of every object.
 	peek(key string) (runtime.Object, bool)
 	set(key string, obj runtime.Object) error
 	remove(key string, obj runtime.Object) error
 	keys() []string
-	// unpacked returns obj, in the form that get returns.
+	// unpacked returns obj in the form that get returns.
 	unpacked(obj runtime.Object) runtime.Object
 }
 
@@ -34,7 +34,7 @@ type store interface {
 type indexed struct{ cache.Indexer }
 
 func (s indexed) get(key string) (runtime.Object, bool) {
-	obj, ok, _ := s.GetByKey(key) // of which the error is nil always
+	obj, ok, _ := s.GetByKey(key) // the error is always nil
 	if !ok {
 		return nil, false
 	}
@@ -55,12 +55,12 @@ type packed struct {
 
 	mu      sync.RWMutex
 	objects map[string]string
-	// read are objects that were read of late, so that those in use need not be unpacked for every request.
-	read [readOfLate]atomic.Pointer[reading]
+	// read are recently read objects, which need not be unpacked for every request.
+	read [maxRead]atomic.Pointer[reading]
 }
 
-// readOfLate is how many unpacked objects are kept at the most, of some 1.5 KiB each.
-const readOfLate = 1 << 12
+// maxRead is how many unpacked objects are remembered, of some 1.5 KiB each.
+const maxRead = 1 << 12
 
 type reading struct {
 	packed string
@@ -103,7 +103,7 @@ func (s *packed) peek(key string) (runtime.Object, bool) {
 }
 
 func (s *packed) slot(key string) *atomic.Pointer[reading] {
-	return &s.read[maphash.String(s.seed, key)%readOfLate]
+	return &s.read[maphash.String(s.seed, key)%maxRead]
 }
 
 func (s *packed) set(key string, obj runtime.Object) error {
@@ -113,7 +113,7 @@ func (s *packed) set(key string, obj runtime.Object) error {
 	} else {
 		data = s.codec.Pack(key, obj)
 	}
-	whole := key + data // one object, for the garbage collector, instead of two
+	whole := key + data // one allocation instead of two
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[whole[:len(key)]] = whole[len(key):]
@@ -138,7 +138,7 @@ func (s *packed) keys() []string {
 	return keys
 }
 
-// packedObject is an object on the way from a list into a packed store.
+// packedObject is an object of a list that will be in a packed store.
 type packedObject struct {
 	metav1.TypeMeta
 	key, data string
@@ -150,7 +150,7 @@ func (o *packedObject) DeepCopyObject() runtime.Object {
 	return &copied
 }
 
-// unpacked returns obj as handlers want it.
+// unpacked returns obj as handlers receive it.
 func (s *packed) unpacked(obj runtime.Object) runtime.Object {
 	if p, ok := obj.(*packedObject); ok {
 		return s.codec.Unpack(p.data)
@@ -158,7 +158,7 @@ func (s *packed) unpacked(obj runtime.Object) runtime.Object {
 	return obj
 }
 
-// packedList packs every page of a list when it arrives, so that not all objects are in memory as they are.
+// packedList packs every page of a list when it arrives. Not all objects are in memory unpacked at a time.
 type packedList struct {
 	PagedList
 	store     *packed

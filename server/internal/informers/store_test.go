@@ -24,7 +24,7 @@ func cluster(name, version string) *corev1alpha1.LogicalCluster {
 	}}
 }
 
-// server lists what it has in pages of two objects, and sends what is told to its watch.
+// server lists its objects in pages of two, and has one watch.
 type server struct {
 	mu      sync.Mutex
 	objects []*corev1alpha1.LogicalCluster
@@ -64,7 +64,7 @@ func (s *server) watch(context.Context, metav1.ListOptions) (watch.Interface, er
 	return s.events, nil
 }
 
-func TestAPackedInformerKeepsAndTellsWhatTheServerHas(t *testing.T) {
+func TestAPackedInformerKeepsTheObjectsOfTheServer(t *testing.T) {
 	source := &server{}
 	source.has(cluster("a", "1"), cluster("b", "2"), cluster("c", "3"), cluster("d", "4"), cluster("e", "5"))
 	lw := &cache.ListWatch{ListWithContextFunc: source.list, WatchFuncWithContext: source.watch}
@@ -96,11 +96,11 @@ func TestAPackedInformerKeepsAndTellsWhatTheServerHas(t *testing.T) {
 			select {
 			case got := <-told:
 				if !left[got] {
-					t.Fatalf("was told %s, want one of %v", got, want)
+					t.Fatalf("got the event %s, want one of %v", got, want)
 				}
 				delete(left, got)
 			case <-time.After(30 * time.Second):
-				t.Fatalf("was not told of %v", left)
+				t.Fatalf("got no event of %v", left)
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func TestAPackedInformerKeepsAndTellsWhatTheServerHas(t *testing.T) {
 	late := make(chan string, 100)
 	i.AddHandler(func(old, obj runtime.Object) { late <- of(old) + " " + of(obj) })
 	if len(late) != 4 {
-		t.Errorf("a late handler was told of %d objects, want 4", len(late))
+		t.Errorf("a late handler got %d objects, want 4", len(late))
 	}
 }
 
@@ -147,7 +147,7 @@ func TestObjectsThatCannotBePackedHaveNoPackedInformer(t *testing.T) {
 	}
 }
 
-func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
+func TestAHandlerThatReceivesManyObjectsDelaysNoChanges(t *testing.T) {
 	const objects = 3000
 	source := &server{}
 	for n := range objects {
@@ -178,7 +178,7 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 		if old != nil {
 			name, before := version(old)
 			if known[name] != before {
-				t.Errorf("%s was %q, the handler is told that it was %q", name, known[name], before)
+				t.Errorf("%s was %q, the event has the old state %q", name, known[name], before)
 			}
 			delete(known, name)
 		}
@@ -199,7 +199,7 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 		if name == "last" {
 			close(last)
 		}
-		if heard++; heard == 1 { // while the handler is told of what there is, all of this happens
+		if heard++; heard == 1 { // all of this happens while the handler receives the existing objects
 			for n := range objects / 3 {
 				source.events.Modify(cluster(fmt.Sprint("c", 3*n), "2"))
 				source.events.Delete(cluster(fmt.Sprint("c", 3*n+1), "2"))
@@ -211,7 +211,7 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 	select {
 	case <-last:
 	case <-time.After(30 * time.Second):
-		t.Fatal("the handler is not told of what came last")
+		t.Fatal("the handler does not receive the last object")
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -226,7 +226,7 @@ func TestAHandlerThatIsNewToManyObjectsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-func TestAnObjectWithoutAClusterHidesNoOthers(t *testing.T) {
+func TestAnObjectWithoutAClusterIsLeftOut(t *testing.T) {
 	resource, example := corev1alpha1.SchemeGroupVersion.WithResource("logicalclusters"), &corev1alpha1.LogicalCluster{}
 	for _, packed := range []bool{false, true} {
 		source := &server{}
@@ -255,11 +255,11 @@ func TestAnObjectWithoutAClusterHidesNoOthers(t *testing.T) {
 			case obj := <-told:
 				found[string(logicalcluster.Of(obj.(*corev1alpha1.LogicalCluster)))] = true
 			case <-time.After(30 * time.Second):
-				t.Fatalf("told of %v only", found)
+				t.Fatalf("got only %v", found)
 			}
 		}
 		if !found["a"] || !found["c"] || !found["d"] {
-			t.Errorf("told of %v", found)
+			t.Errorf("got %v", found)
 		}
 		cancel()
 		<-ended

@@ -69,7 +69,7 @@ func (h *Handler) catchUpWithBindings(ctx context.Context, cluster logicalcluste
 		return
 	}
 	_ = wait.PollUntilContextCancel(ctx, eventPoll, true, func(context.Context) (bool, error) { return h.hasSchemas(cluster), nil })
-	h.config.Schemas.Told()
+	h.config.Schemas.WaitForHandlers()
 }
 
 // hasSchemas reports whether the schemas of all bindings of a cluster are known.

@@ -8,9 +8,9 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// annotated returns the annotations that a binding is to have: its own, and those that its export passes on to all bindings.
-// While the export is not found they stay what they are.
-func (r *reconciler) annotated(binding *apisv1alpha2.APIBinding) map[string]string {
+// annotationsOf returns the annotations that a binding must have: its own, and those that its export passes on to all bindings. While the
+// export is not found they do not change.
+func (r *reconciler) annotationsOf(binding *apisv1alpha2.APIBinding) map[string]string {
 	if binding.Spec.Reference.Export == nil {
 		return binding.Annotations
 	}
@@ -21,7 +21,7 @@ func (r *reconciler) annotated(binding *apisv1alpha2.APIBinding) map[string]stri
 	return passedOn(binding.Annotations, export.Annotations)
 }
 
-// passedOn returns own annotations with those that an export passes on, and no others of that kind.
+// passedOn returns own annotations without any that exports pass on, plus those that this export passes on.
 func passedOn(own, export map[string]string) map[string]string {
 	passes := func(key string) bool { return strings.HasPrefix(key, apisv1alpha2.ExtraAnnotationPrefix) }
 	wanted := maps.Clone(own)

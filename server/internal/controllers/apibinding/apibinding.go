@@ -1,5 +1,5 @@
-// Package apibinding makes the APIs of an export available where an APIBinding asks for them: it finds the export, keeps the
-// schemas, settles who may have which name, and deletes the objects of an API with the binding.
+// Package apibinding makes the APIs of an export available in the workspace of an APIBinding: it finds the export, copies the schemas,
+// assigns names of resources, and deletes the objects of an API with the binding.
 package apibinding
 
 import (
@@ -35,8 +35,9 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// remainingInterval is how often instances are looked for that their finalizers hold; longestInterval, when that takes long.
-const remainingInterval, longestInterval = time.Second, 30 * time.Second
+// remainingInterval is how often a binding that is being deleted checks for remaining objects at first, maxInterval when they remain for
+// long.
+const remainingInterval, maxInterval = time.Second, 30 * time.Second
 
 // Inputs of the controller. Clients and storage reach the cluster in each call's context.
 type Inputs struct {
@@ -44,9 +45,9 @@ type Inputs struct {
 	Exports *exports.Exports
 	// Defaults returns the bindings that a cluster has because of its type.
 	Defaults func(*corev1alpha1.LogicalCluster) []*apisv1alpha2.APIBinding
-	// Serves returns what a cluster serves.
+	// Serves returns the resources that a cluster serves.
 	Serves func(logicalcluster.Name) []customresources.Installed
-	// BuiltIn returns the names of what is built into a group.
+	// BuiltIn returns the names of the built-in resources of a group.
 	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
 	// Resources returns every resource of the cluster of ctx.
 	Resources func(ctx context.Context) ([]discovery.Resource, error)
@@ -74,15 +75,15 @@ type reconciler struct {
 	Inputs
 	controller *runner.Controller
 
-	waiting *runner.Waiting // for what is in another cluster
-	answers *answers
-	held    *held
+	waiting      *runner.Waiting // for objects of other clusters
+	claimChanges *claimChanges
+	refusals     *refusals
 }
 
 // New returns the controller. Its keys are APIBindings.
 func New(in Inputs) *runner.Controller {
-	r := &reconciler{Inputs: in, answers: newAnswers(), held: newHeld(in.Clock)}
-	in.Set.APIBindings.AddHandler(r.answers.changed) // before the binding is reconciled
+	r := &reconciler{Inputs: in, claimChanges: newClaimChanges(), refusals: newRefusals(in.Clock)}
+	in.Set.APIBindings.AddHandler(r.claimChanges.changed) // before the binding is reconciled
 	r.controller = runner.New("apibinding", 8, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)
 	r.controller.Watch(in.Set.APIBindings.Informer)
@@ -91,8 +92,8 @@ func New(in Inputs) *runner.Controller {
 		return runner.KeysOf(in.Exports.BindingsOf(logicalcluster.Of(export), export.Name))
 	})
 	in.Set.APIExports.AddHandler(func(_, _ runtime.Object) { r.waiting.Retry() })
-	for _, named := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
-		r.controller.WatchMapped(named, func(obj runtime.Object) []informers.Key {
+	for _, ofSchemas := range []*informers.Informer{in.Set.APIResourceSchemas.Informer, in.Set.APIConversions.Informer} {
+		r.controller.WatchMapped(ofSchemas, func(obj runtime.Object) []informers.Key {
 			schema, err := informers.KeyOf(obj)
 			if err != nil {
 				return nil
@@ -104,7 +105,7 @@ func New(in Inputs) *runner.Controller {
 			return keys
 		})
 	}
-	// A name that is free again may be wanted by another binding of the cluster.
+	// A name that is free again may be requested by another binding of the cluster.
 	freed := func(old, obj runtime.Object) {
 		if obj != nil {
 			return
@@ -123,8 +124,8 @@ func New(in Inputs) *runner.Controller {
 func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	binding, err := r.Set.APIBindings.Get(key.Cluster, "", key.Name)
 	if apierrors.IsNotFound(err) {
-		r.held.forget(key)
-		return r.remake(ctx, key)
+		r.refusals.forget(key)
+		return r.recreate(ctx, key)
 	}
 	if err != nil {
 		return err
@@ -142,14 +143,14 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	if err := r.bind(ctx, key, binding, status); err != nil {
 		return err
 	}
-	r.claim(ctx, key, binding, status)
+	r.applyClaims(ctx, key, binding, status)
 	summarize(status)
 	return r.commit(ctx, binding, status)
 }
 
-// commit writes a status, and annotations of the export, that have changed.
+// commit writes a status and annotations of the export, if they have changed.
 func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBinding, status *apisv1alpha2.APIBindingStatus) error {
-	if reflect.DeepEqual(&binding.Status, status) && maps.Equal(binding.Annotations, r.annotated(binding)) {
+	if reflect.DeepEqual(&binding.Status, status) && maps.Equal(binding.Annotations, r.annotationsOf(binding)) {
 		return nil
 	}
 	err := r.Bindings.Update(ctx, binding.Name, &apisv1alpha2.APIBinding{}, func(obj runtime.Object) error {
@@ -157,7 +158,7 @@ func (r *reconciler) commit(ctx context.Context, binding *apisv1alpha2.APIBindin
 		if live.UID != binding.UID {
 			return apierrors.NewNotFound(apisv1alpha2.Resource("apibindings"), binding.Name)
 		}
-		live.Status, live.Annotations = *status, r.annotated(live)
+		live.Status, live.Annotations = *status, r.annotationsOf(live)
 		return nil
 	})
 	return runner.IgnoreNotFound(err)
@@ -167,13 +168,13 @@ func condition(status *apisv1alpha2.APIBindingStatus, kind string, problem error
 	conditions.Set(&status.Conditions, conditions.FromError(kind, reason, problem))
 }
 
-// isTrue tells whether a condition holds.
+// isTrue reports whether a condition is true.
 func isTrue(status *apisv1alpha2.APIBindingStatus, kind string) bool {
 	i := slices.IndexFunc(status.Conditions, func(c corev1alpha1.Condition) bool { return c.Type == kind })
 	return i >= 0 && status.Conditions[i].Status == metav1.ConditionTrue
 }
 
-// summarize sets the condition Ready, and the phase: what was bound once stays so.
+// summarize sets the condition Ready, and the phase, which stays Bound.
 func summarize(status *apisv1alpha2.APIBindingStatus) {
 	ready := corev1alpha1.Condition{Type: apisv1alpha2.APIBindingReady, Status: metav1.ConditionTrue}
 	for _, c := range status.Conditions {
@@ -188,15 +189,15 @@ func summarize(status *apisv1alpha2.APIBindingStatus) {
 	}
 }
 
-// completed tells how far the binding is. The first of the two conditions never becomes false again.
-func completed(status *apisv1alpha2.APIBindingStatus, problem error, reason string) {
+// setCompleted sets the two conditions of progress. The first one never becomes false again.
+func setCompleted(status *apisv1alpha2.APIBindingStatus, problem error, reason string) {
 	if !isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) {
 		condition(status, apisv1alpha2.APIBindingInitialBindingCompleted, problem, reason)
 	}
 	condition(status, apisv1alpha2.APIBindingUpToDate, problem, reason)
 }
 
-// bind brings a status up to date. Errors are those that are to be retried.
+// bind brings a status up to date. It returns errors that must be retried.
 func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
 	status *apisv1alpha2.APIBindingStatus) error {
 	reference := binding.Spec.Reference.Export
@@ -207,7 +208,7 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		}
 		r.waiting.Add(key)
 		if _, err := r.Exports.Find(key.Cluster, *reference); err == nil && apierrors.IsNotFound(problem) {
-			r.controller.EnqueueAfter(key, time.Second) // it may have come before the key was added
+			r.controller.EnqueueAfter(key, time.Second) // the informer may have received it before the key was added
 		}
 	}
 	if reference == nil {
@@ -238,7 +239,7 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 			apisv1alpha2.ReasonMissingIdentityHash)
 		return nil
 	}
-	wanted, err := r.wanted(from, export)
+	wanted, err := r.offersOf(from, export)
 	if apierrors.IsNotFound(err) {
 		invalid(err, apisv1alpha2.ReasonInternalError)
 		return nil
@@ -251,9 +252,9 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 		r.resolveSystem(key, export, status, wanted)
 		return nil
 	}
-	taken, err := r.take(ctx, key, binding, wanted)
+	taken, err := r.acquire(ctx, key, binding, wanted)
 	if apierrors.IsNotFound(err) {
-		completed(status, fmt.Errorf("the LogicalCluster of this workspace is missing"), apisv1alpha2.ReasonLogicalClusterNotFound)
+		setCompleted(status, fmt.Errorf("the LogicalCluster of this workspace is missing"), apisv1alpha2.ReasonLogicalClusterNotFound)
 		return nil
 	}
 	if err != nil {
@@ -262,13 +263,13 @@ func (r *reconciler) bind(ctx context.Context, key informers.Key, binding *apisv
 	return r.resolve(ctx, key, binding, export, status, wanted, taken)
 }
 
-// replaced tells whether an export is in another cluster than the one that was bound: somebody has taken the path of a provider that
-// is gone. What was granted was granted to that one.
+// replaced reports whether an export is in another cluster than the one that was bound: another user owns the path of a deleted provider.
+// The workspace has granted access to the deleted provider only.
 func replaced(status *apisv1alpha2.APIBindingStatus, from logicalcluster.Name) bool {
 	return isTrue(status, apisv1alpha2.APIBindingInitialBindingCompleted) && status.APIExportClusterName != string(from)
 }
 
-// offer is a resource of an export, and the definition that its schema stands for. The objects of a virtual one are the provider's.
+// offer is a resource of an export, and its schema. The objects of a virtual resource belong to the provider.
 type offer struct {
 	resource schema.GroupResource
 	schema   *apisv1alpha1.APIResourceSchema
@@ -279,8 +280,8 @@ func (o offer) key() string {
 	return customresources.ResourceName(o.resource.Resource, o.resource.Group)
 }
 
-// wanted returns what an export offers. A schema that is missing is NotFound.
-func (r *reconciler) wanted(from logicalcluster.Name, export *apisv1alpha2.APIExport) ([]offer, error) {
+// offersOf returns the resources that an export offers. A missing schema is a NotFound error.
+func (r *reconciler) offersOf(from logicalcluster.Name, export *apisv1alpha2.APIExport) ([]offer, error) {
 	var offers []offer
 	for _, resource := range export.Spec.Resources {
 		s, err := r.Exports.Schema(from, resource.Schema)
@@ -297,7 +298,7 @@ func (r *reconciler) wanted(from logicalcluster.Name, export *apisv1alpha2.APIEx
 	return offers, nil
 }
 
-// resolve keeps the schemas of those offers that the binding has taken, and lists them in the status.
+// resolve copies the schemas of the offers that the binding holds, and lists them in the status.
 func (r *reconciler) resolve(
 	ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding, export *apisv1alpha2.APIExport,
 	status *apisv1alpha2.APIBindingStatus, offers []offer, taken map[string]bool,
@@ -310,26 +311,26 @@ func (r *reconciler) resolve(
 			continue
 		}
 		if problem := conflict(o.schema, served, r.BuiltIn(o.schema.Spec.Group), binding.Name); problem != nil {
-			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
+			setCompleted(status, problem, apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
 		if o.virtual && stored(status, o.resource) {
-			completed(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the "+
+			setCompleted(status, fmt.Errorf("the workspace has stored objects of %s, of which the export shows its provider's now: delete the "+
 				"binding, and bind again", o.key()),
 				apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
-		problem, err := r.moved(ctx, key, status, o, export.Status.IdentityHash)
+		problem, err := r.unreachable(ctx, key, status, o, export.Status.IdentityHash)
 		if err != nil {
 			return err
 		}
 		if problem != nil {
-			completed(status, problem, apisv1alpha2.ReasonNamingConflicts)
+			setCompleted(status, problem, apisv1alpha2.ReasonNamingConflicts)
 			return nil
 		}
-		if err := r.keep(ctx, o.schema); err != nil {
+		if err := r.copySchema(ctx, o.schema); err != nil {
 			if apierrors.IsInvalid(err) {
-				completed(status, err, apisv1alpha2.ReasonAPIResourceSchemaInvalid)
+				setCompleted(status, err, apisv1alpha2.ReasonAPIResourceSchemaInvalid)
 				return nil
 			}
 			return err
@@ -337,14 +338,14 @@ func (r *reconciler) resolve(
 		upsert(status, o.bound(export.Status.IdentityHash))
 	}
 	if len(skipped) > 0 {
-		completed(status, skippedError(skipped), apisv1alpha2.ReasonNamingConflicts)
+		setCompleted(status, skippedError(skipped), apisv1alpha2.ReasonNamingConflicts)
 		return nil
 	}
-	completed(status, nil, "")
+	setCompleted(status, nil, "")
 	return nil
 }
 
-// skippedError lists resources that somebody else holds.
+// skippedError lists resources with another holder.
 type skippedError []string
 
 func (e skippedError) Error() string {

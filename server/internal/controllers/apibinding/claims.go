@@ -20,28 +20,28 @@ import (
 )
 
 const (
-	// pageSize is how many objects are looked at a time to be labelled.
+	// pageSize is how many objects are listed at a time to be labeled.
 	pageSize = 500
-	// How many claims the messages of conditions name.
-	mostInvalid, mostMismatches = 10, 5
+	// maxInvalid and maxMismatches are how many claims the messages of conditions list.
+	maxInvalid, maxMismatches = 10, 5
 )
 
-// claim brings those claims into effect that the binding accepts and the export has: labels on the objects they select.
-func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
+// applyClaims applies the claims that the binding accepts and the export has: it labels the objects that they select.
+func (r *reconciler) applyClaims(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
 	status *apisv1alpha2.APIBindingStatus) {
 	comparison := claims.Compare(status.ExportPermissionClaims, binding)
 	failed := sets.New[claims.Key]()
 	var problem error
 	for _, changed := range [][]apisv1alpha2.ScopedPermissionClaim{comparison.Apply, comparison.Reselect, comparison.Remove} {
 		for i := range changed {
-			r.answers.add(key, claims.KeyOf(&changed[i].PermissionClaim))
+			r.claimChanges.add(key, claims.KeyOf(&changed[i].PermissionClaim))
 		}
 	}
-	for claim := range r.answers.take(key) {
+	for claim := range r.claimChanges.take(key) {
 		if err := r.relabel(ctx, key, claim); err != nil {
 			decisionlog.ForFailure(ctx, key.Cluster).Error(err, "Labelling the objects of a permission claim failed, will retry",
 				decisionlog.Cluster, key.Cluster, decisionlog.Name, key.Name, decisionlog.Claim, claim)
-			r.answers.add(key, claim)
+			r.claimChanges.add(key, claim)
 			failed.Insert(claim)
 			problem = fmt.Errorf("the objects of %s could not be labelled", claim)
 		}
@@ -54,7 +54,7 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 	valid := corev1alpha1.Condition{Type: apisv1alpha2.APIBindingPermissionClaimsValid, Status: metav1.ConditionTrue}
 	if mismatches := claims.Mismatches(status.ExportPermissionClaims, comparison.Expected); len(mismatches) > 0 {
 		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Warning", apisv1alpha2.ReasonPermissionClaimsMismatch
-		valid.Message = "claims are accepted in another form than the export has them: " + claims.List(mismatches, mostMismatches)
+		valid.Message = "claims are accepted in another form than the export has them: " + claims.List(mismatches, maxMismatches)
 	}
 	if len(comparison.Unexpected) > 0 {
 		var unexpected []claims.Key
@@ -62,16 +62,15 @@ func (r *reconciler) claim(ctx context.Context, key informers.Key, binding *apis
 			unexpected = append(unexpected, claims.KeyOf(&comparison.Unexpected[i].PermissionClaim))
 		}
 		valid.Status, valid.Severity, valid.Reason = metav1.ConditionFalse, "Error", apisv1alpha2.ReasonInvalidPermissionClaims
-		valid.Message = "claims are accepted that the export does not have: " + claims.List(unexpected, mostInvalid)
+		valid.Message = "claims are accepted that the export does not have: " + claims.List(unexpected, maxInvalid)
 	}
 	conditions.Set(&status.Conditions, valid)
 }
 
-// relabel makes the labels of the objects of what is claimed right. Admission writes them: it is enough to ask for a change of
-// nothing.
+// relabel corrects the labels of the objects of a claimed resource. Admission writes them, at a patch that changes nothing.
 func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claims.Key) error {
 	if r.Exports.Identity(key.Cluster, claim.GroupResource) != claim.IdentityHash {
-		return nil // the cluster does not have what is claimed
+		return nil // the cluster does not have the claimed resource
 	}
 	served, err := r.Resources(ctx)
 	if err != nil {
@@ -85,7 +84,7 @@ func (r *reconciler) relabel(ctx context.Context, key informers.Key, claim claim
 		if err == nil || claim.IdentityHash == "" {
 			return err
 		}
-		// Rules and conversions of another provider have no say in this.
+		// Rules and conversions of another provider must not prevent it.
 		decisionlog.ForFailure(ctx, key.Cluster).Info("Labelling claimed objects in the storage because labelling through the API failed",
 			decisionlog.Cluster, key.Cluster, decisionlog.Claim, claim, decisionlog.Reason, err)
 		return r.Remains.Relabel(ctx, claim.GroupResource, claim.IdentityHash, func(labels map[string]string) map[string]string {

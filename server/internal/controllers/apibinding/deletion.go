@@ -25,7 +25,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// finalize deletes the objects of what was bound, and lets the binding go when there are none.
+// finalize deletes the objects of the bound resources, and removes the finalizer of the binding when none remain.
 func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding) error {
 	if !slices.Contains(binding.Finalizers, apisv1alpha2.APIBindingFinalizer) {
 		return nil
@@ -34,7 +34,7 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 	defer cancel()
 	var remaining []string
 	for _, resource := range binding.Status.BoundResources {
-		if len(resource.StorageVersions) == 0 || r.succeeded(key, binding, resource) {
+		if len(resource.StorageVersions) == 0 || r.hasSuccessor(key, binding, resource) {
 			continue
 		}
 		left, err := r.deleteInstances(ctx, asking, key, resource)
@@ -52,17 +52,17 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 			Reason: apisv1alpha2.ReasonSomeFinalizersRemain, Message: "waiting for the finalizers of " + strings.Join(remaining, ", "),
 		})
 		age := r.Clock.Since(binding.DeletionTimestamp.Time)
-		r.controller.EnqueueAfter(key, min(max(age/10, remainingInterval), longestInterval))
+		r.controller.EnqueueAfter(key, min(max(age/10, remainingInterval), maxInterval))
 		return r.commit(ctx, binding, status)
 	}
-	r.held.forget(key)
-	// A binding that is being deleted does not label any more.
+	r.refusals.forget(key)
+	// A binding that is being deleted does not label objects any more.
 	for i := range binding.Status.AppliedPermissionClaims {
-		r.answers.add(key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim))
+		r.claimChanges.add(key, claims.KeyOf(&binding.Status.AppliedPermissionClaims[i].PermissionClaim))
 	}
-	for claim := range r.answers.take(key) {
+	for claim := range r.claimChanges.take(key) {
 		if err := r.relabel(ctx, key, claim); err != nil {
-			r.answers.add(key, claim)
+			r.claimChanges.add(key, claim)
 			return err
 		}
 	}
@@ -70,17 +70,17 @@ func (r *reconciler) finalize(ctx context.Context, key informers.Key, binding *a
 		func() runtime.Object { return &apisv1alpha2.APIBinding{} })
 }
 
-// describe returns what is left of a resource.
+// describe returns how many objects of a resource remain, and why.
 func (r *reconciler) describe(key informers.Key, resource schema.GroupResource, left int) string {
-	if until := r.held.until(key, resource); !until.IsZero() {
+	if until := r.refusals.until(key, resource); !until.IsZero() {
 		return fmt.Sprintf("%d %s (the API refuses to remove them; they do not count from %s on)", left, resource,
 			until.UTC().Format(time.RFC3339))
 	}
 	return fmt.Sprintf("%d %s", left, resource)
 }
 
-// succeeded tells whether another binding of the cluster goes on with a resource: the same schema, under the same identity.
-func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBinding, resource apisv1alpha2.BoundAPIResource) bool {
+// hasSuccessor reports whether another binding of the cluster continues a resource, with the same schema and identity.
+func (r *reconciler) hasSuccessor(key informers.Key, binding *apisv1alpha2.APIBinding, resource apisv1alpha2.BoundAPIResource) bool {
 	for _, other := range r.Exports.BindingsIn(key.Cluster) {
 		if other.Name == binding.Name || other.DeletionTimestamp != nil || other.Spec.Reference.Export == nil {
 			continue
@@ -89,7 +89,7 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 		if err != nil || export.Status.IdentityHash != resource.Schema.IdentityHash {
 			continue
 		}
-		offers, err := r.wanted(logicalcluster.Of(export), export)
+		offers, err := r.offersOf(logicalcluster.Of(export), export)
 		if err == nil && slices.ContainsFunc(offers, func(o offer) bool {
 			return !o.virtual && o.resource.Group == resource.Group && o.resource.Resource == resource.Resource &&
 				string(o.schema.UID) == resource.Schema.UID
@@ -103,14 +103,15 @@ func (r *reconciler) succeeded(key informers.Key, binding *apisv1alpha2.APIBindi
 // errNotServed is why the finalizers of an object cannot be removed.
 var errNotServed = errors.New("the resource is not served")
 
-// deleteInstances deletes the objects of a resource, and returns how many are left. It asks the API first, as long as asking allows: rules
-// of the provider hear of it. What they refuse, or what the API does not reach, is deleted all the same. Finalizers count if clients can
-// remove them: those of objects that are stored as the workspace is served them, unless their removal is refused for long.
+// deleteInstances deletes the objects of a resource, and returns how many remain. It deletes through the API first, until asking ends, so
+// that admission rules of the provider see the deletions. It then deletes in storage the objects that these rules refuse to delete, or that
+// the API does not reach. It waits for finalizers only if clients can remove them: if the workspace serves the objects as they are stored,
+// and unless the removal is refused for long.
 func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.Key, resource apisv1alpha2.BoundAPIResource) (int, error) {
 	of := schema.GroupResource{Group: resource.Group, Resource: resource.Resource}
 	installed, ok := r.serves(key, resource)
 	if ok && installed.IsSystem() {
-		return 0, nil // the objects are not those of the binding
+		return 0, nil // the objects do not belong to the binding
 	}
 	version := ""
 	if ok {
@@ -125,11 +126,11 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 	}
 	trying, cancel := context.WithTimeout(ctx, instances.APITimeout)
 	defer cancel()
-	waits := r.held.waits(key, of, func(u *unstructured.Unstructured) error {
-		if !ok { // it was never served, or a definition of the cluster has come before
+	waits := r.refusals.blocks(key, of, func(u *unstructured.Unstructured) error {
+		if !ok { // it was never served, or a definition of the cluster has its name
 			return errNotServed
 		}
-		return r.removeFinalizers(trying, of.WithVersion(version), u)
+		return r.tryRemoveFinalizers(trying, of.WithVersion(version), u)
 	})
 	left, err := r.Remains.Delete(ctx, of, resource.Schema.IdentityHash, func(u *unstructured.Unstructured) bool {
 		return (!ok || version != "" && installed.Reaches(u.GetNamespace())) && waits(u)
@@ -140,7 +141,7 @@ func (r *reconciler) deleteInstances(ctx, asking context.Context, key informers.
 	return 0, r.deleteFormer(ctx, key, of, resource.Schema.IdentityHash)
 }
 
-// serves returns what the cluster serves of a resource, and whether that is the server's own, or what a binding says.
+// serves returns the resource that the cluster serves under the name of a bound one, and whether it belongs to the server or a binding.
 func (r *reconciler) serves(key informers.Key, resource apisv1alpha2.BoundAPIResource) (customresources.Installed, bool) {
 	for _, i := range r.Serves(key.Cluster) {
 		if i.Key() == customresources.ResourceName(resource.Resource, resource.Group) {
@@ -150,23 +151,23 @@ func (r *reconciler) serves(key informers.Key, resource apisv1alpha2.BoundAPIRes
 	return customresources.Installed{}, false
 }
 
-// deleteFormer deletes the objects of a resource under other identities, which are out of reach: a former server followed exports that were
-// made again.
+// deleteFormer deletes the objects of a resource under other identities, which clients cannot reach. Earlier versions of the server
+// followed exports that were recreated.
 func (r *reconciler) deleteFormer(ctx context.Context, key informers.Key, of schema.GroupResource, identity string) error {
 	identities, err := r.Remains.Identities(ctx, of)
 	if err != nil {
 		return err
 	}
-	kept := sets.New(identity)
+	current := sets.New(identity)
 	for _, other := range r.Exports.BindingsIn(key.Cluster) {
 		for _, b := range other.Status.BoundResources {
 			if other.Name != key.Name && b.Group == of.Group && b.Resource == of.Resource {
-				kept.Insert(b.Schema.IdentityHash)
+				current.Insert(b.Schema.IdentityHash)
 			}
 		}
 	}
 	for _, former := range identities {
-		if kept.Has(former) {
+		if current.Has(former) {
 			continue
 		}
 		if _, err := r.Remains.Delete(ctx, of, former, func(*unstructured.Unstructured) bool { return false }); err != nil {

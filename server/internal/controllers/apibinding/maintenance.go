@@ -16,19 +16,19 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// maintained tells whether a binding is kept as its export and its workspace type say.
+// maintained reports whether the server keeps a binding equal to what its export and its workspace type specify.
 func maintained(b *apisv1alpha2.APIBinding) bool {
 	return b.Annotations[apisv1alpha2.DefaultAPIBindingLifecycleAnnotation] == string(tenancyv1alpha1.APIBindingLifecycleModeMaintain)
 }
 
-// maintain accepts the claims of an export as they are now, if the binding is one that is maintained.
+// maintain accepts the current claims of the export, if the binding is maintained.
 func (r *reconciler) maintain(ctx context.Context, binding *apisv1alpha2.APIBinding) (changed bool, err error) {
 	if !maintained(binding) || binding.Spec.Reference.Export == nil {
 		return false, nil
 	}
 	export, err := r.Exports.Find(logicalcluster.Of(binding), *binding.Spec.Reference.Export)
 	if err != nil {
-		return false, nil // the status will tell
+		return false, nil // bind sets a condition
 	}
 	wanted := exports.AcceptAll(export)
 	if equality.Semantic.DeepEqual(binding.Spec.PermissionClaims, wanted) {
@@ -45,8 +45,8 @@ func (r *reconciler) maintain(ctx context.Context, binding *apisv1alpha2.APIBind
 	return true, runner.IgnoreNotFound(err)
 }
 
-// remake makes a binding again that its workspace type maintains, and one that every cluster has.
-func (r *reconciler) remake(ctx context.Context, key informers.Key) error {
+// recreate creates a deleted binding again if its workspace type maintains it, or every cluster has it.
+func (r *reconciler) recreate(ctx context.Context, key informers.Key) error {
 	lc, err := r.Set.LogicalClusters.Get(key.Cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil || lc.DeletionTimestamp != nil {
 		return nil

@@ -20,17 +20,17 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-// holder is who has a resource.
+// holder is the owner of the name of a resource.
 type holder struct {
-	// Binding is the name of an APIBinding, CRD is set for a definition of the cluster's own.
+	// Binding is the name of an APIBinding. CRD is set for a definition of the cluster itself.
 	Binding string `json:"n,omitempty"`
 	CRD     bool   `json:"c,omitempty"`
-	// Expiry of a definition's hold that has not come to be.
+	// Expiry ends the hold of a definition that was not created.
 	Expiry *time.Time `json:"e,omitempty"`
 }
 
-// take makes the binding the holder of those offered resources that nobody holds, and returns all that it holds.
-func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
+// acquire makes the binding the holder of the offered resources without a holder, and returns all resources that it holds.
+func (r *reconciler) acquire(ctx context.Context, key informers.Key, binding *apisv1alpha2.APIBinding,
 	offers []offer) (map[string]bool, error) {
 	definitions, err := r.Set.CustomResourceDefinitions.List(key.Cluster)
 	if err != nil {
@@ -45,17 +45,17 @@ func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv
 	if err != nil {
 		return nil, err
 	}
-	// Most of the time nothing changes, and nothing is read or written.
+	// Mostly nothing changes. Then nothing is read or written.
 	held := decode(lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation])
 	now := maps.Clone(held)
-	if taken = claim(now, binding.Name, others, definitions, offers, r.Clock.Now()); maps.Equal(held, now) &&
+	if taken = assign(now, binding.Name, others, definitions, offers, r.Clock.Now()); maps.Equal(held, now) &&
 		lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation] != "" {
 		return taken, nil
 	}
 	err = r.Clusters.Update(ctx, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		live := obj.(*corev1alpha1.LogicalCluster)
 		holders := decode(live.Annotations[apisv1alpha2.ResourceBindingsAnnotation])
-		taken = claim(holders, binding.Name, others, definitions, offers, r.Clock.Now())
+		taken = assign(holders, binding.Name, others, definitions, offers, r.Clock.Now())
 		content, err := json.Marshal(holders)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (r *reconciler) take(ctx context.Context, key informers.Key, binding *apisv
 	return taken, err
 }
 
-// decode returns the holders by resource; those of an annotation that nobody can read are found again.
+// decode returns the holders by resource. If the annotation is invalid there are none, and assign finds them again.
 func decode(annotation string) map[string]holder {
 	holders := map[string]holder{}
 	if json.Unmarshal([]byte(annotation), &holders) != nil {
@@ -75,15 +75,15 @@ func decode(annotation string) map[string]holder {
 	return holders
 }
 
-// Holder returns the name of the APIBinding that has taken a resource of a logical cluster, in the form of customresources.ResourceName,
-// empty if none has.
+// Holder returns the name of the APIBinding that holds a resource of a logical cluster, in the form of customresources.ResourceName, and
+// the empty string if none does.
 func Holder(lc *corev1alpha1.LogicalCluster, key string) string {
 	return decode(lc.Annotations[apisv1alpha2.ResourceBindingsAnnotation])[key].Binding
 }
 
-// claim brings holders up to date with the definitions and bindings that there are, gives to the binding what is free of
-// its offers, and returns what it holds.
-func claim(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition,
+// assign brings holders up to date with the existing definitions and bindings, assigns the free resources of the offers to the binding, and
+// returns the resources that the binding holds.
+func assign(holders map[string]holder, binding string, bindings sets.Set[string], definitions []*apiextensionsv1.CustomResourceDefinition,
 	offers []offer, now time.Time) map[string]bool {
 	own := sets.New[string]()
 	for _, crd := range definitions {
@@ -93,9 +93,9 @@ func claim(holders map[string]holder, binding string, bindings sets.Set[string],
 		}
 	}
 	for key, h := range holders {
-		gone := (h.Binding != "" && h.Binding != binding && !bindings.Has(h.Binding)) ||
+		deleted := (h.Binding != "" && h.Binding != binding && !bindings.Has(h.Binding)) ||
 			(h.CRD && !own.Has(key) && (h.Expiry == nil || h.Expiry.Before(now)))
-		if gone {
+		if deleted {
 			delete(holders, key)
 		}
 	}
@@ -115,8 +115,7 @@ func claim(holders map[string]holder, binding string, bindings sets.Set[string],
 	return taken
 }
 
-// conflict returns why a schema cannot be served besides what a cluster serves already, but for what the binding itself
-// has brought.
+// conflict returns why a schema cannot be served beside the resources that a cluster serves already, other than those of the binding.
 func conflict(s *apisv1alpha1.APIResourceSchema, served []customresources.Installed,
 	builtIn []apiextensionsv1.CustomResourceDefinitionNames, binding string) error {
 	wanted := s.Spec.Names

@@ -18,19 +18,19 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// stored tells whether the workspace may have objects of a resource that it has bound.
+// stored reports whether the workspace may have objects of a resource that it has bound.
 func stored(status *apisv1alpha2.APIBindingStatus, resource schema.GroupResource) bool {
 	return slices.ContainsFunc(status.BoundResources, func(r apisv1alpha2.BoundAPIResource) bool {
 		return r.Group == resource.Group && r.Resource == resource.Resource && len(r.StorageVersions) > 0
 	})
 }
 
-// unknownInterval is how often objects are looked for that are stored in a version that is to go.
+// unknownInterval is how often the controller checks for objects in a stored version that a new schema does not have.
 const unknownInterval = 10 * time.Minute
 
-// moved returns why the workspace cannot follow an offer: the objects that it has stored would be out of reach, as they have other keys
-// under another identity or with another scope.
-func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv1alpha2.APIBindingStatus, o offer,
+// unreachable returns why the workspace cannot follow an offer: it could not reach its stored objects any more, which have other keys under
+// another identity or with another scope.
+func (r *reconciler) unreachable(ctx context.Context, key informers.Key, status *apisv1alpha2.APIBindingStatus, o offer,
 	identity string) (problem, err error) {
 	i := slices.IndexFunc(status.BoundResources, func(b apisv1alpha2.BoundAPIResource) bool {
 		return b.Group == o.resource.Group && b.Resource == o.resource.Resource && len(b.StorageVersions) > 0
@@ -51,21 +51,21 @@ func (r *reconciler) moved(ctx context.Context, key informers.Key, status *apisv
 	if bound.UID == string(o.schema.UID) {
 		return nil, nil
 	}
-	kept := &apisv1alpha1.APIResourceSchema{}
-	if err := r.Schemas.Get(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), bound.UID, kept); err != nil {
+	former := &apisv1alpha1.APIResourceSchema{}
+	if err := r.Schemas.Get(logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs), bound.UID, former); err != nil {
 		return nil, runner.IgnoreNotFound(err)
 	}
-	if kept.Spec.Scope != o.schema.Spec.Scope {
+	if former.Spec.Scope != o.schema.Spec.Scope {
 		return fmt.Errorf("the objects of %s in this workspace are stored with the scope %s, and APIResourceSchema %s has the scope %s: "+
 			"its provider can export a schema of the former scope, or save the objects, delete the binding, and bind again",
-			o.key(), kept.Spec.Scope, o.schema.Name, o.schema.Spec.Scope), nil
+			o.key(), former.Spec.Scope, o.schema.Name, o.schema.Spec.Scope), nil
 	}
-	return r.unknown(ctx, key, status.BoundResources[i], o)
+	return r.unreadable(ctx, key, status.BoundResources[i], o)
 }
 
-// unknown returns why the workspace cannot follow an offer: objects are stored in a version that its schema does not have, and in which
-// they could not be read.
-func (r *reconciler) unknown(ctx context.Context, key informers.Key, bound apisv1alpha2.BoundAPIResource, o offer) (problem, err error) {
+// unreadable returns why the workspace cannot follow an offer: objects are stored in a version that its schema does not have, and could not
+// be read.
+func (r *reconciler) unreadable(ctx context.Context, key informers.Key, bound apisv1alpha2.BoundAPIResource, o offer) (problem, err error) {
 	versions := sets.New[string]()
 	for _, v := range o.schema.Spec.Versions {
 		versions.Insert(v.Name)
@@ -83,7 +83,7 @@ func (r *reconciler) unknown(ctx context.Context, key informers.Key, bound apisv
 		version, o.schema.Name), nil
 }
 
-// bound returns what the status of a binding says of an offer. What is virtual was never stored in any version.
+// bound returns the entry of an offer in the status of a binding. Objects of a virtual resource are never stored.
 func (o offer) bound(identity string) apisv1alpha2.BoundAPIResource {
 	b := exports.BoundResource(o.resource, o.schema, identity)
 	if o.virtual {
@@ -92,21 +92,21 @@ func (o offer) bound(identity string) apisv1alpha2.BoundAPIResource {
 	return b
 }
 
-// resolveSystem lists what an export of root stands for: the server has it already, and nobody else can. That is all or nothing.
+// resolveSystem lists the resources of an export of root in the status. The server serves them to all workspaces, or none is bound.
 func (r *reconciler) resolveSystem(key informers.Key, export *apisv1alpha2.APIExport,
 	status *apisv1alpha2.APIBindingStatus, offers []offer) {
 	served := r.Serves(key.Cluster)
 	for _, o := range offers {
 		if !slices.ContainsFunc(served, func(i customresources.Installed) bool { return i.Key() == o.key() }) {
-			completed(status, fmt.Errorf("%s is not served in this workspace", o.key()), apisv1alpha2.ReasonInternalError)
+			setCompleted(status, fmt.Errorf("%s is not served in this workspace", o.key()), apisv1alpha2.ReasonInternalError)
 			return
 		}
 		upsert(status, o.bound(export.Status.IdentityHash))
 	}
-	completed(status, nil, "")
+	setCompleted(status, nil, "")
 }
 
-// upsert lists a resource in the status; versions in which objects have been stored once are kept.
+// upsert lists a resource in the status. It keeps the versions in which objects were stored earlier.
 func upsert(status *apisv1alpha2.APIBindingStatus, resource apisv1alpha2.BoundAPIResource) {
 	for i, r := range status.BoundResources {
 		if r.Group != resource.Group || r.Resource != resource.Resource {

@@ -1,5 +1,5 @@
-// Package apiexport gives every APIExport its identity, which is the hash of a secret key, and the endpoint slice that tells
-// its provider where to find the objects of all who have bound it.
+// Package apiexport gives every APIExport its identity, which is the hash of a secret key, and an endpoint slice, in which its provider
+// finds the URLs of the objects of all consumers.
 package apiexport
 
 import (
@@ -93,7 +93,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return r.ensureSlice(ctx, export)
 }
 
-// ensureSlice makes the endpoint slice of an export, unless its provider does.
+// ensureSlice creates the endpoint slice of an export, unless its provider has opted out.
 func (r *reconciler) ensureSlice(ctx context.Context, export *apisv1alpha2.APIExport) error {
 	if _, skip := export.Annotations[apisv1alpha2.SkipEndpointSliceAnnotation]; skip {
 		return nil

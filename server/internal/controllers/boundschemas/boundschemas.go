@@ -1,5 +1,4 @@
-// Package boundschemas deletes the schemas that are kept for APIBindings, with their rules of conversion, once nobody has bound them
-// for a while.
+// Package boundschemas deletes the copies of schemas and conversion rules for APIBindings after no binding has used them for a while.
 package boundschemas
 
 import (
@@ -21,8 +20,8 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// grace is for how long a schema is kept that nobody uses, and settling how long it takes at the most until the binding tells that it
-// was made for.
+// grace is how long an unused copy is kept. settling is the maximum time until the status of a binding has the schema that was copied for
+// it.
 const (
 	grace    = 30 * time.Minute
 	settling = time.Minute
@@ -41,11 +40,11 @@ type reconciler struct {
 	controller *runner.Controller
 
 	mu   sync.Mutex
-	uses map[string]int // by the name of what is kept, which is the UID of a schema
+	uses map[string]int // by the name of the copy, which is the UID of the schema
 }
 
-// New returns the controller. Its keys are APIResourceSchemas in the cluster system:bound-crds. Since when one is not used is written
-// into it, so that neither another process nor a binding that comes in the last moment is mistaken.
+// New returns the controller. Its keys are APIResourceSchemas in the cluster system:bound-crds. The time since when a schema is unused is
+// an annotation of it: another process continues from there, and a binding that uses the schema at the last moment removes it.
 func New(in Inputs) *runner.Controller {
 	r := &reconciler{Inputs: in, uses: map[string]int{}}
 	r.controller = runner.New("boundschemas", 1, r.reconcile)
@@ -61,7 +60,7 @@ func New(in Inputs) *runner.Controller {
 	return r.controller
 }
 
-// count is an informers.Handler: it counts the bindings that use each schema, and looks after those with the first or last one.
+// count is an informers.Handler. It counts the bindings that use each schema, and enqueues a schema with its first and its last use.
 func (r *reconciler) count(old, obj runtime.Object) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +125,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	case remove:
 		err = runner.IgnoreNotFound(r.Schemas.Delete(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
 			if live := obj.(*apisv1alpha1.APIResourceSchema); live.Annotations[apisv1alpha2.UnusedSinceAnnotation] != mark || r.used(key.Name) {
-				return apierrors.NewConflict(apisv1alpha1.Resource("apiresourceschemas"), key.Name, fmt.Errorf("it is used again"))
+				return apierrors.NewConflict(apisv1alpha1.Resource("apiresourceschemas"), key.Name, fmt.Errorf("a binding uses the schema again"))
 			}
 			return nil
 		}))
@@ -134,7 +133,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return err
 }
 
-// What is done with a schema.
+// These are the decisions for a copy of a schema.
 const (
 	nothing = iota
 	wait
@@ -143,7 +142,7 @@ const (
 	remove
 )
 
-// decide returns what to do with a schema of some age that is marked as not used since a time, or not, and when to look again.
+// decide returns what to do with a schema of an age, which may be marked as unused since a time, and when to check again.
 func decide(mark string, used bool, age time.Duration, now time.Time) (do int, after time.Duration) {
 	switch {
 	case used && mark == "":
@@ -154,7 +153,7 @@ func decide(mark string, used bool, age time.Duration, now time.Time) (do int, a
 		return wait, settling - age
 	}
 	since, err := time.Parse(time.RFC3339, mark)
-	if err != nil || since.After(now) { // never marked, or by nobody who knows the time
+	if err != nil || since.After(now) { // no mark, or an invalid one
 		return markUnused, grace
 	}
 	if left := grace - now.Sub(since); left > 0 {
@@ -163,7 +162,7 @@ func decide(mark string, used bool, age time.Duration, now time.Time) (do int, a
 	return remove, 0
 }
 
-// mark notes since when a schema is not used; empty if it is.
+// mark writes since when a schema is unused. An empty string removes the mark.
 func (r *reconciler) mark(ctx context.Context, key informers.Key, since string) error {
 	return runner.IgnoreNotFound(r.Schemas.Update(ctx, key.Name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
 		live := obj.(*apisv1alpha1.APIResourceSchema)
@@ -176,7 +175,8 @@ func (r *reconciler) mark(ctx context.Context, key informers.Key, since string) 
 	}))
 }
 
-// deleteConversion deletes the rules of a schema that is gone. Those of a schema that is about to come are younger.
+// deleteConversion deletes the rules of a schema that does not exist. Rules within the grace period may belong to a schema that is not
+// created yet.
 func (r *reconciler) deleteConversion(ctx context.Context, key informers.Key) error {
 	rules, err := r.Set.APIConversions.Get(key.Cluster, "", key.Name)
 	if err != nil {

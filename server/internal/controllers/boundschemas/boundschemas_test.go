@@ -11,7 +11,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/controllers/runner"
 )
 
-func TestASchemaIsRemovedOnceItWasNotUsedForAWhile(t *testing.T) {
+func TestAnUnusedSchemaIsDeletedAfterTheGracePeriod(t *testing.T) {
 	now := time.Date(2027, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) string { return now.Add(-d).Format(time.RFC3339) }
 	for name, tc := range map[string]struct {
@@ -21,14 +21,14 @@ func TestASchemaIsRemovedOnceItWasNotUsedForAWhile(t *testing.T) {
 		do    int
 		after time.Duration
 	}{
-		"used":                      {"", true, time.Hour, nothing, 0},
-		"used again":                {ago(time.Hour), true, time.Hour, markUsed, 0},
-		"made for a binding":        {"", false, time.Second, wait, settling - time.Second},
-		"not used any more":         {"", false, time.Hour, markUnused, grace},
-		"not used for a moment":     {ago(time.Minute), false, time.Hour, wait, grace - time.Minute},
-		"not used for long enough":  {ago(grace), false, time.Hour, remove, 0},
-		"marked by whoever it was":  {"long ago", false, time.Hour, markUnused, grace},
-		"marked with a later clock": {ago(-time.Minute), false, time.Hour, markUnused, grace},
+		"used":                        {"", true, time.Hour, nothing, 0},
+		"used again":                  {ago(time.Hour), true, time.Hour, markUsed, 0},
+		"made for a binding":          {"", false, time.Second, wait, settling - time.Second},
+		"not used any more":           {"", false, time.Hour, markUnused, grace},
+		"not used for a moment":       {ago(time.Minute), false, time.Hour, wait, grace - time.Minute},
+		"not used for long enough":    {ago(grace), false, time.Hour, remove, 0},
+		"marked with an invalid time": {"long ago", false, time.Hour, markUnused, grace},
+		"marked with a later clock":   {ago(-time.Minute), false, time.Hour, markUnused, grace},
 	} {
 		if do, after := decide(tc.mark, tc.used, tc.age, now); do != tc.do || after != tc.after {
 			t.Errorf("%s: %d after %s, want %d after %s", name, do, after, tc.do, tc.after)
@@ -36,7 +36,7 @@ func TestASchemaIsRemovedOnceItWasNotUsedForAWhile(t *testing.T) {
 	}
 }
 
-func TestUsesAreCountedAsBindingsComeAndGo(t *testing.T) {
+func TestUsesAreCountedWhenBindingsChange(t *testing.T) {
 	r := &reconciler{uses: map[string]int{}, controller: runner.New("test", 1, nil)}
 	binding := func(uids ...string) runtime.Object {
 		b := &apisv1alpha2.APIBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
@@ -62,6 +62,6 @@ func TestUsesAreCountedAsBindingsComeAndGo(t *testing.T) {
 	r.count(binding("a", "c"), nil)
 	check("a", false)
 	if len(r.uses) > 0 {
-		t.Errorf("what nobody uses is remembered: %v", r.uses)
+		t.Errorf("unused schemas are counted: %v", r.uses)
 	}
 }

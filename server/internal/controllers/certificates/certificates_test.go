@@ -150,7 +150,7 @@ func in(cluster logicalcluster.Name, name, uid string, options ...csrOption) *ce
 	return c
 }
 
-func TestDueRequestsOfAllClustersAreRemovedAndNoOthers(t *testing.T) {
+func TestOnlyDueRequestsAreDeletedInAllClusters(t *testing.T) {
 	set, client, deleted := world(t,
 		in("a", "old", "1", created(25*time.Hour)), in("b", "old", "2", created(time.Hour)), in("b", "denied", "3", condition(certificatesv1.CertificateDenied, 2*time.Hour)))
 	clock := testingclock.NewFakeClock(now)
@@ -194,7 +194,7 @@ func wait(t *testing.T, deleted func() []string, wanted ...string) {
 	}
 }
 
-func TestARequestThatChangedMeanwhileIsNoFailure(t *testing.T) {
+func TestARequestThatHasChangedIsNoFailure(t *testing.T) {
 	set, client, _ := world(t, in("a", "old", "1", created(25*time.Hour)))
 	cleaner := newCleaner(Inputs{Set: set, Kube: client, Clock: testingclock.NewFakeClock(now)})
 	resource := set.CertificateSigningRequests.Resource().GroupResource()

@@ -6,7 +6,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-func TestWhatTheServerSigns(t *testing.T) {
+func TestTheServerSignsApprovedRequestsOfItsSigner(t *testing.T) {
 	signer := func(name string) csrOption {
 		return func(c *certificatesv1.CertificateSigningRequest) { c.Spec.SignerName = name }
 	}

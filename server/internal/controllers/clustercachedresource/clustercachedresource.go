@@ -1,5 +1,5 @@
-// Package clustercachedresource gives every ClusterCachedResource its identity, and tells whether and how many objects others can
-// read because of it.
+// Package clustercachedresource gives every ClusterCachedResource its identity, and writes into its status whether consumers can read its
+// objects, and how many there are.
 package clustercachedresource
 
 import (
@@ -36,7 +36,7 @@ type Inputs struct {
 	Cached   *cachedresources.Resources
 	Kube     kubernetes.Interface
 	Metadata metadata.Interface
-	// Serves returns what a cluster serves beside the built-in types.
+	// Serves returns the resources that a cluster serves and that are not built in.
 	Serves func(logicalcluster.Name) []customresources.Installed
 	// Stored stores ClusterCachedResources.
 	Stored storage.Objects
@@ -58,7 +58,7 @@ func New(in Inputs) *runner.Controller {
 		ref := identity.Reference(resource.Spec.Identity, resource.Name)
 		return ref.Namespace == secret.Namespace && ref.Name == secret.Name
 	}))
-	// What is served there now is known in a moment.
+	// The resources that are served after the change are known a moment later.
 	anyOf := r.mapped(func(*cachev1alpha1.ClusterCachedResource, informers.Key) bool { return true })
 	served := func(old, obj runtime.Object) {
 		for _, o := range []runtime.Object{old, obj} {
@@ -154,10 +154,10 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return runner.IgnoreNotFound(err)
 }
 
-// problem is why nobody can be shown the objects.
+// problem is why consumers cannot read the objects.
 type problem struct{ reason, message string }
 
-// problem returns the version in which the cluster serves the resource, or what is wrong with it.
+// problem returns the version in which the cluster serves the resource, or why the resource cannot be used.
 func (r *reconciler) problem(cluster logicalcluster.Name, resource *cachev1alpha1.ClusterCachedResource) (string, *problem) {
 	key := customresources.ResourceName(resource.Spec.Resource, resource.Spec.Group)
 	served := r.Serves(cluster)
@@ -188,7 +188,8 @@ func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, ide
 			Reason: p.reason, Message: p.message}
 	}
 	conditions.Set(&status.Conditions, valid)
-	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count} // what is read elsewhere is not copied
+	// Consumers read the objects of the provider, there are no copies.
+	status.ResourceCounts = &cachev1alpha1.ResourceCounts{Cache: count, Local: count}
 	status.Phase = cachev1alpha1.PhaseInitializing
 	started := corev1alpha1.Condition{Type: cachev1alpha1.ReplicationStarted, Status: metav1.ConditionFalse, Severity: "Info",
 		Reason: cachev1alpha1.ReasonNoResources}
@@ -204,7 +205,7 @@ func describe(status *cachev1alpha1.ClusterCachedResourceStatus, p *problem, ide
 func (r *reconciler) count(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource, version string) (int, error) {
 	objects := r.Metadata.Resource(schema.GroupVersionResource{Group: resource.Spec.Group, Version: version,
 		Resource: resource.Spec.Resource})
-	options := metav1.ListOptions{Limit: 1} // of all of them the server tells how many more there are
+	options := metav1.ListOptions{Limit: 1} // without a selector, the server returns the number of remaining objects
 	if resource.Spec.LabelSelector != nil {
 		options = metav1.ListOptions{Limit: 500, LabelSelector: metav1.FormatLabelSelector(resource.Spec.LabelSelector)}
 	}
@@ -223,7 +224,7 @@ func (r *reconciler) count(ctx context.Context, resource *cachev1alpha1.ClusterC
 	}
 }
 
-// release lets a ClusterCachedResource go: from its deletion on, nobody is shown its objects.
+// release removes the finalizer of a ClusterCachedResource that is being deleted. Consumers cannot read its objects from then on.
 func (r *reconciler) release(ctx context.Context, resource *cachev1alpha1.ClusterCachedResource) error {
 	err := r.Stored.Update(ctx, resource.Name, &cachev1alpha1.ClusterCachedResource{}, func(obj runtime.Object) error {
 		live := obj.(*cachev1alpha1.ClusterCachedResource)

@@ -1,5 +1,5 @@
-// Package clusterroleaggregation keeps the rules of aggregated ClusterRoles equal to the rules of the roles that they select in their logical
-// cluster.
+// Package clusterroleaggregation keeps the rules of aggregated ClusterRoles equal to the rules of the roles that they select in their
+// logical cluster.
 package clusterroleaggregation
 
 import (

@@ -32,7 +32,8 @@ type Inputs struct {
 	Definitions apiextensionsclient.CustomResourceDefinitionInterface
 	Metadata    metadata.Interface
 	Remains     Remains
-	// Serves returns what a cluster serves that is not built in, and BuiltIn the names of what is built into a group.
+	// Serves returns the resources that a cluster serves and that are not built in. BuiltIn returns the names of the built-in resources of a
+	// group.
 	Serves  func(logicalcluster.Name) []customresources.Installed
 	BuiltIn func(group string) []apiextensionsv1.CustomResourceDefinitionNames
 }
@@ -195,8 +196,8 @@ func (r *reconciler) inUse(cluster logicalcluster.Name, crd *apiextensionsv1.Cus
 
 func byBinding(name string) string { return fmt.Sprintf(" by APIBinding %q", name) }
 
-// holder returns the binding that has locked the resource of a definition, and the empty string if none has. A binding locks a resource before
-// the resource is served.
+// holder returns the binding that has locked the resource of a definition, and the empty string if none has. A binding locks a resource
+// before the resource is served.
 func (r *reconciler) holder(cluster logicalcluster.Name, crd *apiextensionsv1.CustomResourceDefinition) (binding string, err error) {
 	lc, err := r.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err != nil {

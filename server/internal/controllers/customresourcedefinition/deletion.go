@@ -33,8 +33,8 @@ type deleter struct {
 	controller *runner.Controller
 }
 
-// NewDeleter returns the controller that deletes the instances of definitions that are being deleted, and then removes their finalizers. Its
-// keys are definitions. It has a queue for itself because webhooks and conversions of tenants take part in deletions.
+// NewDeleter returns the controller that deletes the instances of definitions that are being deleted, and then removes their finalizers.
+// Its keys are definitions. It has a queue for itself because webhooks and conversions of tenants take part in deletions.
 func NewDeleter(in Inputs) *runner.Controller {
 	r := &deleter{Inputs: in}
 	r.controller = runner.New("customresourcedefinition-deletion", 8, r.reconcile)

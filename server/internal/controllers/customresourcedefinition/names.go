@@ -1,5 +1,5 @@
-// Package customresourcedefinition establishes the definitions of every logical cluster: names, conditions, and the
-// deletion of all instances before a definition goes.
+// Package customresourcedefinition accepts the names and sets the conditions of the definitions of every logical cluster, and deletes all
+// instances of a definition before the definition.
 package customresourcedefinition
 
 import (
@@ -15,19 +15,19 @@ import (
 	"github.com/kcplane/kcp/server/internal/apis/customresources/limits"
 )
 
-// inUse are names that a resource of the same group and cluster has, and by whom.
+// inUse are the names of a resource of the same group and cluster, and a description of its owner.
 type inUse struct {
 	names apiextensionsv1.CustomResourceDefinitionNames
 	by    string
 }
 
-// acceptedNames returns the names that crd gets besides those in use, and the conditions that say so. A name goes to whom it was
-// accepted for first.
+// acceptedNames returns the names that crd gets, which excludes those in use, and the conditions for them. The first definition for which a
+// name was accepted keeps it.
 func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) (
 	apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition,
 	apiextensionsv1.CustomResourceDefinitionCondition,
 ) {
-	resources, kinds := map[string]string{}, map[string]string{} // by whom they are used
+	resources, kinds := map[string]string{}, map[string]string{} // descriptions of the owners
 	for _, other := range others {
 		for _, name := range append([]string{other.names.Plural, other.names.Singular}, other.names.ShortNames...) {
 			resources[name] = other.by
@@ -75,7 +75,7 @@ func condition(kind apiextensionsv1.CustomResourceDefinitionConditionType, ok bo
 	return apiextensionsv1.CustomResourceDefinitionCondition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// next returns crd with the status that it should have.
+// next returns a copy of crd with the status that it should have.
 func next(crd *apiextensionsv1.CustomResourceDefinition, others []inUse) *apiextensionsv1.CustomResourceDefinition {
 	out := crd.DeepCopy()
 	names, named, established := acceptedNames(crd, others)
@@ -114,7 +114,7 @@ func approval(crd *apiextensionsv1.CustomResourceDefinition) apiextensionsv1.Cus
 	return condition(apiextensionsv1.KubernetesAPIApprovalPolicyConformant, state == apiextensionshelpers.APIApproved, names[state], reason)
 }
 
-// structuralProblem returns why the schema of crd, which may be of the time before schemas had to be, is not structural.
+// structuralProblem returns why the schema of crd is not structural. Old definitions may have such a schema.
 func structuralProblem(crd *apiextensionsv1.CustomResourceDefinition) string {
 	for _, v := range crd.Spec.Versions {
 		if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {

@@ -19,7 +19,7 @@ import (
 
 type cachedSlice = cachev1alpha1.ClusterCachedResourceEndpointSlice
 
-// What slices of ClusterCachedResources name and is not there, or not what they need.
+// Problems with the objects that slices of ClusterCachedResources refer to.
 var (
 	errNoResource       = errors.New("there is no such ClusterCachedResource")
 	errResourceNotReady = errors.New("the ClusterCachedResource is not ready: see its conditions")

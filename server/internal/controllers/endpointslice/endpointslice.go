@@ -1,6 +1,6 @@
-// Package endpointslice lists in every endpoint slice where the objects of those are who have bound an export: on each shard of
-// the slice's partition that has any. Those of APIExports are for the providers, who see all; those of ClusterCachedResources are for
-// who has bound them, and sees what the provider shows.
+// Package endpointslice lists in every endpoint slice the URLs of the objects of an export, for each shard of the slice's partition with
+// consumers. Slices of APIExports are for providers, and show the objects of all consumers. Slices of ClusterCachedResources are for
+// consumers, and show the objects that the provider publishes.
 package endpointslice
 
 import (
@@ -32,11 +32,11 @@ type Inputs struct {
 	Cached  *cachedresources.Resources
 	// Slices stores the slices of the kind.
 	Slices storage.Objects
-	// ShardName is that of this shard.
+	// ShardName is the name of this shard.
 	ShardName string
 }
 
-// status is that of slices of all kinds.
+// status is the status of slices of both kinds.
 type status = apisv1alpha1.APIExportEndpointSliceStatus
 
 // object is a slice.
@@ -49,14 +49,14 @@ type object interface {
 type kind[T object] struct {
 	name   string
 	lister informers.Lister[T]
-	// naming returns the slices of all clusters that name an export so.
+	// naming returns the slices of all clusters that refer to an export by this name.
 	naming func(export string) []T
 	// spec and status are what the kinds have in common. A change of the status changes the object.
 	spec   func(T) apisv1alpha1.APIExportEndpointSliceSpec
 	status func(T) *status
 	// empty returns a new object.
 	empty func() T
-	// check returns the export of a slice, nil if it is missing, and tells in conditions what is wrong with what the slice names.
+	// check returns the export of a slice, nil if it is missing, and sets conditions for the objects that the slice refers to.
 	check func(slice T, conditions *[]corev1alpha1.Condition) (*apisv1alpha2.APIExport, error)
 	// path of the view that a slice lists.
 	path func(slice T, export *apisv1alpha2.APIExport) string
@@ -75,7 +75,7 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 	c.WatchMapped(in.Set.APIExports.Informer, func(obj runtime.Object) []informers.Key {
 		return runner.KeysOf(k.naming(obj.(*apisv1alpha2.APIExport).Name))
 	})
-	// One of very many bindings changes nothing: the first one and the last one do.
+	// Only the first and the last of very many bindings change a slice.
 	in.Set.APIBindings.AddHandler(func(old, obj runtime.Object) {
 		for _, b := range []runtime.Object{old, obj} {
 			b, ok := b.(*apisv1alpha2.APIBinding)
@@ -98,7 +98,7 @@ func (k kind[T]) controller(in Inputs) *runner.Controller {
 	return c
 }
 
-// outdated tells whether a slice may have to change because of a binding.
+// outdated reports whether a slice may have to change because of a binding.
 func (r *reconciler[T]) outdated(slice T, b *apisv1alpha2.APIBinding) bool {
 	export, status := r.spec(slice).Export, r.status(slice)
 	cluster, ok := r.Exports.Cluster(logicalcluster.Of(slice), export.Path)
@@ -106,12 +106,12 @@ func (r *reconciler[T]) outdated(slice T, b *apisv1alpha2.APIBinding) bool {
 		return false
 	}
 	if selected, err := r.selected(status.ShardSelector); err != nil || !selected {
-		return false // whoever binds
+		return false // its bindings do not matter
 	}
 	return r.Exports.HasBindings(cluster, export.Name) != (len(status.Endpoints) > 0)
 }
 
-// selected tells whether a selector selects this shard.
+// selected reports whether a selector selects this shard.
 func (r *reconciler[T]) selected(selector string) (bool, error) {
 	parsed, err := labels.Parse(selector)
 	if err != nil || parsed.Empty() {
@@ -121,7 +121,7 @@ func (r *reconciler[T]) selected(selector string) (bool, error) {
 	return err == nil && parsed.Matches(labels.Set(shard.Labels)), err
 }
 
-// partition returns the selector of the partition of a slice, and what is wrong with it.
+// partition returns the selector of the partition of a slice, or why the partition cannot be used.
 func (r *reconciler[T]) partition(cluster logicalcluster.Name, name string) (selector string, problem error) {
 	if name == "" {
 		return "", nil
@@ -165,7 +165,7 @@ func (r *reconciler[T]) describe(slice T, status *status) error {
 	selector, problem := r.partition(logicalcluster.Of(slice), r.spec(slice).Partition)
 	note(&status.Conditions, apisv1alpha1.APIExportEndpointSlicePartitionValid, apisv1alpha1.ReasonPartitionInvalidReference, problem)
 	if problem != nil {
-		return nil // what is served goes on until it is known what else is wanted
+		return nil // the URLs stay until the partition is valid
 	}
 	status.ShardSelector, status.Endpoints = selector, nil
 	selected, err := r.selected(selector)

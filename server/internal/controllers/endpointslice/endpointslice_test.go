@@ -42,7 +42,7 @@ func TestTheSelectorOfAPartition(t *testing.T) {
 	}
 }
 
-func TestWhichSelectorsSelectThisShard(t *testing.T) {
+func TestSelectorsThatSelectThisShard(t *testing.T) {
 	shard := objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: "here", Labels: map[string]string{"region": "eu"}}})
 	other := objecttest.In("root", &corev1alpha1.Shard{ObjectMeta: metav1.ObjectMeta{Name: "there", Labels: map[string]string{"region": "us"}}})
 	o := objecttest.New(t, shard, other)

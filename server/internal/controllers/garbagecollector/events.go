@@ -71,8 +71,8 @@ func (c *collector) existsElsewhere(ctx context.Context, resource schema.GroupVe
 	return false, nil
 }
 
-// warn creates the Event that kube-controller-manager creates for an owner in another namespace. It is created once, because its name depends
-// on object and owner only.
+// warn creates the Event that kube-controller-manager creates for an owner in another namespace. It is created once, because its name
+// depends on object and owner only.
 func (c *collector) warn(ctx context.Context, mapper meta.RESTMapper, o object, uid types.UID, ref metav1.OwnerReference) error {
 	kind, err := mapper.KindFor(o.Resource)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package garbagecollector deletes objects whose owners were deleted, in every logical cluster: in the background, in the foreground, or not
-// at all where dependents are orphaned. One graph covers all clusters, and holds only objects that have owners or wait for dependents. One
-// watch of metadata covers a resource of all clusters.
+// Package garbagecollector deletes objects whose owners were deleted, in every logical cluster: in the background, in the foreground, or
+// not at all where dependents are orphaned. One graph covers all clusters, and holds only objects that have owners or wait for dependents.
+// One watch of metadata covers a resource of all clusters.
 package garbagecollector
 
 import (

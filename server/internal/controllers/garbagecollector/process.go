@@ -18,8 +18,8 @@ import (
 	"github.com/kcplane/kcp/server/internal/process/decisionlog"
 )
 
-// client returns a client for an object, in a version that its cluster serves. The version in which all clusters are watched may be served by
-// other clusters only.
+// client returns a client for an object, in a version that its cluster serves. The version in which all clusters are watched may be served
+// by other clusters only.
 func (c *collector) client(ctx context.Context, o object) (metadata.ResourceInterface, error) {
 	served, err := c.Resources.Served(ctx, o.Resource)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// parallelDeletions bounds the collections of one cluster that are deleted at a time.
+// parallelDeletions is how many collections of one cluster are deleted at a time.
 const parallelDeletions = 8
 
 var (
@@ -29,9 +29,9 @@ var (
 	bindings    = schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}
 )
 
-// deleteContent deletes everything in the cluster of ctx but its LogicalCluster, and returns what is still there as
-// "<number> <resource>". Definitions go after their instances, and the bindings that grant access last, so that whoever
-// may see the cluster can see it go.
+// deleteContent deletes everything in the cluster of ctx but its LogicalCluster, and returns what remains as "<number> <resource>".
+// Definitions are deleted after their instances. The bindings that grant access are deleted last: users with access can follow the
+// deletion.
 func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
 	served, err := r.Resources(ctx)
 	if err != nil {
@@ -68,14 +68,14 @@ func (r *reconciler) deleteContent(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// shadowed resources are another view of objects that are deleted through the first.
+// shadowed reports whether a resource is a second view of objects that are deleted through another resource.
 func shadowed(r schema.GroupResource) bool {
 	return r == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
 }
 
 func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resource) ([]string, error) {
 	left := make([]int, len(resources))
-	group := errgroup.Group{} // one resource does not keep others
+	group := errgroup.Group{} // an error of one resource does not stop the others
 	group.SetLimit(parallelDeletions)
 	for i, d := range resources {
 		group.Go(func() error {
@@ -99,9 +99,9 @@ func (r *reconciler) deleteAll(ctx context.Context, resources []discovery.Resour
 	return remaining, nil
 }
 
-// deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It asks the API first. What that does
-// not delete because of rules and conversions of a provider, or of the cluster itself, is deleted all the same if it is custom, and asking
-// is how long the API has for that.
+// deleteResource deletes every object of a resource, and returns how many wait for their finalizers. It deletes through the API first.
+// Custom objects that rules and conversions of a provider or of the cluster protect are then deleted in storage. asking limits the time of
+// the API.
 func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Resource) (int, error) {
 	background := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &background}
@@ -123,7 +123,7 @@ func (r *reconciler) deleteResource(ctx, asking context.Context, d discovery.Res
 		func(u *unstructured.Unstructured) bool { return defined.Reaches(u.GetNamespace()) })
 }
 
-// defined returns the definition of a resource whose objects the cluster of ctx stores for itself, not for the server.
+// defined returns the definition of a custom resource, and whether its objects are stored and belong to the cluster of ctx.
 func (r *reconciler) defined(ctx context.Context, resource schema.GroupResource) (customresources.Installed, bool) {
 	cluster, err := logicalcluster.NameFrom(ctx)
 	if err != nil {
@@ -144,13 +144,13 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// inProgress tells that it is too early to say what is left.
+// inProgress is the condition until it is known what remains.
 var inProgress = corev1alpha1.Condition{
 	Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionFalse, Severity: "Info", Reason: "SomeResourcesRemain",
 	Message: "what it holds is being deleted",
 }
 
-// contentCondition tells what is left.
+// contentCondition returns the condition for the remaining content.
 func contentCondition(remaining []string) corev1alpha1.Condition {
 	if len(remaining) == 0 {
 		return corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceContentDeleted, Status: metav1.ConditionTrue}

@@ -66,7 +66,7 @@ type reconciler struct {
 func New(in Inputs) *runner.Controller {
 	r := &reconciler{Inputs: in, started: in.Clock.Now()}
 	r.controller = runner.New("logicalcluster", 8, r.reconcile)
-	// Nothing is queued for what is settled, which is nearly everything when a server starts.
+	// Settled objects are not enqueued: nearly all objects are settled when a server starts.
 	r.controller.WatchMapped(in.Set.LogicalClusters.Informer, func(obj runtime.Object) []informers.Key {
 		lc := obj.(*corev1alpha1.LogicalCluster)
 		if r.settled(lc) {
@@ -76,14 +76,14 @@ func New(in Inputs) *runner.Controller {
 	})
 	in.Set.Namespaces.AddHandler(func(old, obj runtime.Object) {
 		if obj == nil {
-			r.lostNamespace(logicalcluster.Of(old.(*corev1.Namespace)))
+			r.namespaceDeleted(logicalcluster.Of(old.(*corev1.Namespace)))
 		}
 	})
 	return r.controller
 }
 
-// lostNamespace goes on with a logical cluster that may have waited for one of its namespaces.
-func (r *reconciler) lostNamespace(cluster logicalcluster.Name) {
+// namespaceDeleted enqueues a logical cluster whose deletion may have waited for one of its namespaces.
+func (r *reconciler) namespaceDeleted(cluster logicalcluster.Name) {
 	lc, err := r.Set.LogicalClusters.Get(cluster, "", corev1alpha1.LogicalClusterName)
 	if err == nil && lc.DeletionTimestamp != nil {
 		r.controller.Enqueue(informers.Key{Cluster: cluster, Name: corev1alpha1.LogicalClusterName})
@@ -103,7 +103,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	}
 	var content *corev1alpha1.Condition
 	if deletable(lc) {
-		// Most are empty in a moment. What takes longer tells meanwhile that it goes.
+		// Most are empty after a moment. A longer deletion is shown in the status.
 		slow := r.Clock.AfterFunc(slowDeletion, func() {
 			if err := r.show(ctx, key, &inProgress); err != nil {
 				decisionlog.ForFailure(ctx, key.Cluster).Info("Setting the condition of a slow deletion failed", decisionlog.Cluster, key.Cluster,
@@ -127,7 +127,7 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return r.show(ctx, key, content)
 }
 
-// show writes the phase that follows, and what there is to say of the content if that is being deleted.
+// show writes the next phase, and the condition of the content if that is being deleted.
 func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev1alpha1.Condition) error {
 	return ignoreGone(r.Clusters.Update(ctx, key.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		live := obj.(*corev1alpha1.LogicalCluster)
@@ -142,9 +142,9 @@ func (r *reconciler) show(ctx context.Context, key informers.Key, content *corev
 	}))
 }
 
-var errChanged = errors.New("it has changed meanwhile")
+var errChanged = errors.New("the object has changed")
 
-// delete removes a LogicalCluster that nothing holds any more.
+// delete removes a LogicalCluster without content and further finalizers.
 func (r *reconciler) delete(ctx context.Context, lc *corev1alpha1.LogicalCluster) error {
 	return ignoreGone(r.Clusters.Delete(ctx, lc.Name, &corev1alpha1.LogicalCluster{}, func(obj runtime.Object) error {
 		if live := obj.(*corev1alpha1.LogicalCluster); live.UID != lc.UID || !slices.Equal(live.Finalizers, lc.Finalizers) {
@@ -154,20 +154,20 @@ func (r *reconciler) delete(ctx context.Context, lc *corev1alpha1.LogicalCluster
 	}))
 }
 
-// deletable tells whether the content of a logical cluster is to be deleted now.
+// deletable reports whether the content of a logical cluster must be deleted now.
 func deletable(lc *corev1alpha1.LogicalCluster) bool {
 	return nextPhase(lc) == corev1alpha1.LogicalClusterPhaseDeleting && slices.Contains(lc.Finalizers, corev1alpha1.DeletionFinalizer)
 }
 
-// settled tells whether a logical cluster needs nothing.
+// settled reports whether a logical cluster needs no change.
 func (r *reconciler) settled(lc *corev1alpha1.LogicalCluster) bool {
 	return lc.DeletionTimestamp == nil && lc.Status.Phase == nextPhase(lc) && lc.Labels[corev1alpha1.PhaseLabel] == string(lc.Status.Phase) &&
 		lc.Status.URL == urlOf(lc, r.ExternalURL) && lc.Status.Phase == corev1alpha1.LogicalClusterPhaseReady &&
 		slices.Contains(lc.Finalizers, corev1alpha1.TerminatorsFinalizer) == (len(lc.Status.Terminators) > 0) && !r.suspect(lc)
 }
 
-// suspect tells whether a logical cluster may have lost its workspace while no server was running: one from before this
-// process, without its workspace.
+// suspect reports whether the workspace of a logical cluster may have been deleted while no server was running: the cluster is older than
+// this process, and the informer does not have the workspace.
 func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
 	owner := lc.Spec.Owner
 	if owner == nil || owner.Resource != workspaces.Resource || lc.DeletionTimestamp != nil || !lc.CreationTimestamp.Time.Before(r.started) {
@@ -177,8 +177,7 @@ func (r *reconciler) suspect(lc *corev1alpha1.LogicalCluster) bool {
 	return apierrors.IsNotFound(err)
 }
 
-// orphan deletes a logical cluster whose workspace does not exist, once it is old enough for a request of another server
-// that is still storing the workspace.
+// orphan deletes a logical cluster whose workspace does not exist, if it is so old that no other server can still be storing the workspace.
 func (r *reconciler) orphan(ctx context.Context, key informers.Key, lc *corev1alpha1.LogicalCluster) (bool, error) {
 	if !r.suspect(lc) {
 		return false, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// steps of clusters: one that somebody takes, and one that the server takes by itself.
+// steps of clusters: the first is taken by a client, the second by the server.
 const (
 	step    = corev1alpha1.LogicalClusterInitializer("root:x")
 	builtIn = corev1alpha1.LogicalClusterInitializer("root:universal")
@@ -120,7 +120,7 @@ func TestThePhasesOfALogicalCluster(t *testing.T) {
 	}
 }
 
-func TestALogicalClusterWithoutItsWorkspaceIsDeletedOnceItIsOld(t *testing.T) {
+func TestAnOldLogicalClusterWithoutItsWorkspaceIsDeleted(t *testing.T) {
 	owner := &corev1alpha1.LogicalClusterOwner{Resource: "workspaces", Cluster: "root", Name: "team", UID: "1"}
 	ws := func(uid string) *tenancyv1alpha1.Workspace {
 		ws := objecttest.In("root", &tenancyv1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
@@ -174,7 +174,7 @@ func TestALogicalClusterWithoutItsWorkspaceIsDeletedOnceItIsOld(t *testing.T) {
 	}
 }
 
-func TestTheConditionNamesWhatIsLeft(t *testing.T) {
+func TestTheConditionListsTheRemainingObjects(t *testing.T) {
 	if c := contentCondition(nil); c.Status != metav1.ConditionTrue || c.Reason != "" {
 		t.Errorf("got %+v", c)
 	}

@@ -1,4 +1,4 @@
-// Package logicalcluster leads every LogicalCluster through its phases, and deletes what a cluster holds before its LogicalCluster goes.
+// Package logicalcluster sets the phase of every LogicalCluster, and deletes the content of a logical cluster before the LogicalCluster.
 package logicalcluster
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// advance makes the metadata and status of lc what they should be: the decision of the controller, without side effects.
+// advance sets the metadata and status that lc should have. It is the decision of the controller, without side effects.
 func advance(lc *corev1alpha1.LogicalCluster, externalURL string) {
 	if lc.Status.Phase == "" || lc.Status.Phase == corev1alpha1.LogicalClusterPhaseScheduling {
-		// That a LogicalCluster exists means that it is scheduled; from here on its steps count.
+		// A LogicalCluster that exists is scheduled. Its initializers and terminators are next.
 		lc.Status.Initializers = scheduling.Remaining(lc.Spec.Initializers)
 		lc.Status.Terminators = slices.Clone(lc.Spec.Terminators)
 	}

@@ -1,5 +1,6 @@
-// Package mount copies the URL and the readiness of the server behind a mounted workspace from the object that the workspace is mounted from.
-// It handles the events of the garbage collector instead of watching these objects, and does nothing for workspaces that are not mounted.
+// Package mount copies the URL and the readiness of the server behind a mounted workspace from the object that the workspace is mounted
+// from. It handles the events of the garbage collector instead of watching these objects, and does nothing for workspaces that are not
+// mounted.
 package mount
 
 import (

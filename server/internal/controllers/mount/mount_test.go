@@ -46,7 +46,7 @@ func newTestReconciler(t *testing.T) *reconciler {
 	return newReconciler(Inputs{Set: set, Hosts: hosts, Objects: &runner.ObjectEvents{}})
 }
 
-func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
+func TestTheStatusOfAMountedWorkspaceFollowsItsObject(t *testing.T) {
 	c := newTestReconciler(t)
 	for name, test := range map[string]struct {
 		status  map[string]any
@@ -79,7 +79,7 @@ func TestAWorkspaceShowsWhatItsObjectSays(t *testing.T) {
 	}
 }
 
-func TestAnObjectMakesItsWorkspacesNoLarger(t *testing.T) {
+func TestLongValuesOfAnObjectAreNotCopied(t *testing.T) {
 	c := newTestReconciler(t)
 	long := strings.Repeat("a", 1<<20)
 	for name, status := range map[string]map[string]any{
@@ -96,7 +96,7 @@ func TestAnObjectMakesItsWorkspacesNoLarger(t *testing.T) {
 	}
 }
 
-func TestTheURLStaysWhileTheServerIsAway(t *testing.T) {
+func TestTheURLStaysWhileTheServerIsUnavailable(t *testing.T) {
 	ws := mounted("ws", "prod")
 	observation{url: "https://a"}.show(ws)
 	missing("gone").show(ws)
@@ -131,7 +131,7 @@ func TestOnlyMountedWorkspacesAreRemembered(t *testing.T) {
 }
 
 // A mount of an object in another cluster, of another group or of another name is another mount.
-func TestAnEventConcernsTheMountsOfThatObject(t *testing.T) {
+func TestAnEventEnqueuesTheMountsOfItsObject(t *testing.T) {
 	other := clusters
 	other.Group = "example.net"
 	for name, test := range map[string]struct {

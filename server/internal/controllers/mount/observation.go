@@ -14,7 +14,7 @@ import (
 // phaseReady is the status.phase of objects whose server can be used. The others are Initializing, Connecting and Unknown.
 const phaseReady = "Ready"
 
-// observation is what is known of the server behind a workspace: its URL, or why that is not used.
+// observation is the URL of the server behind a workspace, or why the server is not used.
 type observation struct{ url, reason, message string }
 
 func missing(format string, args ...any) observation {
@@ -25,7 +25,7 @@ func notReady(format string, args ...any) observation {
 	return observation{reason: tenancyv1alpha1.ReasonMountObjectNotReady, message: fmt.Sprintf(format, args...)}
 }
 
-// show brings a workspace in step with an observation. It keeps the last URL while there is none.
+// show writes an observation into a workspace. It keeps the last URL if the observation has none.
 func (o observation) show(ws *tenancyv1alpha1.Workspace) {
 	ready := corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceMountReady, Status: metav1.ConditionTrue}
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
@@ -37,7 +37,7 @@ func (o observation) show(ws *tenancyv1alpha1.Workspace) {
 			ws.Spec.URL = o.url
 			ws.Generation++
 		}
-		// There is nothing to initialize; clients wait for this condition all the same.
+		// There is nothing to initialize, but clients wait for this condition.
 		conditions.Set(&ws.Status.Conditions, corev1alpha1.Condition{Type: tenancyv1alpha1.WorkspaceInitialized, Status: metav1.ConditionTrue})
 		scheduling.ShrinkOwner(ws)
 	}

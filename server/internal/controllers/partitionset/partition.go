@@ -14,25 +14,25 @@ import (
 	topologyv1alpha1 "github.com/kcplane/kcp/api/topology/v1alpha1"
 )
 
-// maxPrefix bounds what names begin with.
+// maxPrefix is the maximum length of the prefix of a name.
 const maxPrefix = 252
 
 // partition is a group of shards.
 type partition struct {
-	// values are those of the dimensions, in the order of their keys.
+	// values are the values of the dimensions, in the order of their keys.
 	values   []string
 	selector *metav1.LabelSelector
 }
 
-// prefix returns what the names of partitions begin with. Labels may have underscores, which names may not.
+// prefix returns the prefix of the names of partitions. Labels may have underscores, which are invalid in names.
 func (p partition) prefix(set string) string {
 	name := strings.Join(append([]string{set}, p.values...), "-") + "-"
 	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	return name[:min(len(name), maxPrefix)]
 }
 
-// divide returns the partitions of a set: one for each combination of values of its dimensions that selected shards have. Shards that
-// lack a dimension are in none. Without dimensions all of them are in one.
+// divide returns the partitions of a set, one for each combination of values of its dimensions that selected shards have. Shards without
+// one of the dimensions are in no partition. Without dimensions all shards are in one partition.
 func divide(spec *topologyv1alpha1.PartitionSetSpec, shards []*corev1alpha1.Shard) ([]partition, error) {
 	general := spec.ShardSelector.LabelSelector()
 	selector, err := metav1.LabelSelectorAsSelector(general)
@@ -71,7 +71,7 @@ func valuesOf(shard *corev1alpha1.Shard, dimensions []string) ([]string, bool) {
 	return values, true
 }
 
-// take removes the partition with a selector from those that are wanted, and returns whether it was there.
+// take removes the partition with a selector from the wanted ones, and reports whether it was among them.
 func take(wanted *[]partition, selector *metav1.LabelSelector) bool {
 	i := slices.IndexFunc(*wanted, func(p partition) bool { return equality.Semantic.DeepEqual(p.selector, selector) })
 	if i >= 0 {

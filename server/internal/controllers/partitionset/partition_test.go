@@ -67,7 +67,7 @@ func TestShardsAreDividedByTheirLabels(t *testing.T) {
 	}
 }
 
-func TestAPartitionIsTakenOnce(t *testing.T) {
+func TestAPartitionIsMatchedOnce(t *testing.T) {
 	wanted, err := divide(&topologyv1alpha1.PartitionSetSpec{Dimensions: []string{"region"}}, []*corev1alpha1.Shard{shard("region=eu"), shard("region=us")})
 	if err != nil {
 		t.Fatal(err)

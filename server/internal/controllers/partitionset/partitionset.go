@@ -1,5 +1,4 @@
-// Package partitionset divides the shards as each PartitionSet says, into one Partition for each combination of values that the
-// labels of shards have.
+// Package partitionset divides the shards by the labels that each PartitionSet lists, into one Partition for each combination of values.
 package partitionset
 
 import (
@@ -74,8 +73,8 @@ func (r *reconciler) reconcile(ctx context.Context, key informers.Key) error {
 	return err
 }
 
-// settle makes the partitions of a set that are missing, and deletes those that are not wanted any more. What is there is read from
-// storage: a partition of which the informer has not heard yet would be made again.
+// settle creates the missing partitions of a set, and deletes those that are not wanted any more. It lists the stored partitions, because
+// the informer may not have a new partition yet, and a second one would be created.
 func (r *reconciler) settle(ctx context.Context, set *topologyv1alpha1.PartitionSet, wanted []partition) error {
 	client := r.Dynamic.Resource(resource)
 	list, err := client.List(ctx, metav1.ListOptions{})

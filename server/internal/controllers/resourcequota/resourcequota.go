@@ -1,5 +1,5 @@
-// Package resourcequota keeps the usage in the status of every ResourceQuota equal to the number of stored objects. It counts when a quota or
-// the definition of a counted resource changes, when a counted object is deleted, and at regular intervals. Admission counts creations.
+// Package resourcequota keeps the usage in the status of every ResourceQuota equal to the number of stored objects. It counts when a quota
+// or the definition of a counted resource changes, when a counted object is deleted, and at regular intervals. Admission counts creations.
 package resourcequota
 
 import (

@@ -32,7 +32,7 @@ func amounts(n int64, names ...corev1.ResourceName) corev1.ResourceList {
 	return list
 }
 
-func TestWhatALimitCounts(t *testing.T) {
+func TestTheResourceThatALimitCounts(t *testing.T) {
 	for limit, want := range map[corev1.ResourceName]schema.GroupResource{
 		"configmaps":                {Resource: "configmaps"},
 		"count/configmaps":          {Resource: "configmaps"},
@@ -63,7 +63,7 @@ func TestOnlyLowerUsageIsCountedAgain(t *testing.T) {
 	}
 }
 
-func TestADefinitionMakesTheQuotasOfItsClusterThatCountItBeCounted(t *testing.T) {
+func TestADefinitionEnqueuesTheQuotasThatCountItsInstances(t *testing.T) {
 	o := objecttest.New(t,
 		quota("here", "default", "counts", "count/widgets.example.org", "configmaps"), quota("here", "default", "other", "configmaps"),
 		quota("here", "default", "group", "count/widgets.example.com"), quota("there", "default", "elsewhere", "count/widgets.example.org"),
@@ -76,7 +76,7 @@ func TestADefinitionMakesTheQuotasOfItsClusterThatCountItBeCounted(t *testing.T)
 	}
 }
 
-func TestUsageIsThatOfTheNamespace(t *testing.T) {
+func TestUsageCountsObjectsOfTheNamespace(t *testing.T) {
 	served := []discovery.Resource{
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true, Verbs: sets.New("list", "create")},
 		{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Verbs: sets.New("list", "create")},

@@ -8,7 +8,7 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-func TestAClusterWithManyKeysHoldsUpNoOther(t *testing.T) {
+func TestAClusterWithManyKeysDoesNotDelayOthers(t *testing.T) {
 	c := New("test", 1, nil)
 	defer c.queue.ShutDown()
 	for i := range 1000 {

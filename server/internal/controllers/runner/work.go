@@ -38,8 +38,8 @@ func payerFrom(ctx context.Context) Payer {
 	return func(cluster logicalcluster.Name) string { return string(cluster) }
 }
 
-// work calls do for the items of a queue until ctx ends, and returns when the last call has returned. Slow items do not delay items of other
-// payers, except in a queue with one worker, which handles one item after the other.
+// work calls do for the items of a queue until ctx ends, and returns when the last call has returned. Slow items do not delay items of
+// other payers, except in a queue with one worker, which handles one item after the other.
 func work[K Item](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int, do func(context.Context, K)) {
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()

@@ -16,7 +16,7 @@ import (
 // payerOf the cluster a-1 is a.
 func payerOf(cluster logicalcluster.Name) string { return strings.Split(string(cluster), "-")[0] }
 
-func TestWhoWaitsForAHostHoldsUpNoOther(t *testing.T) {
+func TestSlowItemsOfOnePayerDoNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(WithPayer(t.Context(), payerOf))
 		var waiting, most, served atomic.Int32
@@ -66,8 +66,8 @@ func TestWhoWaitsForAHostHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// Slow items are replaced for as long as they last: later there are as many workers as before.
-func TestSlowItemsLeaveNoWorkers(t *testing.T) {
+// Workers of slow items are replaced while the items last. Afterwards there are as many workers as before.
+func TestWorkersThatReplacedSlowOnesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		var now, most atomic.Int32
@@ -103,7 +103,7 @@ func TestSlowItemsLeaveNoWorkers(t *testing.T) {
 	})
 }
 
-func TestOneWorkerIsOne(t *testing.T) {
+func TestAQueueWithOneWorkerHandlesOneItemAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		var now, most atomic.Int32

@@ -1,5 +1,5 @@
-// Package validatingadmissionpolicystatus tells the authors of ValidatingAdmissionPolicies which of their expressions do
-// not fit the types of their logical cluster: in the status, where a type error does no harm.
+// Package validatingadmissionpolicystatus checks the expressions of ValidatingAdmissionPolicies against the types of their logical cluster,
+// and writes type errors into the status as warnings.
 package validatingadmissionpolicystatus
 
 import (
@@ -57,7 +57,7 @@ func (in Inputs) reconcile(ctx context.Context, key informers.Key) error {
 }
 
 // status returns what the controller says about the current generation of a policy. It refers to that one object: a policy
-// made anew under the same name is not what was checked.
+// created again under the same name was not checked.
 func status(policy *admissionregistrationv1.ValidatingAdmissionPolicy,
 	found []admissionregistrationv1.ExpressionWarning) *applyconfigurations.ValidatingAdmissionPolicyApplyConfiguration {
 	warnings := make([]*applyconfigurations.ExpressionWarningApplyConfiguration, len(found))

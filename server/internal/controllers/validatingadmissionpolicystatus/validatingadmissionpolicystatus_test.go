@@ -132,7 +132,7 @@ func TestExpressionsAreCheckedAgainstTheTypesOfTheirCluster(t *testing.T) {
 	}
 }
 
-func TestNothingIsBuiltForWhatNeedsNoCheck(t *testing.T) {
+func TestPoliciesWithoutAnUncheckedGenerationCostNothing(t *testing.T) {
 	deleting := policy("deleting", 2, 1)
 	at := metav1.Now()
 	deleting.DeletionTimestamp = &at
@@ -148,7 +148,7 @@ func TestNothingIsBuiltForWhatNeedsNoCheck(t *testing.T) {
 	}
 }
 
-func TestAFailureIsTriedAgainUnlessThePolicyIsGone(t *testing.T) {
+func TestFailuresAreRetriedUnlessThePolicyDoesNotExist(t *testing.T) {
 	in, client := world(t, nil, policy("a", 1, 0))
 	key := informers.Key{Cluster: "a", Name: "small"}
 	resource := in.Set.ValidatingAdmissionPolicies.Resource().GroupResource()

@@ -1,6 +1,5 @@
-// Package workspace leads every Workspace from its creation to its logical cluster, keeps its status that of the logical
-// cluster, and holds it until the logical cluster is gone. Most workspaces are complete when they are created: then there
-// is nothing to do.
+// Package workspace schedules every Workspace to a logical cluster, copies the status of the logical cluster, and deletes the logical
+// cluster before the Workspace. Most workspaces are complete when they are created, and need nothing.
 package workspace
 
 import (
@@ -44,7 +43,7 @@ type reconciler struct {
 	Inputs
 	controller *runner.Controller
 
-	waiting *runner.Waiting // for what is in another cluster
+	waiting *runner.Waiting // for objects of other clusters
 }
 
 // New returns the controller. Its keys are Workspaces.
@@ -52,7 +51,7 @@ func New(in Inputs) *runner.Controller {
 	r := &reconciler{Inputs: in}
 	r.controller = runner.New("workspace", 16, r.reconcile)
 	r.waiting = runner.NewWaiting(r.controller)
-	// Nothing is queued for what is settled, which is nearly everything when a server starts.
+	// Settled objects are not enqueued: nearly all objects are settled when a server starts.
 	r.controller.WatchMapped(in.Set.Workspaces.Informer, func(obj runtime.Object) []informers.Key {
 		ws := obj.(*tenancyv1alpha1.Workspace)
 		if lc, err := r.logicalCluster(ws); err == nil && r.settled(ws, lc) {
@@ -73,9 +72,9 @@ func New(in Inputs) *runner.Controller {
 		}
 		return []informers.Key{key}
 	})
-	again := func(_, _ runtime.Object) { r.waiting.Retry() }
-	in.Set.Shards.AddHandler(again)
-	in.Set.WorkspaceTypes.AddHandler(again)
+	retry := func(_, _ runtime.Object) { r.waiting.Retry() }
+	in.Set.Shards.AddHandler(retry)
+	in.Set.WorkspaceTypes.AddHandler(retry)
 	return r.controller
 }
 
@@ -122,7 +121,7 @@ func (r *reconciler) url(lc *corev1alpha1.LogicalCluster) string {
 	return r.Scheduler.ExternalURL + "/clusters/" + lc.Annotations[corev1alpha1.PathAnnotation]
 }
 
-// logicalCluster returns that of a workspace, nil if it has none.
+// logicalCluster returns the LogicalCluster of a workspace, and nil if it has none.
 func (r *reconciler) logicalCluster(ws *tenancyv1alpha1.Workspace) (*corev1alpha1.LogicalCluster, error) {
 	name := clusterOf(ws)
 	if name == "" {
@@ -155,7 +154,7 @@ func (r *reconciler) isExpected(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.
 	return lc == nil && ws.Spec.Mount == nil && ws.Spec.Cluster != "" && r.Clock.Since(ws.CreationTimestamp.Time) < grace
 }
 
-// settled tells whether a workspace needs nothing.
+// settled reports whether a workspace needs no change.
 func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) bool {
 	if ws.DeletionTimestamp != nil || ws.Spec.Mount != nil || ws.Spec.Cluster == "" || lc == nil {
 		return ws.Spec.Mount != nil && ws.DeletionTimestamp == nil
@@ -164,10 +163,10 @@ func (r *reconciler) settled(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.Log
 		len(ws.Status.Initializers) == 0 && slices.Equal(ws.Status.Terminators, lc.Status.Terminators) && ws.Spec.URL == r.url(lc)
 }
 
-// schedule makes the logical cluster of a workspace, or notes why that is not possible.
+// schedule creates the logical cluster of a workspace, or sets a condition with the reason why that is impossible.
 func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenancyv1alpha1.Workspace) error {
 	name := logicalcluster.Name(ws.Annotations[tenancyv1alpha1.ClusterAnnotation])
-	if !scheduling.IsNewName(name) { // nobody but this controller chooses it
+	if !scheduling.IsNewName(name) { // only this controller chooses names
 		name = ""
 	}
 	shard, err := r.Scheduler.Shard(ws)
@@ -178,7 +177,7 @@ func (r *reconciler) schedule(ctx context.Context, key informers.Key, ws *tenanc
 	case err != nil && !errors.As(err, &impossible):
 		return err
 	case err == nil && name == "":
-		// The intention is stored first, so that after a crash the same logical cluster is made, and no second one.
+		// The name is stored first: after a crash the controller creates the same logical cluster, and no second one.
 		ws.Annotations[tenancyv1alpha1.ClusterAnnotation] = string(scheduling.NewName())
 		if !slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer) {
 			ws.Finalizers = append(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
@@ -228,11 +227,11 @@ func (r *reconciler) create(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 	return nil
 }
 
-// remove deletes the logical cluster of a workspace that is being deleted, and the workspace once that is gone.
+// remove deletes the logical cluster of a workspace that is being deleted, and then the workspace.
 func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) error {
 	ours := slices.Contains(ws.Finalizers, tenancyv1alpha1.LogicalClusterFinalizer)
 	inside := logicalcluster.WithName(ctx, clusterOf(ws))
-	if lc == nil && ours && clusterOf(ws) != "" { // perhaps not seen yet
+	if lc == nil && ours && clusterOf(ws) != "" { // the informer may not have it yet
 		live := &corev1alpha1.LogicalCluster{}
 		switch err := r.Clusters.Get(inside, corev1alpha1.LogicalClusterName, live); {
 		case err == nil && owns(ws, live):
@@ -249,7 +248,7 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 		return r.Clusters.Update(inside, corev1alpha1.LogicalClusterName, &corev1alpha1.LogicalCluster{}, scheduling.MarkDeleted)
 	case lc != nil && !held && lc.Status.Phase != corev1alpha1.LogicalClusterPhaseTerminating &&
 		lc.Status.Phase != corev1alpha1.LogicalClusterPhaseDeleting:
-		return nil // most go before there is anything to show
+		return nil // most are deleted before there is anything to show
 	case lc == nil && !held:
 		return r.Workspaces.Delete(ctx, ws.Name, &tenancyv1alpha1.Workspace{}, func(obj runtime.Object) error {
 			if live := obj.(*tenancyv1alpha1.Workspace); live.UID != ws.UID || !slices.Equal(live.Finalizers, ws.Finalizers) {
@@ -264,8 +263,7 @@ func (r *reconciler) remove(ctx context.Context, ws *tenancyv1alpha1.Workspace, 
 	})
 }
 
-// replace stores a LogicalCluster that is being deleted in place of one that cannot be read: what the cluster holds is deleted as
-// always.
+// replace replaces a LogicalCluster that cannot be read by one that is being deleted. Its content is then deleted as usual.
 func (r *reconciler) replace(ctx context.Context, ws *tenancyv1alpha1.Workspace) error {
 	lc, err := r.Scheduler.LogicalCluster(ws, clusterOf(ws))
 	if apierrors.IsNotFound(err) { // its type
@@ -282,9 +280,9 @@ func (r *reconciler) replace(ctx context.Context, ws *tenancyv1alpha1.Workspace)
 	return r.Clusters.Replace(ctx, corev1alpha1.LogicalClusterName, lc, &corev1alpha1.LogicalCluster{})
 }
 
-var errChanged = errors.New("it has changed meanwhile")
+var errChanged = errors.New("the object has changed")
 
-// showRemoval writes into a workspace that is being deleted what its logical cluster, if it is there still, waits for.
+// showRemoval writes into a workspace that is being deleted what its logical cluster waits for, if that exists.
 func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster) {
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseDeleting
 	if lc == nil {
@@ -302,7 +300,7 @@ func showRemoval(ws *tenancyv1alpha1.Workspace, lc *corev1alpha1.LogicalCluster)
 	metav1.SetMetaDataLabel(&ws.ObjectMeta, corev1alpha1.PhaseLabel, string(ws.Status.Phase))
 }
 
-// commit writes wanted over live, unless that has changed meanwhile.
+// commit replaces live by wanted, unless live has changed.
 func (r *reconciler) commit(ctx context.Context, live, wanted *tenancyv1alpha1.Workspace) error {
 	if !reflect.DeepEqual(live.Spec, wanted.Spec) {
 		wanted.Generation++

@@ -49,8 +49,8 @@ func placed(ws *tenancyv1alpha1.Workspace) {
 	ws.Status.Phase = corev1alpha1.LogicalClusterPhaseReady
 }
 
-// going is the change to a workspace with a logical cluster that is being deleted.
-func going(ws *tenancyv1alpha1.Workspace) {
+// terminating changes a workspace to one with a logical cluster that is being deleted.
+func terminating(ws *tenancyv1alpha1.Workspace) {
 	placed(ws)
 	now := metav1.Now()
 	ws.DeletionTimestamp = &now
@@ -100,7 +100,7 @@ func condition(ws *tenancyv1alpha1.Workspace, kind string) corev1alpha1.Conditio
 	return ws.Status.Conditions[i]
 }
 
-func TestWhatAWorkspaceNeedsNext(t *testing.T) {
+func TestTheNextStepOfAWorkspace(t *testing.T) {
 	deleted := func(lc *corev1alpha1.LogicalCluster) { now := metav1.Now(); lc.DeletionTimestamp = &now }
 	for name, tc := range map[string]struct {
 		objects []objecttest.Object
@@ -199,12 +199,12 @@ func TestWhatAWorkspaceNeedsNext(t *testing.T) {
 			},
 		},
 		"one that is deleted: its logical cluster is deleted first": {
-			[]objecttest.Object{workspace(going), cluster(nil)},
+			[]objecttest.Object{workspace(terminating), cluster(nil)},
 			func(o outcome) bool { return o.ws != nil && o.lc.DeletionTimestamp != nil },
 		},
 		"one that is deleted and held by others: its logical cluster stays": {
 			[]objecttest.Object{workspace(func(ws *tenancyv1alpha1.Workspace) {
-				going(ws)
+				terminating(ws)
 				ws.Finalizers = append(ws.Finalizers, "example.org/mine")
 			}), cluster(nil)},
 			func(o outcome) bool {
@@ -212,15 +212,15 @@ func TestWhatAWorkspaceNeedsNext(t *testing.T) {
 			},
 		},
 		"one that is deleted, whose logical cluster belongs to another: it goes alone": {
-			[]objecttest.Object{workspace(going), cluster(func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.UID = "other" })},
+			[]objecttest.Object{workspace(terminating), cluster(func(lc *corev1alpha1.LogicalCluster) { lc.Spec.Owner.UID = "other" })},
 			func(o outcome) bool { return o.ws == nil && o.lc.DeletionTimestamp == nil },
 		},
 		"one that is deleted, whose logical cluster goes in a moment: nothing": {
-			[]objecttest.Object{workspace(going), cluster(deleted)},
+			[]objecttest.Object{workspace(terminating), cluster(deleted)},
 			func(o outcome) bool { return o.n["workspaces"]+o.n["logicalclusters"] == 0 },
 		},
 		"one that is deleted, whose logical cluster waits for terminators: these": {
-			[]objecttest.Object{workspace(going), cluster(func(lc *corev1alpha1.LogicalCluster) {
+			[]objecttest.Object{workspace(terminating), cluster(func(lc *corev1alpha1.LogicalCluster) {
 				deleted(lc)
 				lc.Status.Phase = corev1alpha1.LogicalClusterPhaseTerminating
 				lc.Status.Terminators = []corev1alpha1.LogicalClusterTerminator{"root:x"}
@@ -231,12 +231,12 @@ func TestWhatAWorkspaceNeedsNext(t *testing.T) {
 			},
 		},
 		"one that is deleted, whose logical cluster is gone: it goes": {
-			[]objecttest.Object{workspace(going)},
+			[]objecttest.Object{workspace(terminating)},
 			func(o outcome) bool { return o.ws == nil },
 		},
 		"one that is deleted, whose logical cluster is gone, and that others hold: our finalizer": {
 			[]objecttest.Object{workspace(func(ws *tenancyv1alpha1.Workspace) {
-				going(ws)
+				terminating(ws)
 				ws.Finalizers = append(ws.Finalizers, "example.org/mine")
 			})},
 			func(o outcome) bool { return slices.Equal(o.ws.Finalizers, []string{"example.org/mine"}) },
@@ -276,8 +276,8 @@ func look(t *testing.T, o *objecttest.Objects) outcome {
 	return out
 }
 
-func TestALogicalClusterThatIsNotSeenYetIsFoundWhenItsWorkspaceIsDeleted(t *testing.T) {
-	o := objecttest.New(t, workspace(going))
+func TestDeletionOfAWorkspaceFindsALogicalClusterThatTheInformerLacks(t *testing.T) {
+	o := objecttest.New(t, workspace(terminating))
 	o.Store(cluster(nil))
 	if err := newController(o).Reconcile(t.Context(), key); err != nil {
 		t.Fatal(err)
@@ -287,8 +287,8 @@ func TestALogicalClusterThatIsNotSeenYetIsFoundWhenItsWorkspaceIsDeleted(t *test
 	}
 }
 
-func TestAWorkspaceIsNotDeletedWhileStorageDoesNotAnswer(t *testing.T) {
-	o := objecttest.New(t, workspace(going))
+func TestAWorkspaceIsNotDeletedWhileStorageFails(t *testing.T) {
+	o := objecttest.New(t, workspace(terminating))
 	o.Stored(o.Set.LogicalClusters.Informer).Fail(inside, corev1alpha1.LogicalClusterName, errors.New("etcd is away"))
 	if err := newController(o).Reconcile(t.Context(), key); err == nil {
 		t.Error("no error")
@@ -301,15 +301,15 @@ func TestAWorkspaceIsNotDeletedWhileStorageDoesNotAnswer(t *testing.T) {
 
 // What the controller has read may be older than what is stored.
 func TestAWorkspaceThatHasChangedIsNotOverwritten(t *testing.T) {
-	o := objecttest.New(t, workspace(going))
+	o := objecttest.New(t, workspace(terminating))
 	o.Store(workspace(func(ws *tenancyv1alpha1.Workspace) {
-		going(ws)
+		terminating(ws)
 		ws.Finalizers = append(ws.Finalizers, "example.org/mine")
 	}))
 	if err := newController(o).Reconcile(t.Context(), key); !apierrors.IsConflict(err) {
 		t.Errorf("got %v, want a conflict", err)
 	}
 	if got := look(t, o); got.ws == nil {
-		t.Error("a workspace that somebody holds is gone")
+		t.Error("a workspace with another finalizer is deleted")
 	}
 }

@@ -1,4 +1,5 @@
-// Package workspacetype writes into the status of every WorkspaceType the URLs at which its initializer and terminator find their workspaces.
+// Package workspacetype writes into the status of every WorkspaceType the URLs at which its initializer and terminator find their
+// workspaces.
 package workspacetype
 
 import (

@@ -1,5 +1,5 @@
-// Package clusterclient lets one client-go client reach every logical cluster: the cluster travels in the context of each
-// call, as everywhere else, and the transport turns it into the /clusters/ segment of the URL.
+// Package clusterclient makes client-go clients that reach every logical cluster. The context of each call has the cluster, as everywhere
+// in the server, and the transport adds the /clusters/ segment to the URL.
 package clusterclient
 
 import (

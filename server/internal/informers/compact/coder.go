@@ -15,7 +15,7 @@ type coder interface {
 	unpack(u *unpacker, into reflect.Value)
 }
 
-// coderOf returns the coder of a type that is a part of the types within.
+// coderOf returns the coder of a type, which is part of the types within.
 func coderOf(t reflect.Type, within []reflect.Type) (coder, error) {
 	if slices.Contains(within, t) {
 		return nil, fmt.Errorf("%s contains itself", t)
@@ -75,7 +75,7 @@ type intCoder struct{}
 func (intCoder) pack(p *packer, v reflect.Value)        { p.number(zigzag(v.Int())) }
 func (intCoder) unpack(u *unpacker, into reflect.Value) { into.SetInt(unzigzag(u.number())) }
 
-// zigzag gives numbers near zero small unsigned numbers, whatever their sign.
+// zigzag maps numbers near zero to small unsigned numbers.
 func zigzag(n int64) uint64   { return uint64(n<<1) ^ uint64(n>>63) }
 func unzigzag(n uint64) int64 { return int64(n>>1) ^ -int64(n&1) }
 
@@ -84,7 +84,7 @@ type uintCoder struct{}
 func (uintCoder) pack(p *packer, v reflect.Value)        { p.number(v.Uint()) }
 func (uintCoder) unpack(u *unpacker, into reflect.Value) { into.SetUint(u.number()) }
 
-// timeCoder writes whether the time is set, and then the seconds since 1970.
+// timeCoder writes whether the time is set, and then its seconds since 1970.
 type timeCoder struct{}
 
 func (timeCoder) pack(p *packer, v reflect.Value) {
@@ -159,7 +159,7 @@ func (c mapCoder) pack(p *packer, v reflect.Value) {
 		return
 	}
 	p.number(uint64(v.Len()) + 1)
-	value := reflect.New(c.typ.Elem()).Elem() // one that has an address
+	value := reflect.New(c.typ.Elem()).Elem() // addressable
 	for entries := v.MapRange(); entries.Next(); {
 		p.string(entries.Key().String())
 		value.Set(entries.Value())
@@ -181,7 +181,7 @@ func (c mapCoder) unpack(u *unpacker, into reflect.Value) {
 	}
 }
 
-// labelsCoder does what mapCoder does for the maps that most objects have, without reflection.
+// labelsCoder is mapCoder for map[string]string, without reflection. Most objects have such maps.
 type labelsCoder struct{}
 
 func (labelsCoder) pack(p *packer, v reflect.Value) {
@@ -210,7 +210,7 @@ func (labelsCoder) unpack(u *unpacker, into reflect.Value) {
 	*into.Addr().Interface().(*map[string]string) = labels
 }
 
-// structCoder writes which fields are not zero, a bit each, and then these.
+// structCoder writes one bit per field for whether it is set, and then the fields that are.
 type structCoder []structField
 
 type structField struct {

@@ -1,5 +1,5 @@
-// Package compact keeps objects of which there are very many as few bytes: a fraction of what their Go types take, and
-// nothing that the garbage collector has to follow.
+// Package compact encodes very many objects in few bytes: a fraction of the memory of their Go types, without pointers that the garbage
+// collector has to follow.
 package compact
 
 import (
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Codec packs the objects of one Go type. Pack must not be called by two goroutines at a time; Unpack may, and beside it.
+// Codec packs the objects of one Go type. Only one goroutine may call Pack at a time. Any number may call Unpack, also during Pack.
 type Codec struct {
 	object reflect.Type
 	coder  coder
@@ -30,21 +30,21 @@ func New(example runtime.Object) (*Codec, error) {
 	return &Codec{object: t, coder: coder, words: newWords()}, nil
 }
 
-// Pack returns obj in short. Times lose what is below a second, as in JSON. key is what tells obj from other objects.
+// Pack returns the encoded obj. Times lose fractions of seconds, as in JSON. key identifies obj.
 func (c *Codec) Pack(key string, obj runtime.Object) string {
 	p := &packer{words: c.words, object: maphash.String(c.words.seed, key)}
 	c.coder.pack(p, reflect.ValueOf(obj).Elem())
 	return string(p.data)
 }
 
-// Unpack returns what was packed as a new object, which shares memory with packed. It panics on what Pack has not made.
+// Unpack returns a new object, which shares memory with packed. It panics if packed is not a result of Pack.
 func (c *Codec) Unpack(packed string) runtime.Object {
 	v := reflect.New(c.object)
 	c.coder.unpack(&unpacker{words: c.words, data: packed}, v.Elem())
 	return v.Interface().(runtime.Object)
 }
 
-// How a string is written: the two low bits of the number that comes first.
+// These are the encodings of a string, in the two low bits of its first number.
 const (
 	plain   = iota // the number is the length of what follows
 	word           // the number is that of a word
@@ -55,7 +55,7 @@ const (
 
 type packer struct {
 	words  *words
-	object uint64 // tells objects apart
+	object uint64 // identifies the object
 	data   []byte
 }
 
@@ -86,7 +86,7 @@ func (p *packer) string(s string) {
 
 type unpacker struct {
 	words *words
-	data  string // what is left
+	data  string // the rest
 }
 
 func (u *unpacker) number() uint64 {

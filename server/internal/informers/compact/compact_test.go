@@ -34,7 +34,7 @@ func logicalCluster(n int) *corev1alpha1.LogicalCluster {
 	}
 }
 
-func TestWhatIsUnpackedIsWhatWasPacked(t *testing.T) {
+func TestUnpackedObjectsEqualThePackedOnes(t *testing.T) {
 	fill := randfill.NewWithSeed(rand.Int64()).NilChance(0.3).NumElements(0, 3).Funcs(
 		func(s *string, c randfill.Continue) {
 			*s = []string{"", "0", "007", "18446744073709551615", "99999999999999999999", "-1", "cluster", "core.kcp.io/shard", strings.Repeat("x", 1000),
@@ -74,7 +74,7 @@ func TestWhatIsUnpackedIsWhatWasPacked(t *testing.T) {
 	}
 }
 
-func TestObjectsThatAreAlikeTakeFewBytes(t *testing.T) {
+func TestSimilarObjectsTakeFewBytes(t *testing.T) {
 	for range 300 { // what shares a place with what is another with each seed
 		codec, err := New(&corev1alpha1.LogicalCluster{})
 		if err != nil {
@@ -101,13 +101,13 @@ func TestStringsOfOneObjectAreNotRemembered(t *testing.T) {
 	if n := len(*codec.words.numbered.Load()); n != 0 {
 		t.Errorf("%d words come from one object", n)
 	}
-	for n := range 3 * most {
+	for n := range 3 * maxWords {
 		for _, object := range []string{"a", "b"} {
 			codec.Pack(object, &corev1alpha1.LogicalCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("name-", n)}})
 		}
 	}
-	if n := len(*codec.words.numbered.Load()); n != most {
-		t.Errorf("%d words are kept, want %d at the most", n, most)
+	if n := len(*codec.words.numbered.Load()); n != maxWords {
+		t.Errorf("%d words are kept, want %d at the most", n, maxWords)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestTypesThatCannotBePackedAreRefused(t *testing.T) {
 	}
 }
 
-func TestUnpackingGoesOnBesidePacking(t *testing.T) {
+func TestUnpackDuringPack(t *testing.T) {
 	codec, err := New(&corev1alpha1.LogicalCluster{})
 	if err != nil {
 		t.Fatal(err)

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// Words have a length that pays, and are not so many that whoever chooses names could fill the memory with them.
-	shortest, longest = 3, 256
-	most              = 1 << 16
-	// remembered is how many strings that came once are known, to learn which come again.
+	// The length of words is limited to what saves memory, and their number so that tenants cannot fill memory with the names they choose.
+	minLength, maxLength = 3, 256
+	maxWords             = 1 << 16
+	// remembered is how many strings of one object are remembered, to recognize them in other objects.
 	remembered = 1 << 12
 )
 
-// words numbers the strings that several objects have in common. They are kept for good.
+// words numbers the strings that several objects have in common. They are never removed.
 type words struct {
 	seed     maphash.Seed
 	sighted  [remembered]sighting
@@ -22,7 +22,7 @@ type words struct {
 	numbered atomic.Pointer[[]string]
 }
 
-// sighting is a string that was seen, and in which object, as hashes.
+// sighting has the hashes of a string, and of the object in which it was found.
 type sighting struct{ word, object uint64 }
 
 func newWords() *words {
@@ -31,9 +31,9 @@ func newWords() *words {
 	return w
 }
 
-// number returns the number of s, if it has come in other objects than this one.
+// number returns the number of s, if it was found in another object than this one.
 func (w *words) number(s string, object uint64) (uint64, bool) {
-	if len(s) < shortest || len(s) > longest {
+	if len(s) < minLength || len(s) > maxLength {
 		return 0, false
 	}
 	if n, ok := w.numbers[s]; ok {
@@ -42,14 +42,14 @@ func (w *words) number(s string, object uint64) (uint64, bool) {
 	now := sighting{maphash.String(w.seed, s), object}
 	before := &w.sighted[now.word%remembered]
 	if before.word != now.word {
-		// Chance decides, or of two words of every object that have one place neither would be there when it comes again.
+		// Replace at random: otherwise two words of every object with the same place would always replace each other.
 		if (now.word^now.object)&remembered == 0 {
 			*before = now
 		}
 		return 0, false
 	}
 	all := *w.numbered.Load()
-	if before.object == object || len(all) == most {
+	if before.object == object || len(all) == maxWords {
 		return 0, false
 	}
 	s = strings.Clone(s)

@@ -1,5 +1,5 @@
-// Package scoped shows one logical cluster to code of Kubernetes that knows of one cluster only, as the informer factory
-// that such code expects. It is a view of the server's informers, and costs nothing beside them.
+// Package scoped presents one logical cluster as an informer factory, to code of Kubernetes that supports a single cluster. It is a view of
+// the server's informers without memory of its own.
 package scoped
 
 import (
@@ -26,14 +26,13 @@ type Factory struct {
 	objects, rules view
 }
 
-// view is what every type of this package is: the objects of a cluster.
+// view has the objects of a cluster. Every type of this package is a view.
 type view struct {
 	set     *informers.Set
 	cluster logicalcluster.Name
 }
 
-// New returns the factory of a cluster, with the webhook configurations of another one if its objects are subject to the rules of
-// that.
+// New returns the factory of a cluster. rules is the cluster whose webhook configurations apply to its objects.
 func New(set *informers.Set, cluster, rules logicalcluster.Name) *Factory {
 	return &Factory{objects: view{set: set, cluster: cluster}, rules: view{set: set, cluster: rules}}
 }
@@ -158,7 +157,7 @@ func list[T interface {
 	return matching, nil
 }
 
-// settled is an informer that has synced and whose events nobody hears: who needs them makes the view again.
+// settled is an informer that has synced, and that delivers no events: views are short-lived.
 type settled struct{ cache.SharedIndexInformer }
 
 func (settled) HasSynced() bool { return true }

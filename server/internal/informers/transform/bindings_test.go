@@ -30,7 +30,7 @@ func binding(cluster, export, identity string) *apisv1alpha2.APIBinding {
 	}
 }
 
-func TestBindingsShareWhatTheirExportMakesEqual(t *testing.T) {
+func TestBindingsOfAnExportShareEqualParts(t *testing.T) {
 	trimmer := New()
 	for i := range 3 * remembered {
 		cluster, export, identity := fmt.Sprint("c", i), fmt.Sprint("e", i%(2*remembered)), fmt.Sprint("i", i%2)

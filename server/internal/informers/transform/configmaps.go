@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ConfigMap returns a function that trims ConfigMaps: it keeps the data of those with the given name only. Every namespace has a ConfigMap of
-// this name, with equal data.
+// ConfigMap returns a function that trims ConfigMaps: it keeps the data of those with the given name only. Every namespace has a ConfigMap
+// of this name, with equal data.
 func (t *Trimmer) ConfigMap(name string) func(runtime.Object) {
 	return func(obj runtime.Object) {
 		cm := obj.(*corev1.ConfigMap)

@@ -23,7 +23,7 @@ func workspace(name, parent string) *tenancyv1alpha1.Workspace {
 	}
 }
 
-func TestAWorkspaceKeepsWhatIsRead(t *testing.T) {
+func TestAWorkspaceKeepsTheFieldsThatAreRead(t *testing.T) {
 	trimmed, want := workspace("one", "p"), workspace("one", "p")
 	Workspace(trimmed)
 	delete(want.Annotations, tenancyv1alpha1.ClusterAnnotation)
@@ -39,7 +39,7 @@ func TestAWorkspaceKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
-func TestALogicalClusterKeepsWhatIsRead(t *testing.T) {
+func TestALogicalClusterKeepsTheFieldsThatAreRead(t *testing.T) {
 	now := metav1.Now()
 	for _, deleted := range []*metav1.Time{nil, &now} {
 		trimmed := &corev1alpha1.LogicalCluster{

@@ -14,9 +14,9 @@ import (
 	"github.com/kcplane/kcp/server/internal/informers"
 )
 
-func TestFinalizersHoldObjectsWhileTheyCanBeRemoved(t *testing.T) {
+func TestFinalizersBlockDeletionUntilTheirRemovalIsRefusedForLong(t *testing.T) {
 	now := testingclock.NewFakePassiveClock(time.Unix(0, 0))
-	h := newHeld(now)
+	h := newRefusals(now)
 	binding, resource := informers.Key{Cluster: "c", Name: "b"}, schema.GroupResource{Resource: "widgets"}
 	refused := errors.New("refused")
 	object := func(deleted bool) *unstructured.Unstructured {
@@ -28,7 +28,7 @@ func TestFinalizersHoldObjectsWhileTheyCanBeRemoved(t *testing.T) {
 	}
 	tried := 0
 	pass := func(problem error, objects ...*unstructured.Unstructured) (waiting int) {
-		waits := h.waits(binding, resource, func(*unstructured.Unstructured) error { tried++; return problem })
+		waits := h.blocks(binding, resource, func(*unstructured.Unstructured) error { tried++; return problem })
 		for _, u := range objects {
 			if waits(u) {
 				waiting++
@@ -46,9 +46,9 @@ func TestFinalizersHoldObjectsWhileTheyCanBeRemoved(t *testing.T) {
 	}{
 		{"what is not deleted yet", 0, refused, []*unstructured.Unstructured{object(false), object(true)}, 2, 0},
 		{"refused once", 0, refused, []*unstructured.Unstructured{object(true), object(true)}, 2, 1},
-		{"can be removed", heldPatience, nil, []*unstructured.Unstructured{object(true), object(true)}, 2, 1},
+		{"can be removed", refusalTimeout, nil, []*unstructured.Unstructured{object(true), object(true)}, 2, 1},
 		{"refused again", time.Minute, refused, []*unstructured.Unstructured{object(true)}, 1, 1},
-		{"refused for a while", heldPatience - time.Second, refused, []*unstructured.Unstructured{object(true)}, 1, 1},
+		{"refused for a while", refusalTimeout - time.Second, refused, []*unstructured.Unstructured{object(true)}, 1, 1},
 		{"refused for long", time.Second, refused, []*unstructured.Unstructured{object(true), object(true)}, 0, 2},
 	} {
 		tried = 0

@@ -12,17 +12,19 @@ import (
 	"github.com/kcplane/kcp/server/internal/tenancy/claims"
 )
 
-// answers are the claims whose acceptance has changed since their objects were labelled: admission has labelled by each answer
-// that there was in between, also by those that were taken back before anybody reconciled them.
-type answers struct {
+// claimChanges are the claims whose acceptance has changed since their objects were labeled. In between, admission labels by each state,
+// also by a state that ends before a reconciliation.
+type claimChanges struct {
 	mu      sync.Mutex
 	changes map[informers.Key]sets.Set[claims.Key] // by binding
 }
 
-func newAnswers() *answers { return &answers{changes: map[informers.Key]sets.Set[claims.Key]{}} }
+func newClaimChanges() *claimChanges {
+	return &claimChanges{changes: map[informers.Key]sets.Set[claims.Key]{}}
+}
 
 // changed is an informers.Handler.
-func (a *answers) changed(old, obj runtime.Object) {
+func (c *claimChanges) changed(old, obj runtime.Object) {
 	before, now := acceptedBy(old), acceptedBy(obj)
 	for _, pair := range [][2]map[claims.Key]apisv1alpha2.ScopedPermissionClaim{{before, now}, {now, before}} {
 		for claim, selected := range pair[0] {
@@ -32,19 +34,19 @@ func (a *answers) changed(old, obj runtime.Object) {
 			}
 			for _, b := range []runtime.Object{old, obj} {
 				if key, err := informers.KeyOf(b); b != nil && err == nil {
-					a.add(key, claim)
+					c.add(key, claim)
 				}
 			}
 		}
 	}
-	if obj == nil { // what was left to do was done before the finalizer was removed
+	if obj == nil { // claims were applied before the finalizer was removed
 		if key, err := informers.KeyOf(old); err == nil {
-			a.take(key)
+			c.take(key)
 		}
 	}
 }
 
-// acceptedBy returns the claims that a binding labels by.
+// acceptedBy returns the claims of which a binding labels the objects.
 func acceptedBy(obj runtime.Object) map[claims.Key]apisv1alpha2.ScopedPermissionClaim {
 	b, ok := obj.(*apisv1alpha2.APIBinding)
 	if !ok || b == nil || b.DeletionTimestamp != nil {
@@ -57,20 +59,20 @@ func acceptedBy(obj runtime.Object) map[claims.Key]apisv1alpha2.ScopedPermission
 	return accepted
 }
 
-func (a *answers) add(binding informers.Key, claim claims.Key) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.changes[binding] == nil {
-		a.changes[binding] = sets.New[claims.Key]()
+func (c *claimChanges) add(binding informers.Key, claim claims.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.changes[binding] == nil {
+		c.changes[binding] = sets.New[claims.Key]()
 	}
-	a.changes[binding].Insert(claim)
+	c.changes[binding].Insert(claim)
 }
 
-// take returns the changes of a binding, and forgets them.
-func (a *answers) take(binding informers.Key) sets.Set[claims.Key] {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	taken := a.changes[binding]
-	delete(a.changes, binding)
+// take removes the changes of a binding, and returns them.
+func (c *claimChanges) take(binding informers.Key) sets.Set[claims.Key] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.changes[binding]
+	delete(c.changes, binding)
 	return taken
 }

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 
 	apisv1alpha1 "github.com/kcplane/kcp/api/apis/v1alpha1"
 	apisv1alpha2 "github.com/kcplane/kcp/api/apis/v1alpha2"
@@ -29,7 +30,7 @@ type Log struct {
 }
 
 // New returns a log of the changes in set, which must be a branch that ends with the context of Run.
-func New(set *informers.Set) *Log { return &Log{set: set, began: time.Now()} }
+func New(set *informers.Set, c clock.PassiveClock) *Log { return &Log{set: set, began: c.Now()} }
 
 // Run logs changes until ctx ends. At a lower verbosity than that of state changes it does not read the objects.
 func (l *Log) Run(ctx context.Context) {

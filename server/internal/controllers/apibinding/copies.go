@@ -15,15 +15,15 @@ import (
 	"github.com/kcplane/kcp/server/logicalcluster"
 )
 
-// keep makes copies of a schema and its conversion that outlive their provider, under the UID of the schema.
-func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
+// copySchema copies a schema and its conversion rules, under the UID of the schema. The copies outlive the provider.
+func (r *reconciler) copySchema(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
 	ctx = logicalcluster.WithName(ctx, logicalcluster.SystemBoundCRDs)
-	if err := r.keepConversion(ctx, s); err != nil {
+	if err := r.copyConversion(ctx, s); err != nil {
 		return err
 	}
 	found, err := r.Set.APIResourceSchemas.Get(logicalcluster.SystemBoundCRDs, "", string(s.UID))
 	if err == nil && found.Annotations[apisv1alpha2.UnusedSinceAnnotation] != "" {
-		err = r.keepAgain(ctx, found.Name) // before it is removed
+		err = r.markUsed(ctx, found.Name) // before it is deleted
 	}
 	if !apierrors.IsNotFound(err) {
 		return err
@@ -46,16 +46,16 @@ func (r *reconciler) keep(ctx context.Context, s *apisv1alpha1.APIResourceSchema
 	return err
 }
 
-// keepAgain takes back that nobody uses a schema that is kept.
-func (r *reconciler) keepAgain(ctx context.Context, name string) error {
+// markUsed removes the mark of an unused copy of a schema.
+func (r *reconciler) markUsed(ctx context.Context, name string) error {
 	return r.Schemas.Update(ctx, name, &apisv1alpha1.APIResourceSchema{}, func(obj runtime.Object) error {
 		delete(obj.(*apisv1alpha1.APIResourceSchema).Annotations, apisv1alpha2.UnusedSinceAnnotation)
 		return nil
 	})
 }
 
-// keepConversion keeps the rules of a schema, as they are now. Those of a provider who is gone stay.
-func (r *reconciler) keepConversion(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
+// copyConversion copies the current conversion rules of a schema. A copy remains after its original was deleted.
+func (r *reconciler) copyConversion(ctx context.Context, s *apisv1alpha1.APIResourceSchema) error {
 	rules, err := r.Set.APIConversions.Get(logicalcluster.Of(s), "", s.Name)
 	if err != nil {
 		return runner.IgnoreNotFound(err)
