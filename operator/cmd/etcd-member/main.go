@@ -1,5 +1,5 @@
-// Command etcd-member runs a member of an EtcdCluster. The arguments after -- are those of etcd. The operator provides the arguments for the
-// first start of a member.
+// Command etcd-member runs a member of an EtcdCluster. The arguments after -- are those of etcd. The operator provides the arguments for
+// the first start of a member.
 //
 //	etcd-member -data-dir=/data/etcd -start-file=/etc/etcd/start -- --name=a-0 …
 package main

@@ -132,7 +132,8 @@ func restore() *cobra.Command {
 func rescue() *cobra.Command {
 	var etcd, survivor string
 	var member snapshot.Member
-	c := &cobra.Command{Use: "rescue", Short: "Copy the data of a survivor as the data of the first member of a new cluster", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "rescue",
+		Short: "Copy the data of a survivor as the data of the first member of a new cluster", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return snapshot.Rescue(c.Context(), etcd, survivor, member)
 		}}

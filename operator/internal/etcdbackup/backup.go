@@ -1,5 +1,5 @@
-// Package etcdbackup takes snapshots of etcd clusters: one for each EtcdBackup, and one EtcdBackup for each time of an EtcdBackupSchedule. A
-// Job takes the snapshot; the operator decides when and from which member, and reports the result.
+// Package etcdbackup takes snapshots of etcd clusters: one for each EtcdBackup, and one EtcdBackup for each time of an EtcdBackupSchedule.
+// A Job takes the snapshot; the operator decides when and from which member, and reports the result.
 package etcdbackup
 
 import (

@@ -94,7 +94,8 @@ func (r *ScheduleReconciler) follow(ctx context.Context, schedule *v1alpha1.Etcd
 		}
 	}
 	if len(backups) > 0 && backups[len(backups)-1].Status.CompletedAt == nil {
-		return whileWaiting, conditions.Wait("TakingSnapshot", "waiting for EtcdBackup %s to complete before the next one", backups[len(backups)-1].Name)
+		return whileWaiting, conditions.Wait("TakingSnapshot", "waiting for EtcdBackup %s to complete before the next one",
+			backups[len(backups)-1].Name)
 	}
 	cluster := &v1alpha1.EtcdCluster{}
 	err = r.Get(ctx, client.ObjectKey{Namespace: schedule.Namespace, Name: schedule.Spec.Cluster}, cluster)

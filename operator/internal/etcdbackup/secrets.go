@@ -35,8 +35,9 @@ func (r *Reconciler) includeSecrets(ctx context.Context, backup *v1alpha1.EtcdBa
 	}
 	owner := rootShardOf(cluster)
 	if owner == nil {
-		return conditions.Stall("NoRootShard", "spec.includeSecrets: EtcdCluster %s does not belong to a RootShard: remove the field, and back up the "+
-			"Secrets of its clients yourself", cluster.Name)
+		return conditions.Stall("NoRootShard",
+			"spec.includeSecrets: EtcdCluster %s does not belong to a RootShard: remove the field, and back up the "+
+				"Secrets of its clients yourself", cluster.Name)
 	}
 	secrets, err := r.secretsOf(ctx, backup.Namespace, owner.Name)
 	if err != nil {

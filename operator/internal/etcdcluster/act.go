@@ -30,7 +30,8 @@ func (s *scope) act(ctx context.Context, observed *clusterSnapshot, d decision) 
 	case stepNothing, stepWait, stepActionRequired, stepRecordIdentity, stepScalePods, stepApply:
 		return nil
 	case stepBootstrap:
-		err = s.annotateStart(ctx, observed, d.ordinal, &etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
+		err = s.annotateStart(ctx, observed, d.ordinal,
+			&etcdmember.Start{State: etcdmember.StateNew, Cluster: s.named(d.ordinal), Token: s.token()})
 	case stepClearStart:
 		return s.annotateStart(ctx, observed, d.ordinal, nil)
 	case stepAdd:
@@ -276,8 +277,8 @@ func (observed *clusterSnapshot) atLeast(pods int) int32 {
 	return int32(pods)
 }
 
-// adopt adds the EtcdCluster to the owners of its pods. So the garbage collector keeps the pods when a user deletes the StatefulSet. Pods of
-// an earlier EtcdCluster of the same name are not adopted: they are deleted with it.
+// adopt adds the EtcdCluster to the owners of its pods. So the garbage collector keeps the pods when a user deletes the StatefulSet. Pods
+// of an earlier EtcdCluster of the same name are not adopted: they are deleted with it.
 func (s *scope) adopt(ctx context.Context, observed *clusterSnapshot) error {
 	if observed.stateful == nil || !metav1.IsControlledBy(observed.stateful, s.cluster) {
 		return nil

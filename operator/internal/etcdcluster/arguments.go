@@ -19,9 +19,9 @@ const (
 	maxRequestBytes = 16 << 20
 )
 
-// ElectionArguments returns the arguments that determine how long members wait for a leader that does not answer: in Raft, one to two election
-// timeouts. With the default of etcd, 1000 ms, a new leader is elected after up to two seconds. 600 ms are six heartbeats, longer than members
-// in one region need to answer, and longer than a write on a disk that is suitable for etcd.
+// ElectionArguments returns the arguments that determine how long members wait for a leader that does not answer: in Raft, one to two
+// election timeouts. With the default of etcd, 1000 ms, a new leader is elected after up to two seconds. 600 ms are six heartbeats, longer
+// than members in one region need to answer, and longer than a write on a disk that is suitable for etcd.
 func ElectionArguments() []string {
 	return []string{"--heartbeat-interval=100", "--election-timeout=600"}
 }

@@ -28,8 +28,8 @@ const (
 	trustedPeers   = "peers.crt"
 )
 
-// certificates returns the authorities, then the leaf certificates. The DNS names cover all possible members, so that certificates do not change
-// when the cluster is scaled.
+// certificates returns the authorities, then the leaf certificates. The DNS names cover all possible members, so that certificates do not
+// change when the cluster is scaled.
 func certificates(cluster *v1alpha1.EtcdCluster) []client.Object {
 	var objects []client.Object
 	namespace, name := cluster.Namespace, cluster.Name
@@ -69,10 +69,10 @@ func certificate(cluster *v1alpha1.EtcdCluster, r pki.Request) *certmanager.Cert
 	return c
 }
 
-// trust returns the Secret with the CA certificates that members trust: the two authorities of the cluster, and not the issuers above them. An
-// issuer of the user also signs certificates for others, and members must not accept those. Such issuers are in ca.crt of a certificate, and
-// in the chain of an authority, so neither is used. Former authorities with other keys stay trusted as long as the Secret holds them, or they
-// have signed certificates in use; their number is returned.
+// trust returns the Secret with the CA certificates that members trust: the two authorities of the cluster, and not the issuers above them.
+// An issuer of the user also signs certificates for others, and members must not accept those. Such issuers are in ca.crt of a certificate,
+// and in the chain of an authority, so neither is used. Former authorities with other keys stay trusted as long as the Secret holds them,
+// or they have signed certificates in use; their number is returned.
 func trust(cluster *v1alpha1.EtcdCluster, authorities map[string]*corev1.Secret, held,
 	signers map[string][]byte) (*corev1.Secret, int, error) {
 	data, former := map[string][]byte{}, 0

@@ -6,8 +6,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/workload"
 )
 
-// compare adds the differences between the spec and the observed state to a snapshot: version, pods, volumes, and whether defragmentation is
-// due. It changes only the snapshot, and the error for the user if the version is refused.
+// compare adds the differences between the spec and the observed state to a snapshot: version, pods, volumes, and whether defragmentation
+// is due. It changes only the snapshot, and the error for the user if the version is refused.
 func (s *scope) compare(observed *clusterSnapshot) error {
 	current := s.cluster.Status.CurrentVersion
 	version, err := chooseVersion(s.cluster.Spec.Version, current, s.Version)

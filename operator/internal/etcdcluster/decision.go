@@ -81,7 +81,8 @@ func decide(o observation) decision {
 
 func next(o observation) decision {
 	rules := []func(observation) (decision, bool){
-		restartBlockedPods, restoreBeforeStart, bootstrap, recoverFromSurvivor, restartDistrusting, waitForQuorum, refuseUnknownMembers, clearStart, disarmRemoved, promoteLearner,
+		restartBlockedPods, restoreBeforeStart, bootstrap, recoverFromSurvivor, restartDistrusting, waitForQuorum, refuseUnknownMembers,
+		clearStart, disarmRemoved, promoteLearner,
 		replaceFailed, addMembers, scaleDown, rollPods, scaleUp, freeSpace, defragment, growVolumes,
 	}
 	for _, rule := range rules {
@@ -147,8 +148,8 @@ func restartBlockedPods(o observation) (decision, bool) {
 	return undecided, false
 }
 
-// bootstrap starts a new cluster. Pods are created for all volumes that exist, so that the members of a deleted EtcdCluster of the same name
-// are found again. A cluster is started only if no volume holds data.
+// bootstrap starts a new cluster. Pods are created for all volumes that exist, so that the members of a deleted EtcdCluster of the same
+// name are found again. A cluster is started only if no volume holds data.
 func bootstrap(o observation) (decision, bool) {
 	if o.initialized {
 		return undecided, false
@@ -172,14 +173,15 @@ func bootstrap(o observation) (decision, bool) {
 		return wait(reasonBootstrap, "pod 0 starts the cluster"), true
 	}
 	if o.recovery != recoverNone {
-		return actionRequired(reasonBootstrap, "spec.restore.survivor names a member, and no volume holds data: remove it to start an empty cluster"), true
+		return actionRequired(reasonBootstrap,
+			"spec.restore.survivor names a member, and no volume holds data: remove it to start an empty cluster"), true
 	}
 	return onPod(stepBootstrap, 0, reasonBootstrap, "no volume holds data")
 }
 
-// restartDistrusting restarts the pods that do not trust the current authorities, one at a time, if all processes are stable and members still
-// do not answer: they may reject each other, or the operator, and waiting does not help. It changes no data, so it needs no quorum. While
-// there is a quorum, healthy members are not restarted.
+// restartDistrusting restarts the pods that do not trust the current authorities, one at a time, if all processes are stable and members
+// still do not answer: they may reject each other, or the operator, and waiting does not help. It changes no data, so it needs no quorum.
+// While there is a quorum, healthy members are not restarted.
 func restartDistrusting(o observation) (decision, bool) {
 	if !o.initialized || !o.unhealthyForLong || !o.allStable || o.changing {
 		return undecided, false
@@ -210,9 +212,10 @@ func waitForQuorum(o observation) (decision, bool) {
 		}
 	}
 	if left := len(o.recordedVoters) - lost; lost > 0 && left <= len(o.recordedVoters)/2 {
-		return actionRequired(reasonQuorumLost, "%d of %d members have lost their volumes, so no majority is left, and nothing is changed. Bring the "+
-			"volumes back, set a remaining member in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the remaining "+
-			"volumes stay as they are", lost, len(o.recordedVoters)), true
+		return actionRequired(reasonQuorumLost,
+			"%d of %d members have lost their volumes, so no majority is left, and nothing is changed. Bring the "+
+				"volumes back, set a remaining member in spec.restore.survivor, or restore a snapshot into a new EtcdCluster; the remaining "+
+				"volumes stay as they are", lost, len(o.recordedVoters)), true
 	}
 	return wait(reasonQuorumLost, "no majority of the members answers, and nothing is changed. Find out why the pods are not ready: "+
 		"the cluster recovers by itself once a majority runs"), true
@@ -221,8 +224,9 @@ func waitForQuorum(o observation) (decision, bool) {
 // refuseUnknownMembers requires an action if another cluster answers, or the cluster has members that the operator did not add.
 func refuseUnknownMembers(o observation) (decision, bool) {
 	if o.otherCluster {
-		return actionRequired(reasonClusterIDMismatch, "the cluster ID of the members is not the one in status.clusterID; bring the volumes of that cluster back, or "+
-			"delete this EtcdCluster and create it again to adopt the cluster that answers"), true
+		return actionRequired(reasonClusterIDMismatch,
+			"the cluster ID of the members is not the one in status.clusterID; bring the volumes of that cluster back, or "+
+				"delete this EtcdCluster and create it again to adopt the cluster that answers"), true
 	}
 	for _, m := range o.members {
 		if m.ordinal < 0 {

@@ -30,12 +30,13 @@ func promoteLearner(o observation) (decision, bool) {
 	return undecided, false
 }
 
-// repair starts to replace a member, unless it was replaced recently. If a disk fails, or a process crashes for another reason than its data,
-// the member would be replaced over and over, and each replacement copies all data over the network.
+// repair starts to replace a member, unless it was replaced recently. If a disk fails, or a process crashes for another reason than its
+// data, the member would be replaced over and over, and each replacement copies all data over the network.
 func repair(o observation, s step, m member, why string) (decision, bool) {
 	if at := o.pod(m.ordinal).notBefore; !at.IsZero() {
-		return wait(reasonRecentlyReplaced, "member %d was replaced recently, and is not replaced again before %s, although %s: check its volume "+
-			"and its log", m.ordinal, at.UTC().Format(time.RFC3339), why), true
+		return wait(reasonRecentlyReplaced,
+			"member %d was replaced recently, and is not replaced again before %s, although %s: check its volume "+
+				"and its log", m.ordinal, at.UTC().Format(time.RFC3339), why), true
 	}
 	d, ok := onMember(s, m, reasonReplace, why)
 	d.repair = true
@@ -192,8 +193,9 @@ func freeSpace(o observation) (decision, bool) {
 		full = full || float64(m.size) > maxFillRatio*float64(o.quota)
 	}
 	if full {
-		return actionRequired(reasonNoSpace, "the database exceeds spec.quotaBackendBytes (%d), and rejects writes: raise the quota, or delete keys and "+
-			"wait for the compaction", o.quota), true
+		return actionRequired(reasonNoSpace,
+			"the database exceeds spec.quotaBackendBytes (%d), and rejects writes: raise the quota, or delete keys and "+
+				"wait for the compaction", o.quota), true
 	}
 	return decision{step: stepDisarm, reason: reasonNoSpace, why: "the database is below the quota again"}, true
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/kcplane/kcp/api/operator/v1alpha1"
 )
 
-// NetworkPolicy returns a policy that allows connections between members, connections of clients, the operator and snapshot Jobs to members,
-// and access to their metrics from everywhere. If the namespace of the operator is empty, the client port is open to all.
+// NetworkPolicy returns a policy that allows connections between members, connections of clients, the operator and snapshot Jobs to
+// members, and access to their metrics from everywhere. If the namespace of the operator is empty, the client port is open to all.
 func NetworkPolicy(cluster *v1alpha1.EtcdCluster, clients metav1.LabelSelector, operator string) *networkingv1.NetworkPolicy {
 	pods := func(component string) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: labelsOf(cluster, component)}}

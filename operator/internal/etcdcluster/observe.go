@@ -294,8 +294,8 @@ func (s *scope) parseAnswers(observed *clusterSnapshot) {
 	slices.SortFunc(observed.members, func(a, b member) int { return a.ordinal - b.ordinal })
 }
 
-// confirmEmptyVolumes queries pods again that reported an empty volume although etcd lists their members as started: a member may have started
-// between the two queries. A pod that still waits has lost its volume.
+// confirmEmptyVolumes queries pods again that reported an empty volume although etcd lists their members as started: a member may have
+// started between the two queries. A pod that still waits has lost its volume.
 func (observed *clusterSnapshot) confirmEmptyVolumes(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()

@@ -226,8 +226,8 @@ func (s *scope) applyOptional(ctx context.Context) error {
 	return err
 }
 
-// readSecrets reads the Secrets of certificates. The operator connects to members with its own certificate, or else with the one of clients,
-// and pods cannot start without the Secrets that they mount. Anything else that is missing is only reported.
+// readSecrets reads the Secrets of certificates. The operator connects to members with its own certificate, or else with the one of
+// clients, and pods cannot start without the Secrets that they mount. Anything else that is missing is only reported.
 func (s *scope) readSecrets(ctx context.Context) error {
 	s.leaves = map[string]*corev1.Secret{}
 	name := s.cluster.Name

@@ -39,8 +39,9 @@ func recoverFromSurvivor(o observation) (decision, bool) {
 	onSurvivor := func(s step, why string) (decision, bool) { return onPod(s, from, reasonRecover, why) }
 	switch o.recovery {
 	case recoverUnknown:
-		return actionRequired(reasonQuorumLost, "spec.restore.survivor does not match this cluster: set a voting member of status.members and the "+
-			"clusterID of the status"), true
+		return actionRequired(reasonQuorumLost,
+			"spec.restore.survivor does not match this cluster: set a voting member of status.members and the "+
+				"clusterID of the status"), true
 	case recoverRefused:
 		return actionRequired(reasonQuorumLost, "spec.restore.survivor was set while a majority of the members answered, and stays refused: "+
 			"remove it, and set it again if quorum is lost"), true
@@ -49,7 +50,8 @@ func recoverFromSurvivor(o observation) (decision, bool) {
 			return actionRequired(reasonQuorumLost, "member %d has lost its volume, too: set another one in spec.restore.survivor", from), true
 		}
 		if best := o.highestRevision(); o.revisions[from] > 0 && o.revisions[best] > o.revisions[from] {
-			return actionRequired(reasonQuorumLost, "member %d has a higher revision than member %d: set that one in spec.restore.survivor", best, from), true
+			return actionRequired(reasonQuorumLost,
+				"member %d has a higher revision than member %d: set that one in spec.restore.survivor", best, from), true
 		}
 		return onSurvivor(stepRecover, "spec.restore.survivor names it, and quorum is lost")
 	case recoverStopping:

@@ -32,8 +32,8 @@ func leaves(name string) map[string][]string {
 	}
 }
 
-// applyTrust applies the Secret with the trusted authorities. Members read it when they start, so pods are replaced when it changes. Pods are
-// also replaced when another authority has signed the certificates of members, because only that proves that no member still uses the
+// applyTrust applies the Secret with the trusted authorities. Members read it when they start, so pods are replaced when it changes. Pods
+// are also replaced when another authority has signed the certificates of members, because only that proves that no member still uses the
 // previous certificate. While an authority is issued again, the trusted authorities do not change.
 func (s *scope) applyTrust(ctx context.Context) error {
 	name := s.cluster.Name

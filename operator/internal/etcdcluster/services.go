@@ -51,9 +51,9 @@ func clientService(cluster *v1alpha1.EtcdCluster) *corev1.Service {
 	}
 }
 
-// disruptionBudget returns a budget that allows the eviction of one member at a time. Only members with pods count: while the cluster starts
-// or scales up, an eviction could cost it its majority. Members that are not ready are protected, too: they hold a copy of the data, which
-// the other members may need.
+// disruptionBudget returns a budget that allows the eviction of one member at a time. Only members with pods count: while the cluster
+// starts or scales up, an eviction could cost it its majority. Members that are not ready are protected, too: they hold a copy of the data,
+// which the other members may need.
 func disruptionBudget(cluster *v1alpha1.EtcdCluster) (budget *policyv1.PodDisruptionBudget, wanted bool) {
 	return workload.Budget(meta(cluster, cluster.Name), cluster.Spec.PDB, replicas(cluster) > 1, policyv1.IfHealthyBudget)
 }

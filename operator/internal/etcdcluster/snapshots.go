@@ -42,7 +42,8 @@ func SaveJob(backup *v1alpha1.EtcdBackup, cluster *v1alpha1.EtcdCluster, member,
 	if backup.Spec.IncludeSecrets != nil {
 		mount(&job.Spec.Template.Spec, "sealed", encryptedMount,
 			corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: EncryptedSecretName(backup)}})
-		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args, "--secrets="+encryptedMount+"/"+EncryptedKey)
+		job.Spec.Template.Spec.Containers[0].Args = append(job.Spec.Template.Spec.Containers[0].Args,
+			"--secrets="+encryptedMount+"/"+EncryptedKey)
 	}
 	return job
 }

@@ -7,9 +7,9 @@ import (
 // selectedNode is the annotation of the scheduler on a claim: the node for which its volume is provisioned.
 const selectedNode = "volume.kubernetes.io/selected-node"
 
-// spreadOverNodes prevents that two members share a node while another node has no member: a pod rather stays Pending. With fewer nodes than
-// members, members are distributed evenly. The scheduler counts the eligible nodes; to list them, the operator would need a permission in
-// the whole cluster.
+// spreadOverNodes prevents that two members share a node while another node has no member: a pod rather stays Pending. With fewer nodes
+// than members, members are distributed evenly. The scheduler counts the eligible nodes; to list them, the operator would need a permission
+// in the whole cluster.
 func spreadOverNodes(spec *corev1.PodSpec) {
 	for i := range spec.TopologySpreadConstraints {
 		if c := &spec.TopologySpreadConstraints[i]; c.TopologyKey == corev1.LabelHostname {
@@ -18,8 +18,8 @@ func spreadOverNodes(spec *corev1.PodSpec) {
 	}
 }
 
-// sharing reports whether members may share a node although there are free nodes. It is necessary if several volumes were provisioned on one
-// node and cannot move: their pods could never be scheduled again. Once set, it stays set.
+// sharing reports whether members may share a node although there are free nodes. It is necessary if several volumes were provisioned on
+// one node and cannot move: their pods could never be scheduled again. Once set, it stays set.
 func (observed *clusterSnapshot) sharing() bool {
 	if !observed.volumesShareNode() {
 		return false

@@ -12,8 +12,8 @@ import (
 	"github.com/kcplane/kcp/operator/internal/conditions"
 )
 
-// CheckStore returns an error if the store in a field lacks its volume, or the credentials of its bucket: a pod would wait for them forever.
-// The reader must not have a cache, because the cache holds only volumes of the operator.
+// CheckStore returns an error if the store in a field lacks its volume, or the credentials of its bucket: a pod would wait for them
+// forever. The reader must not have a cache, because the cache holds only volumes of the operator.
 func CheckStore(ctx context.Context, live client.Reader, namespace, field string, store *v1alpha1.EtcdStoreSpec) error {
 	if store.Volume != nil {
 		return checkClaim(ctx, live, namespace, field+".volume.claimName", store.Volume.ClaimName)

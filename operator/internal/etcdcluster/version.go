@@ -51,8 +51,8 @@ func image(spec *v1alpha1.ImageSpec, repository, version string) string {
 	return repository + ":" + cmp.Or(spec.Tag, "v"+version)
 }
 
-// minThreshold is the smallest share of free space for which a member is defragmented. Defragmentation leaves some free space, and each write
-// adds more: with a smaller threshold, members would be defragmented forever.
+// minThreshold is the smallest share of free space for which a member is defragmented. Defragmentation leaves some free space, and each
+// write adds more: with a smaller threshold, members would be defragmented forever.
 const minThreshold = 0.05
 
 // schedule observes whether defragmentation is due, and from which share of free space on.

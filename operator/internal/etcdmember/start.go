@@ -1,6 +1,6 @@
-// Package etcdmember starts a member of an etcd cluster. A member with data starts immediately. A member with an empty volume reports that it
-// waits, until the operator instructs it to start a cluster, or to join one as a given member. By itself it could start a second cluster, or
-// vote without the data that it has acknowledged before.
+// Package etcdmember starts a member of an etcd cluster. A member with data starts immediately. A member with an empty volume reports that
+// it waits, until the operator instructs it to start a cluster, or to join one as a given member. By itself it could start a second
+// cluster, or vote without the data that it has acknowledged before.
 package etcdmember
 
 import (

@@ -13,8 +13,8 @@ import (
 // keyTime makes keys sort by time.
 const keyTime = "20060102T150405Z"
 
-// Key returns the key of a snapshot of a cluster, which is namespace/name, at a time. It includes the namespace, so that clusters of the same
-// name in other namespaces can use the same store.
+// Key returns the key of a snapshot of a cluster, which is namespace/name, at a time. It includes the namespace, so that clusters of the
+// same name in other namespaces can use the same store.
 func Key(cluster string, at time.Time, revision int64) string {
 	return fmt.Sprintf("%s/%s-%d.db", cluster, at.UTC().Format(keyTime), revision)
 }

@@ -16,9 +16,9 @@ import (
 	"go.uber.org/zap"
 )
 
-// Rescue creates the data of the first member of a new cluster from the data of a survivor of another cluster. The survivor must not run. Its
-// data is only read: a copy is started as a cluster with one member, by a program with the arguments of etcd-member and the version of the
-// survivor. So the result includes entries in the survivor's log that were not known to be committed. If the data directory exists, an
+// Rescue creates the data of the first member of a new cluster from the data of a survivor of another cluster. The survivor must not run.
+// Its data is only read: a copy is started as a cluster with one member, by a program with the arguments of etcd-member and the version of
+// the survivor. So the result includes entries in the survivor's log that were not known to be committed. If the data directory exists, an
 // earlier call has completed, and Rescue changes nothing.
 func Rescue(ctx context.Context, etcd, survivor string, member Member) error {
 	if _, err := os.Stat(member.DataDirectory); err == nil {

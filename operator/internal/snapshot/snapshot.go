@@ -49,7 +49,8 @@ func Save(ctx context.Context, config clientv3.Config, store Store, cluster stri
 	if err != nil {
 		return nil, err
 	}
-	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil { // before the snapshot is stored, so that each stored snapshot is reported
+	// before the snapshot is stored, so that each stored snapshot is reported
+	if taken.ClusterID, taken.EtcdVersion, err = identify(ctx, config); err != nil {
 		return nil, err
 	}
 	taken.Key = retention.Key(cluster, began, taken.Revision)

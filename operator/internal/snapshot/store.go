@@ -1,5 +1,5 @@
-// Package snapshot takes and restores snapshots of an etcd, to recover from the loss of all volumes. It runs in the pods of Jobs, which report
-// their result to the operator in one line.
+// Package snapshot takes and restores snapshots of an etcd, to recover from the loss of all volumes. It runs in the pods of Jobs, which
+// report their result to the operator in one line.
 package snapshot
 
 import (

@@ -43,8 +43,8 @@ type Places interface {
 	Find(r *http.Request, path string) (pathindex.Place, bool, error)
 }
 
-// WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. It serves the paths of the server itself without a
-// cluster, and responds to other paths without a cluster with 404. A name with a colon is the path of a workspace, which places resolves.
+// WithCluster serves /clusters/<name>/… as /… in the context of that logical cluster. It serves the paths of the server itself without
+// a cluster, and responds to other paths without a cluster with 404. A name with a colon is the path of a workspace, which places resolves.
 // The context of a mounted workspace has the mount instead of a cluster. s encodes the errors.
 func WithCluster(next http.Handler, s runtime.NegotiatedSerializer, places Places) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
